@@ -1,0 +1,103 @@
+"""Drive browser apps that speak ABP, and keep every binary result as a verified file.
+
+>>> from transports import connect
+>>> async with connect("http://127.0.0.1:8000/") as app:  # doctest: +SKIP
+...     result = await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
+
+Names are loaded when they are first used: importing the package loads neither Playwright nor aiohttp.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .adapters.memory import Call, MemoryTransport
+    from .adapters.playwright import PlaywrightTransport
+    from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, open_store
+    from .base import Features, Transport
+    from .binary import BinaryData
+    from .browser.launch import Browser
+    from .errors import (
+        ABPError,
+        BinaryError,
+        CallTimeout,
+        CapabilityError,
+        Disconnected,
+        ProtocolError,
+        StoreError,
+        TransportError,
+        UsageError,
+    )
+    from .messages import Capability, ElicitationRequest, JSONValue, Message, Notification, Progress
+    from .routing import Result, Router
+    from .session import Session, connect
+
+_HOMES = {
+    "adapters.memory": ("Call", "MemoryTransport"),
+    "adapters.playwright": ("PlaywrightTransport",),
+    "artifacts": ("ArtifactRef", "ArtifactStore", "LocalStore", "NoneStore", "open_store"),
+    "base": ("Features", "Transport"),
+    "binary": ("BinaryData",),
+    "browser.launch": ("Browser",),
+    "errors": (
+        "ABPError",
+        "BinaryError",
+        "CallTimeout",
+        "CapabilityError",
+        "Disconnected",
+        "ProtocolError",
+        "StoreError",
+        "TransportError",
+        "UsageError",
+    ),
+    "messages": ("Capability", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
+    "routing": ("Result", "Router"),
+    "session": ("Session", "connect"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ABPError",
+    "ArtifactRef",
+    "ArtifactStore",
+    "BinaryData",
+    "BinaryError",
+    "Browser",
+    "Call",
+    "CallTimeout",
+    "Capability",
+    "CapabilityError",
+    "Disconnected",
+    "ElicitationRequest",
+    "Features",
+    "JSONValue",
+    "LocalStore",
+    "MemoryTransport",
+    "Message",
+    "NoneStore",
+    "Notification",
+    "PlaywrightTransport",
+    "Progress",
+    "ProtocolError",
+    "Result",
+    "Router",
+    "Session",
+    "StoreError",
+    "Transport",
+    "TransportError",
+    "UsageError",
+    "connect",
+    "open_store",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

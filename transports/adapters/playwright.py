@@ -1,0 +1,280 @@
+"""The Playwright transport: drives an ABP page in a real Chromium, headless by default.
+
+What ``page.evaluate`` gives back for content is not the content (PROTOCOL: ``{}`` for an ``ArrayBuffer``), so an agent
+in the page makes one JSON text of each answer: small content inside it, larger content by reference, fetched over the
+ladder of :mod:`transports.browser.ladder`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pybase64
+
+from ..base import Features, Transport
+from ..binary import BinaryData, Broken, Handle
+from ..browser.agent import PageAgent
+from ..browser.inputs import Inputs
+from ..browser.ladder import Ladder
+from ..browser.launch import Browser
+from ..detect import Place, replace
+from ..errors import CallTimeout, ConnectFailed, NotAbpApp, ProtocolError, TransportError, redact_url
+from ..messages import Message, decode_json, encode_json
+
+__all__ = ["PlaywrightTransport"]
+
+_REASONS = {
+    "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
+    "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
+    "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
+    "ERR_CERT": "its certificate is not trusted",
+    "ERR_ABORTED": "the address gives a download, not a page",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer",
+}
+_EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
+
+
+class PlaywrightTransport(Transport):
+    """One page in a browser context of its own.
+
+    ``browser`` is a running :class:`~transports.browser.launch.Browser` to share; without it one is started and ended.
+    ``timeout`` in seconds covers starting and loading; ``grace`` is how long after the page has loaded ``window.abp``
+    may take to appear.
+    """
+
+    name = "playwright"
+    features = Features(listing=True, cookies=True)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        browser: Browser | None = None,
+        headless: bool = True,
+        timeout: float = 30.0,
+        grace: float = 5.0,
+    ) -> None:
+        self._target = url
+        self._shared = browser
+        self._browser = browser or Browser(headless=headless, timeout=timeout)
+        self._timeout = timeout
+        self._grace = grace
+        self._stack = contextlib.AsyncExitStack()
+        self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._prints: dict[str, list[asyncio.Task[BinaryData]]] = {}
+        self._agent: PageAgent | None = None
+
+    @property
+    def url(self) -> str | None:
+        return self._agent.page.url if self._agent else self._target
+
+    @property
+    def ladder(self) -> Ladder:
+        """The ladder of this page; its ``used`` counts what each rung has moved."""
+        return self._ladder
+
+    async def open(self) -> None:
+        if self._shared is None:
+            await self._stack.enter_async_context(self._browser)
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._open_page()
+        except TimeoutError as error:
+            raise ConnectFailed(
+                f"{redact_url(self._target)} did not load within {self._timeout:g} s; is it the right address?"
+            ) from error
+
+    async def _open_page(self) -> None:
+        browser = self._browser.playwright
+        context = await browser.new_context(accept_downloads=False)
+        self._stack.push_async_callback(_closing, context)
+        page = await context.new_page()
+        cdp = await context.new_cdp_session(page)
+        self._agent = agent = PageAgent(page, cdp, self._on_event)
+        await agent.install()
+        info = await cdp.send("Target.getTargetInfo")
+        self._ladder = Ladder(agent, self._browser.cdp, info["targetInfo"]["browserContextId"])
+        self._stack.callback(self._ladder.close)
+        self._inputs = Inputs(agent, self._browser.folder)
+        status = await self._load(page)
+        seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
+        assert isinstance(seen, dict)
+        self._require_abp(seen, status)
+
+    async def _load(self, page: Any) -> int | None:
+        from playwright.async_api import Error
+
+        try:
+            response = await page.goto(self._target, wait_until="domcontentloaded", timeout=self._timeout * 1000)
+        except Error as error:
+            first = str(error).splitlines()[0]
+            reason = next((text for code, text in _REASONS.items() if code in first), None)
+            if reason is None:
+                net = first.find("net::")
+                reason = (
+                    first[net:].split(" at ")[0]
+                    if net >= 0
+                    else first.removeprefix("Page.goto: ").replace(self._target, "it")
+                )
+            raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
+        return response.status if response else None
+
+    def _require_abp(self, seen: Mapping[str, Any], status: int | None) -> None:
+        page = f"the page at {redact_url(self._target)} (title {seen['title']!r}" + (
+            f", HTTP {status})" if status else ")"
+        )
+        if seen["threw"]:
+            raise NotAbpApp(f"{page} has a window.abp that throws: {seen['threw']}")
+        if not seen["present"]:
+            raise NotAbpApp(
+                f"{page} has no window.abp {self._grace:g} s after it loaded; "
+                "is it the right address, and does the app speak ABP?"
+            )
+        if seen["missing"]:
+            raise NotAbpApp(f"{page} has a window.abp without {' and '.join(seen['missing'])}: it is not whole")
+
+    async def aclose(self) -> None:
+        for task in [task for tasks in self._prints.values() for task in tasks]:
+            task.cancel()
+        self._events.put_nowait(None)
+        await self._stack.aclose()
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        agent = self._page_agent()
+        payload: Any = message.payload
+        match message.type:
+            case "initialize":
+                return _reply(message, await agent.invoke("initialize", encode_json(payload).decode(), timeout=timeout))
+            case "capabilities/list":
+                return _reply(message, await agent.invoke("list", timeout=timeout))
+            case "capabilities/call":
+                return await self._call(message, timeout)
+            case "capabilities/cancel":
+                text = await agent.invoke("cancel", payload["callId"], payload.get("reason", ""), timeout=timeout)
+                return _reply(message, text)
+        raise ProtocolError(f"this transport has no request {message.type!r}")
+
+    async def _call(self, message: Message, timeout: float) -> Message:
+        payload: Any = message.payload
+        call_id = payload["options"]["callId"]
+        deadline = asyncio.get_running_loop().time() + timeout
+        printed = self._prints.setdefault(call_id, [])
+        try:
+            async with self._inputs.prepared(payload, message.content, timeout=timeout) as (text, elements):
+                answer = await self._page_agent().invoke("call", text, *elements, timeout=timeout)
+            reply = _reply(message, answer)
+            left = max(deadline - asyncio.get_running_loop().time(), 1.0)
+            reply.outputs = [await self._printed(task, left) for task in printed]
+            return reply
+        finally:
+            del self._prints[call_id]
+
+    async def _printed(self, task: asyncio.Task[BinaryData], timeout: float) -> BinaryData:
+        try:
+            return await asyncio.wait_for(task, timeout)
+        except TimeoutError as error:
+            raise CallTimeout(f"the page was printed but its PDF was not ready within {timeout:g} s") from error
+
+    async def notify(self, message: Message) -> None:
+        agent = self._page_agent()
+        text = encode_json(message.payload if message.payload is not None else {}).decode()
+        if message.type == "shutdown":
+            await agent.invoke("shutdown", text, timeout=2.0)
+        elif message.type == "elicitation/response":
+            await agent.invoke("answer", message.id, text, timeout=5.0)
+        else:
+            raise ProtocolError(f"this transport has no message {message.type!r}")
+
+    async def events(self) -> AsyncIterator[Message]:
+        while (message := await self._events.get()) is not None:
+            yield message
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if kind == "print":
+            tasks = self._prints.get(payload["call"])
+            if tasks is not None:
+                tasks.append(asyncio.ensure_future(self._print(tasks[-1] if tasks else None)))
+        elif kind == "elicitation":
+            self._events.put_nowait(Message("elicitation/request", payload["request"], id=payload["id"]))
+        else:
+            self._events.put_nowait(Message(_EVENTS[kind], payload))
+
+    async def _print(self, before: asyncio.Task[BinaryData] | None) -> BinaryData:
+        """The page as it is now, as a PDF that waits in the browser. ``window.print`` is the signal (PROTOCOL)."""
+        if before is not None:
+            await asyncio.wait((before,))
+        options = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
+        printed = await self._page_agent().send("Page.printToPDF", options, timeout=self._timeout)
+        return BinaryData(Handle(f"stream:{printed['stream']}"), "application/pdf")
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        kind, _, name = handle.id.partition(":")
+        if kind == "stream":
+            await self._ladder.save_stream(name, path, timeout=timeout)
+        elif kind == "blob":
+            await self._ladder.save_url(handle.id, path, timeout=timeout)
+        else:
+            await self._ladder.save(Handle(name, handle.size), path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        kind, _, name = handle.id.partition(":")
+        with contextlib.suppress(TransportError):
+            if kind == "held":
+                await self._page_agent().invoke("release", name, timeout=2.0)
+            elif kind == "stream":
+                await self._page_agent().send("IO.close", {"handle": name}, timeout=2.0)
+
+    async def cookies(self, url: str) -> Mapping[str, str]:
+        agent = self._page_agent()
+        found = await agent.bounded(agent.page.context.cookies([url]), "cookies", timeout=5.0)
+        return {cookie["name"]: cookie["value"] for cookie in found}
+
+    def _page_agent(self) -> PageAgent:
+        if self._agent is None:
+            raise TransportError("the transport is not open; use it inside `async with`")
+        return self._agent
+
+
+async def _closing(context: Any) -> None:
+    """A context whose browser hangs is ended with the browser."""
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error, TimeoutError):
+        async with asyncio.timeout(2.0):
+            await context.close()
+
+
+def _reply(request: Message, text: str) -> Message:
+    """The agent's text as a message: content back in its place."""
+    parts = decode_json(text)
+    assert isinstance(parts, dict)
+    if "refused" in parts:
+        raise ProtocolError(f"{parts['refused']}; nothing was taken from it")
+    if "threw" in parts:
+        if request.type != "capabilities/call":
+            raise ProtocolError(f"the app's {request.type} threw {parts['name']}: {parts['threw'][:200]}")
+        error = {"code": "OPERATION_FAILED", "message": f"the app threw {parts['name']}: {parts['threw'][:500]}"}
+        return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
+    rest = parts["rest"]
+    leaves: dict[Place, object] = {
+        tuple(path): _leaf(kind, *values) for path, kind, *values in rest.get("binaries", ())
+    }
+    return Message(
+        f"{request.type}-result", replace(parts["answer"], leaves), id=request.id, warnings=rest.get("warnings", ())
+    )
+
+
+def _leaf(kind: str, value: str, mime_type: str = "", name: str = "", size: int | None = None) -> BinaryData | Broken:
+    if kind == "broken":
+        return Broken(value)
+    if kind == "held":
+        return BinaryData(Handle(f"held:{value}", size), mime_type or None, None, name or None)
+    return BinaryData(pybase64.b64decode(value, validate=True), mime_type or None, None, name or None)

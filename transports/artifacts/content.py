@@ -1,0 +1,163 @@
+"""What every store does with content before it keeps it: measure, verify, name. I/O: reading an open file only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ..binary import verify_size
+from ..errors import StoreError, TooLarge, UsageError
+from ..media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
+
+__all__ = [
+    "Description",
+    "Meter",
+    "as_bytes",
+    "clean_namespace",
+    "describe",
+    "measure_file",
+    "nothing_written",
+    "too_large",
+]
+
+_HEAD = 4096  # bytes that are enough to recognise every signature
+_PIECE = 1 << 20
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def too_large(limit: int) -> TooLarge:
+    """The error for content that passed ``limit`` bytes."""
+    return TooLarge(
+        f"the content is over the limit of {limit:,} bytes; to keep it, raise ABP_MAX_ARTIFACT_BYTES (max_bytes=)",
+        details={"limit": limit},
+    )
+
+
+def nothing_written() -> StoreError:
+    """The error for a commit to which nobody gave content: an empty file must be meant, not come from a failure."""
+    return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
+
+
+def as_bytes(chunk: bytes | memoryview) -> memoryview:
+    """``chunk`` seen as single bytes, without a copy where its memory is in one piece."""
+    view = memoryview(chunk)
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+class Meter:
+    """Size, SHA-256 and first bytes of content that passes by."""
+
+    __slots__ = ("_digest", "head", "limit", "size")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = 0
+        self.head = b""
+        self._digest = hashlib.sha256()
+
+    def add(self, chunk: memoryview) -> None:
+        """Raises :class:`~transports.errors.TooLarge` before it counts what passes the limit."""
+        if self.size + len(chunk) > self.limit:
+            raise too_large(self.limit)
+        if len(self.head) < _HEAD:
+            self.head += chunk[: _HEAD - len(self.head)]
+        self.size += len(chunk)
+        self._digest.update(chunk)
+
+    @property
+    def sha256(self) -> str:
+        """In hex, of everything so far."""
+        return self._digest.hexdigest()
+
+
+def measure_file(fd: int, limit: int) -> Meter:
+    """Measure a whole file that somebody else wrote, from its start. Raises :class:`~transports.errors.StoreError` for
+    anything but a regular file that stands still, and :class:`~transports.errors.TooLarge`."""
+    before = os.fstat(fd)
+    if not stat.S_ISREG(before.st_mode):
+        raise StoreError("the staged file is not a regular file; nothing was stored")
+    if before.st_size > limit:
+        raise too_large(limit)
+    meter = Meter(limit)
+    buffer = memoryview(bytearray(min(_PIECE, before.st_size + 1)))
+    while count := os.preadv(fd, [buffer], meter.size):
+        meter.add(buffer[:count])
+    after = os.fstat(fd)
+    if (after.st_size, after.st_mtime_ns) != (meter.size, before.st_mtime_ns):
+        raise StoreError("the staged file changed while it was read; commit it when its writer has finished")
+    return meter
+
+
+def clean_namespace(namespace: str) -> str:
+    """``namespace`` as the head of an id: ASCII letters, digits, ``_`` and ``-``, 1 to 64 of them."""
+    cleaned = _UNSAFE.sub("_", namespace).lstrip("-")[:64]
+    return cleaned if cleaned.strip("_-") else "artifact"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of verified content. ``name`` is a safe file name and ``suggested`` whether it was asked for;
+    ``source`` holds JSON values only."""
+
+    namespace: str
+    mime_type: str
+    name: str
+    suggested: bool
+    source: dict[str, object]
+
+
+def describe(
+    meter: Meter,
+    *,
+    size: int | None,
+    mime_type: str | None,
+    filename: str | None,
+    namespace: str,
+    source: Mapping[str, object] | None,
+) -> Description:
+    """Verify content against what was declared of it and decide what it is called.
+
+    The declared type is believed unless the first bytes prove another one: then that one is taken, and
+    ``source["warnings"]`` says so. Raises :class:`~transports.errors.SizeMismatch`, and
+    :class:`~transports.errors.UsageError` if ``source`` is not JSON.
+    """
+    verify_size(size, meter.size)
+    declared, sniffed = normalise_mime(mime_type), sniff(meter.head)
+    chosen = declared or sniffed or OCTET_STREAM
+    record = _json_copy(source)
+    now = time.time()
+    created = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+    record |= {
+        "created": created.replace("+00:00", "Z"),
+        "declared_mime_type": declared,
+        "sniffed_mime_type": sniffed,
+        "verified": size is not None,
+    }
+    if declared and sniffed and contradicts(declared, sniffed):
+        chosen = sniffed
+        earlier = record.get("warnings")
+        record["warnings"] = [
+            *(earlier if isinstance(earlier, list) else []),
+            f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}",
+        ]
+    cleaned = clean_namespace(namespace)
+    stem = f"{cleaned}_{int(now * 1000)}"
+    name = safe_filename(filename, fallback=stem, mime_type=chosen) if filename else stem + extension_for(chosen)
+    return Description(cleaned, chosen, name, name.rpartition(".")[0] != stem, record)
+
+
+def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
+    if not source:
+        return {}
+    try:
+        copy: dict[str, object] = json.loads(json.dumps(dict(source), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"source must hold JSON values only: {error}") from error
+    return copy

@@ -1,0 +1,219 @@
+"""The blocking half of the local store: blobs, readable names and metadata on the disk, and the order of the steps.
+
+A commit takes these steps; each is on the disk (fsync) before the next where the next relies on it:
+
+1. The staged file, so that no name ever leads to content that a power cut could take back.
+2. ``staging/x`` is linked to ``blobs/ab/<sha256>``, and that folder synced. Linking, unlike renaming, never replaces a
+   blob that another process made meanwhile, and leaves the staged file for another try if a later step fails.
+3. A readable name in the root is linked to the blob. Linking fails where a name is taken, so nothing is overwritten.
+4. The metadata is written to ``staging/y``, synced and renamed to ``meta/<id>.json``. **This rename is the commit**:
+   before it the id is absent, after it everything it speaks of is on the disk. A crash earlier leaves at most a
+   verified file that no id names, and the next commit of the same content takes it up.
+
+Deleting goes the other way: metadata, names, blob. Commits and deletes that could meet (the same content, or the same
+first digits of its hash) exclude each other by a lock named after the first two digits of the hash, which are also the
+first digits in the id.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import ABPError, StoreError
+from .base import artifact_id
+from .content import Description, Meter, measure_file
+from .disk import Tree, lstat, temporary_name, unlink, write_file
+from .names import NO_LINKS, link, move, place, same_file
+from .record import ID, Name, Record
+
+__all__ = ["Shelf"]
+
+logger = logging.getLogger("transports.artifacts")
+
+
+class _Folders(NamedTuple):
+    root: int
+    staging: int
+    blobs: int
+    meta: int
+    quarantine: int
+
+
+class Shelf:
+    """Everything below one root. Every method blocks; :class:`OSError` goes through to the caller."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    @contextmanager
+    def _locked(self, digest: str) -> Iterator[_Folders]:
+        shard = digest[:2]
+        with self._tree.lock(shard), ExitStack() as stack:
+            places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
+            yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
+
+    def publish(self, staged: str, fd: int, meter: Meter, described: Description, *, synced: bool) -> Record:
+        """Make the staged file of that name, open at ``fd``, an artifact. ``synced``: its content is on the disk.
+        After an error the staged file is still there and nothing else of it is."""
+        digest = meter.sha256
+        with self._locked(digest) as at, ExitStack() as undo:
+            key, old = self._key(at, described.namespace, digest)
+            self._shelve(at, staged, fd, digest, synced, undo)
+            names = self._names(at, digest, old, described, undo)
+            created = {"created": old.source["created"]} if old and "created" in old.source else {}
+            source = described.source | created
+            record = Record(key, digest, meter.size, described.mime_type, names, source)
+            temporary = temporary_name()
+            write_file(at.staging, temporary, record.encode())
+            undo.callback(unlink, temporary, at.staging)
+            move(temporary, at.staging, f"{key}.json", at.meta)
+            undo.pop_all()
+            os.fsync(at.meta)
+            unlink(staged, at.staging)
+        return record
+
+    def _key(self, at: _Folders, namespace: str, digest: str) -> tuple[str, Record | None]:
+        for length in (12, *range(16, 65, 8)):
+            key = artifact_id(namespace, digest, length)
+            try:
+                old = _load(at.meta, key)
+            except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
+                return key, None
+            if old.sha256 == digest:
+                return key, old
+        raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
+
+    def _shelve(self, at: _Folders, staged: str, fd: int, digest: str, synced: bool, undo: ExitStack) -> None:
+        found = lstat(staged, at.staging)
+        if found is None or not os.path.samestat(found, os.fstat(fd)):
+            raise StoreError("the staged file was replaced while it was read; nothing was stored")
+        if lstat(digest, at.blobs) and not _whole(at, digest):
+            logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
+            move(digest, at.blobs, digest, at.quarantine)
+        if not lstat(digest, at.blobs):
+            os.fchmod(fd, 0o600)
+            if not synced:
+                os.fsync(fd)
+            try:
+                link(staged, at.staging, digest, at.blobs)
+                undo.callback(unlink, digest, at.blobs)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                move(staged, at.staging, digest, at.blobs)
+                undo.callback(move, digest, at.blobs, staged, at.staging)
+        os.fsync(at.blobs)  # also for a blob that was there: whoever made it may have died before this
+
+    def _names(
+        self, at: _Folders, digest: str, old: Record | None, described: Description, undo: ExitStack
+    ) -> tuple[Name, ...]:
+        """All names of the artifact, the one to use last; it is there when this returns."""
+        asked = described.name if described.suggested else ""
+        names = old.names if old else ()
+        known = next((name for name in reversed(names) if asked in ("", name.asked)), None)
+        wanted = described.name
+        if known:
+            names = tuple(name for name in names if name != known)
+            if same_file(known.name, at.root, digest, at.blobs):
+                return (*names, known)
+            if same_file(known.name, at.root, digest, at.quarantine):
+                unlink(known.name, at.root)  # damaged content under our own name, kept in quarantine
+            if not lstat(known.name, at.root):
+                wanted, asked = known.name, known.asked
+        name = place(digest, at.blobs, at.root, at.staging, wanted, undo)
+        os.fsync(at.root)
+        return (*names, Name(name, asked))
+
+    def remove(self, key: str) -> bool:
+        """Remove an artifact, all its names, and its content if no other one has the same."""
+        digest = key.rpartition("_")[2]
+        try:
+            with self._tree.folder(".abp", "meta") as meta:
+                if not lstat(f"{key}.json", meta):
+                    return False
+        except FileNotFoundError:
+            return False
+        with self._locked(digest) as at:
+            try:
+                record: Record | None = _load(at.meta, key)
+            except (FileNotFoundError, ValueError):
+                record = None
+            if not unlink(f"{key}.json", at.meta):
+                return False
+            os.fsync(at.meta)
+            if record is None:
+                return True  # nobody can say what else belonged to it
+            digest = record.sha256
+            for name in record.names:  # unless a person's own file took the name
+                if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
+                    unlink(name.name, at.root)
+            others = (name.removesuffix(".json").rpartition("_")[2] for name in os.listdir(at.meta))  # noqa: PTH208
+            if not any(other and digest.startswith(other) for other in others):
+                unlink(digest, at.blobs)
+                unlink(digest, at.quarantine)
+        return True
+
+    def load(self, key: str) -> Record:
+        """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
+        with self._tree.folder(".abp", "meta") as meta:
+            return _load(meta, key)
+
+    def records(self) -> list[Record]:
+        """All readable metadata, the oldest first; the rest is logged."""
+        found = []
+        try:
+            with self._tree.folder(".abp", "meta") as meta:
+                for file in os.listdir(meta):  # noqa: PTH208
+                    key = file.removesuffix(".json")
+                    if key == file or not ID.fullmatch(key):
+                        continue
+                    try:
+                        found.append(_load(meta, key))
+                    except FileNotFoundError:
+                        continue  # deleted meanwhile
+                    except (OSError, ValueError) as error:
+                        logger.warning("the metadata of artifact %s is skipped: %s", key, error)
+        except FileNotFoundError:
+            return []
+        return sorted(found, key=lambda record: record.age_key)
+
+    def path(self, record: Record) -> Path | None:
+        """The readable file of an artifact: the newest name that is still there."""
+        with self._tree.folder() as root:
+            names = (name.name for name in reversed(record.names) if lstat(name.name, root))
+            name = next(names, None)
+        return self._tree.root / name if name else None
+
+    def open(self, digest: str) -> int:
+        """Descriptor of a blob, to read. Raises :class:`FileNotFoundError`."""
+        with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
+            return os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=blobs)
+
+    def quarantine(self, digest: str, fd: int) -> None:
+        """Take a damaged blob, open at ``fd``, out of use; unless another file has taken its place."""
+        with self._locked(digest) as at:
+            found = lstat(digest, at.blobs)
+            if found and os.path.samestat(found, os.fstat(fd)):
+                move(digest, at.blobs, digest, at.quarantine)
+
+
+def _load(meta: int, key: str) -> Record:
+    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
+    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
+        return Record.decode(file.read(), key)
+
+
+def _whole(at: _Folders, digest: str) -> bool:
+    fd = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at.blobs)
+    try:
+        return measure_file(fd, sys.maxsize).sha256 == digest
+    except ABPError:  # it is being changed
+        return False
+    finally:
+        os.close(fd)

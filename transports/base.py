@@ -1,0 +1,106 @@
+"""The Transport contract: how bytes and messages travel between a session and one app.
+
+A transport moves :class:`~transports.messages.Message` values and content; it knows nothing of artifacts, retries or
+results. Third parties implement this class and register it under the entry-point group ``abp.transports``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .binary import Handle
+from .messages import Message
+
+__all__ = ["Features", "Transport"]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What a transport can do beyond calls.
+
+    ``listing``: it answers ``capabilities/list`` (PROTOCOL: only page objects have that; envelopes do not).
+    ``cookies``: the far side holds cookies that a download from its origin may need.
+    """
+
+    listing: bool = False
+    cookies: bool = False
+
+
+class Transport(ABC):
+    """One connection to one app.
+
+    ``async with transport:`` opens it and closes it, in one task. Opening raises
+    :class:`~transports.errors.TransportError`. Closing is idempotent and bounded in time: what does not end is killed.
+    Between the two, any number of requests may be under way at once.
+    """
+
+    #: Name shown to people and used in results: ``playwright``, ``websocket``, …
+    name: str
+    features: Features = Features()
+
+    @property
+    @abstractmethod
+    def url(self) -> str | None:
+        """Address of the app as it is now: relative download URLs are resolved against it, and its origin is the
+        app's own. ``None`` if the app has none."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect. Called once."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close; safe to call again, and after a failed :meth:`open`."""
+
+    @abstractmethod
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send one request and return its reply. ``timeout`` in seconds.
+
+        Binary content in the reply stands where it stood in the app's answer, as
+        :class:`~transports.binary.BinaryData` (``bytes`` or a :class:`~transports.binary.Handle`) or
+        :class:`~transports.binary.Broken`; base64 text stays text.
+
+        Raises :class:`~transports.errors.CallTimeout` at the deadline (the session then tells the app to cancel),
+        :class:`~transports.errors.Disconnected` if the app is gone, :class:`~transports.errors.ProtocolError` if the
+        reply cannot be read.
+        """
+
+    @abstractmethod
+    async def notify(self, message: Message) -> None:
+        """Send a message that has no reply: ``shutdown``, ``elicitation/response``."""
+
+    @abstractmethod
+    def events(self) -> AsyncIterator[Message]:
+        """``notification``, ``progress`` and ``elicitation/request`` messages, in order, each once; ends when the
+        transport closes. For one consumer."""
+
+    @abstractmethod
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Fetch content that stayed on the far side into a new file at ``path``. Whatever fails, a part of the file
+        may be left behind: the caller owns the place. ``timeout`` in seconds, for the whole content."""
+
+    @abstractmethod
+    async def release(self, handle: Handle) -> None:
+        """Let the far side forget the content. Never raises; unknown handles are ignored."""
+
+    @abstractmethod
+    async def cookies(self, url: str) -> Mapping[str, str]:
+        """Cookies that the far side would send to ``url``; empty where there are none."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()

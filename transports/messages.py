@@ -1,0 +1,234 @@
+"""What travels: one :class:`Message` per request, reply or event, and models of the ABP payloads (PROTOCOL). No I/O.
+
+The models are lenient where an app's meaning is clear and refuse what would have to be guessed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from .binary import BinaryData
+from .detect import Found
+from .errors import CapabilityError, ProtocolError
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Answer",
+    "AppInfo",
+    "Capability",
+    "ElicitationRequest",
+    "ErrorInfo",
+    "Initialized",
+    "JSONValue",
+    "Message",
+    "Notification",
+    "Progress",
+    "Requirement",
+    "decode_json",
+    "encode_json",
+    "parse",
+]
+
+PROTOCOL_VERSION = "0.1"
+
+JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
+
+
+@dataclass(slots=True)
+class Message:
+    """One envelope ``{type, id?, timestamp, payload}``.
+
+    ``content`` lists the binaries in the parameters of a call: where they stand (below ``params``), a
+    :class:`~transports.binary.BinaryData` stands in the tree. ``outputs`` is what the far side produced beside its
+    answer (a printed page), ``warnings`` what it could not send as it was.
+    """
+
+    type: str
+    payload: object = None
+    id: str | None = None
+    timestamp: int = field(default_factory=lambda: int(time.time() * 1000))
+    content: Sequence[Found] = ()
+    outputs: Sequence[BinaryData] = ()
+    warnings: Sequence[str] = ()
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+def _text(value: object) -> object:
+    return "" if value is None else str(value) if isinstance(value, bool | int | float) else value
+
+
+def _mapping(value: object) -> object:
+    return value if isinstance(value, Mapping) else {}
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+_Mapping = Annotated[dict[str, object], BeforeValidator(_mapping)]
+
+
+class AppInfo(_Model):
+    """Who the app says it is."""
+
+    id: _Text = ""
+    name: _Text = ""
+    version: _Text = ""
+
+
+class Requirement(_Model):
+    """What a capability needs before it is available."""
+
+    type: _Text = ""
+    description: _Text = ""
+    met: bool = False
+    resolution: str | None = None
+
+
+class Capability(_Model):
+    """One capability as the app lists it; most fields are optional in the wild."""
+
+    name: str
+    description: _Text = ""
+    input_schema: _Mapping = Field(default_factory=dict)
+    output_schema: _Mapping = Field(default_factory=dict)
+    available: bool = True
+    requirements: list[Requirement] = Field(default_factory=list)
+    experimental: bool = False
+    deprecated: bool = False
+    deprecation_message: str | None = None
+    alternatives: list[str] = Field(default_factory=list)
+
+
+class Initialized(_Model):
+    """Answer to ``initialize``."""
+
+    session_id: _Text = ""
+    protocol_version: _Text = ""
+    app: AppInfo = Field(default_factory=AppInfo)
+    capabilities: list[Capability] = Field(default_factory=list)
+    features: _Mapping = Field(default_factory=dict)
+
+
+class ErrorInfo(_Model):
+    """``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire."""
+
+    code: str = "OPERATION_FAILED"
+    message: _Text = ""
+    details: object = None
+    retryable: bool = False
+    retry_after: float | None = None
+    alternatives: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        return {"message": value} if isinstance(value, str) else value
+
+
+class Answer(_Model):
+    """An app's answer to a call. ``data`` is not validated here: it may hold content of any kind."""
+
+    success: bool
+    data: object = None
+    error: ErrorInfo | None = None
+    metadata: _Mapping = Field(default_factory=dict)
+    cancelled: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _implied_success(cls, value: object) -> object:
+        if isinstance(value, dict) and "success" not in value and ("data" in value or "error" in value):
+            return {**value, "success": value.get("error") is None}
+        return value
+
+    def raise_for_error(self, capability: str) -> None:
+        """Raises :class:`~transports.errors.CapabilityError` unless ``success``."""
+        if self.success:
+            return
+        info = self.error or ErrorInfo(
+            code="CANCELLED" if self.cancelled else "OPERATION_FAILED",
+            message="the call was cancelled" if self.cancelled else "the app gave no reason",
+        )
+        details = (
+            info.details if isinstance(info.details, dict) else {} if info.details is None else {"app": info.details}
+        )
+        error = CapabilityError(
+            f"{capability}: {info.message or info.code}",
+            code=info.code,
+            retryable=info.retryable,
+            retry_after=None if info.retry_after is None else info.retry_after / 1000,
+            alternatives=info.alternatives,
+            details=details,
+        )
+        error.cancelled = self.cancelled or info.code == "CANCELLED"
+        raise error
+
+
+class Progress(_Model):
+    """A progress event. Any field may be missing; ``fraction`` is 0–1 where it can be told."""
+
+    operation_id: _Text = ""
+    progress: float | None = None
+    total: float | None = None
+    percentage: float | None = None
+    status: str | None = None
+    stage: str | None = None
+    estimated_remaining: float | None = None
+
+    @property
+    def fraction(self) -> float | None:
+        if self.percentage is not None:
+            return min(max(self.percentage / 100, 0.0), 1.0)
+        if self.progress is not None and self.total:
+            return min(max(self.progress / self.total, 0.0), 1.0)
+        return None
+
+
+class Notification(_Model):
+    """A notification; ``event`` is one of PROTOCOL's names or the app's own."""
+
+    event: _Text = ""
+    data: object = None
+
+
+class ElicitationRequest(_Model):
+    """The app asks for something: ``method`` as in PROTOCOL, ``timeout`` in milliseconds."""
+
+    method: _Text = ""
+    params: _Mapping = Field(default_factory=dict)
+    timeout: float | None = None
+
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def parse(model: type[_M], payload: object, what: str) -> _M:
+    """``payload`` as ``model``. Raises :class:`~transports.errors.ProtocolError` that names the field at fault."""
+    try:
+        return model.model_validate(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ProtocolError(f"{what} is not what ABP {PROTOCOL_VERSION} says: {where}: {first['msg']}") from error
+
+
+def decode_json(text: str | bytes) -> object:
+    """Strict JSON: no NaN, no overflowing numbers, no lone surrogates, bounded nesting. Raises
+    :class:`~transports.errors.ProtocolError`."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+
+
+def encode_json(value: object) -> bytes:
+    """JSON as UTF-8 bytes, compact."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,83 @@
+"""Content into a staged file, wherever it is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from urllib.parse import urljoin
+
+from ..artifacts import Staged
+from ..base import Transport
+from ..binary import BinaryData, Download, Handle, verify_size
+from ..download import download
+from ..errors import TooLarge, TransportError
+
+__all__ = ["Fetcher"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Brings the bytes of one :class:`~transports.binary.BinaryData` into a staged file.
+
+    ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs, and is asked for cookies.
+    ``timeout`` in seconds is for each content.
+    """
+
+    transport: Transport | None = None
+    timeout: float = 300.0
+    limit: int = 1 << 30
+    allow_private: bool = False
+
+    async def into(self, staged: Staged, binary: BinaryData) -> BinaryData:
+        """Fill ``staged``; returns what is known of the content now (a type or name from HTTP headers). Raises
+        :class:`~transports.errors.BinaryError` and :class:`~transports.errors.TransportError`."""
+        match binary.content:
+            case Handle() as handle:
+                await self._save(handle, staged, binary.size)
+            case Download(url=url) as reference:
+                if url[:5].lower() == "blob:":
+                    await self._save(Handle(url), staged, binary.size)
+                else:
+                    return await self._download(reference, staged, binary)
+            case _:
+                chunks = binary.chunks()
+                while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+                    await staged.write(chunk)
+        return binary
+
+    async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
+        if self.transport is None:
+            raise TransportError("this content stayed in the app; only the session that called it can fetch it")
+        if handle.size is not None:
+            verify_size(declared, handle.size)  # a lie is found before a byte has moved
+        if (handle.size or 0) > self.limit:
+            raise TooLarge(
+                f"the content has {handle.size} bytes, over the limit of {self.limit}; "
+                "raise ABP_MAX_ARTIFACT_BYTES to accept it",
+                details={"limit": self.limit, "size": handle.size},
+            )
+        await self.transport.save(handle, staged.path, timeout=self.timeout)
+
+    async def _download(self, reference: Download, staged: Staged, binary: BinaryData) -> BinaryData:
+        fetched = await download(
+            reference,
+            staged,
+            timeout=self.timeout,
+            size=binary.size,
+            limit=self.limit,
+            base_url=self.transport.url if self.transport else None,
+            cookies=self.transport.cookies if self.transport and self.transport.features.cookies else None,
+            allow_private=self.allow_private,
+        )
+        return replace(
+            binary,
+            mime_type=binary.mime_type or fetched.content_type,
+            filename=binary.filename or fetched.filename,
+        )
+
+    def address(self, binary: BinaryData) -> str | None:
+        """The absolute URL of content behind a ``downloadUrl``, for messages."""
+        if not isinstance(binary.content, Download):
+            return None
+        base = self.transport.url if self.transport else None
+        return urljoin(base or "", binary.content.url)

@@ -1,0 +1,58 @@
+"""What a caller gets: references and small data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..artifacts import ArtifactRef
+from ..messages import JSONValue, encode_json
+
+__all__ = ["Result"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A routed answer.
+
+    ``data`` is the answer as JSON values, each binary replaced by its reference as a ``dict``. ``artifacts`` maps
+    places in it (``document``, ``pages.0.image``, ``""`` for the whole) to references, and is never empty: an answer without
+    binaries is stored as JSON under ``""`` (seed 000). What the app produced beside its answer, a printed page, stands
+    under ``document`` if the answer holds no binary, else under ``captured.0``, ….
+    """
+
+    capability: str
+    data: JSONValue
+    artifacts: Mapping[str, ArtifactRef]
+    transport: str = ""
+    duration_ms: float = 0.0
+    warnings: tuple[str, ...] = ()
+    #: ``data`` without its references: what people call metadata.
+    metadata: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    def as_dict(self) -> dict[str, object]:
+        """The result document of the command line."""
+        return {
+            "success": True,
+            "capability": self.capability,
+            "transport": self.transport,
+            "data": self.data,
+            "duration_ms": round(self.duration_ms, 1),
+            "warnings": list(self.warnings),
+            "artifacts": [{"field": place, **ref.as_dict()} for place, ref in self.artifacts.items()],
+        }
+
+    def summary(self, *, max_chars: int = 1000) -> str:
+        """What an agent reads, in the words of seed 000; at most ``max_chars`` characters."""
+        lines: list[str] = []
+        for place, ref in self.artifacts.items():
+            where = ref.path or ref.uri
+            if place == "" and ref.mime_type == "application/json":
+                lines += [f"Output saved to file: {where}", f"Size: {len(encode_json(self.data).decode())} characters"]
+            else:
+                lines += [f"File saved: {where}", f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+        if self.metadata:
+            lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        text = "\n".join(lines)
+        return text if len(text) <= max_chars else text[: max_chars - 1] + "…"

@@ -1,0 +1,334 @@
+"""One connection to one app: initialize, call, events, shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import importlib.metadata
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from .artifacts import ArtifactStore, open_store
+from .base import Transport
+from .callbacks import Callbacks, run
+from .errors import ABPError, CallTimeout, CapabilityError, ProtocolError, TransportError, UsageError
+from .messages import (
+    PROTOCOL_VERSION,
+    Answer,
+    AppInfo,
+    Capability,
+    ElicitationRequest,
+    Initialized,
+    Message,
+    Notification,
+    Progress,
+    parse,
+)
+from .params import outgoing
+from .routing import Fetcher, Result, Router
+from .settings import Settings
+
+__all__ = ["Session", "connect"]
+
+logger = logging.getLogger("transports")
+
+OnProgress: TypeAlias = Callable[[Progress], object]
+OnNotification: TypeAlias = Callable[[Notification], object]
+OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
+
+#: Seconds for telling an app that its call is not wanted any more.
+_CANCEL = 3.0
+#: Seconds for progress callbacks to finish after the answer has come.
+_SETTLE = 1.0
+
+
+def connect(
+    target: str,
+    *,
+    transport: str | Transport = "auto",
+    store: ArtifactStore | str | Path | None = None,
+    headless: bool | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    on_notification: OnNotification | None = None,
+    on_elicitation: OnElicitation | None = None,
+) -> Session:
+    """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
+
+    ``target`` is an ``http(s)://`` address. ``transport`` is a name or an instance. ``store`` is a store or its URL;
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
+    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+
+    Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
+    raises to decline; without one every elicitation is declined.
+
+    Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
+    :class:`~transports.errors.TransportError`.
+    """
+    settings = Settings.load()
+    chosen = (
+        store
+        if isinstance(store, ArtifactStore)
+        else open_store(store or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
+    )
+    return Session(
+        transport
+        if isinstance(transport, Transport)
+        else _make_transport(target, transport, headless, timeout, settings),
+        store=chosen,
+        settings=settings,
+        timeout=timeout,
+        on_progress=on_progress,
+        on_notification=on_notification,
+        on_elicitation=on_elicitation,
+    )
+
+
+def _make_transport(
+    target: str, name: str, headless: bool | None, timeout: float | None, settings: Settings
+) -> Transport:
+    parts = urlsplit(target)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{target!r} is no target; give the app's address, such as http://127.0.0.1:8000/")
+    if name not in ("auto", "playwright"):
+        raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is 'playwright'")
+    from .adapters.playwright import PlaywrightTransport
+
+    return PlaywrightTransport(
+        target,
+        headless=settings.headless if headless is None else headless,
+        timeout=timeout or settings.browser_timeout / 1000,
+    )
+
+
+class Session:
+    """An app that is connected. ``info`` and ``capabilities`` (by name) are what it said of itself; both are there once
+    the session is open."""
+
+    info: AppInfo
+    capabilities: Mapping[str, Capability]
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        store: ArtifactStore,
+        settings: Settings,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_notification: OnNotification | None = None,
+        on_elicitation: OnElicitation | None = None,
+    ) -> None:
+        self.transport = transport
+        self.store = store
+        self._settings = settings
+        self._connect_timeout = timeout or settings.browser_timeout / 1000
+        self._call_timeout = timeout or settings.call_timeout / 1000
+        self._on_progress = on_progress
+        self._on_notification = on_notification
+        self._on_elicitation = on_elicitation
+        self._progress: dict[str, OnProgress | None] = {}
+        self._stack = contextlib.AsyncExitStack()
+        self._questions: set[asyncio.Task[None]] = set()
+        self._router = Router(
+            store,
+            fetcher=Fetcher(
+                transport,
+                timeout=settings.download_timeout / 1000,
+                limit=store.max_bytes,
+                allow_private=settings.allow_private_addresses,
+            ),
+        )
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.transport)
+            self._callbacks = Callbacks()
+            stack.push_async_callback(self._callbacks.aclose)
+            pump = asyncio.ensure_future(self._pump())
+            stack.push_async_callback(_cancelled, pump)
+            await self._initialize()
+            stack.push_async_callback(self._shutdown)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Say goodbye to the app and close the transport; idempotent."""
+        for task in tuple(self._questions):
+            task.cancel()
+        await self._stack.aclose()
+
+    async def _initialize(self) -> None:
+        params: dict[str, object] = {
+            "agent": {"name": "abp-transports", "version": _version()},
+            "protocolVersion": PROTOCOL_VERSION,
+            "features": {"notifications": True, "progress": True, "elicitation": self._on_elicitation is not None},
+        }
+        reply = await self.transport.request(Message("initialize", params), timeout=self._connect_timeout)
+        payload = reply.payload
+        if isinstance(payload, dict) and payload.get("success") is False:
+            parse(Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
+        if isinstance(payload, dict) and isinstance(payload.get("data"), dict) and "sessionId" not in payload:
+            payload = payload["data"]  # some apps wrap it like a call's answer
+        initialized = parse(Initialized, payload, "the app's answer to initialize")
+        self.info = initialized.app
+        self.session_id = initialized.session_id
+        listed = {capability.name: capability for capability in initialized.capabilities}
+        if self.transport.features.listing:
+            listed.update({capability.name: capability for capability in await self._list()})
+        self.capabilities = listed
+
+    async def _list(self) -> list[Capability]:
+        """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""
+        try:
+            reply = await self.transport.request(Message("capabilities/list"), timeout=self._connect_timeout)
+        except ProtocolError as error:
+            logger.warning("the app could not list its capabilities: %s", error.message)
+            return []
+        payload = reply.payload
+        if isinstance(payload, dict):
+            payload = payload.get("data", payload.get("capabilities"))
+            if isinstance(payload, dict):
+                payload = payload.get("capabilities")
+        items = payload if isinstance(payload, list) else []
+        return [parse(Capability, item, "a capability in the app's list") for item in items]
+
+    async def _shutdown(self) -> None:
+        with contextlib.suppress(ABPError):
+            await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        capability: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Result:
+        """Call a capability and store what it answers.
+
+        ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.binary.BinaryData` may
+        stand anywhere in them. ``timeout`` in seconds is for the app's answer. Cancelling the awaiting task cancels the
+        call in the app.
+
+        Raises :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
+        :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
+        stored all the same), and other :class:`~transports.errors.ABPError`.
+        """
+        started = time.perf_counter()
+        prepared, content = outgoing(dict(params or {}))
+        call_id = str(uuid.uuid4())
+        seconds = timeout or self._call_timeout
+        options = {"timeout": int(seconds * 1000), "progressToken": call_id, "callId": call_id}
+        message = Message(
+            "capabilities/call",
+            {"capability": capability, "params": prepared, "options": options},
+            id=call_id,
+            content=content,
+        )
+        self._progress[call_id] = on_progress
+        try:
+            reply = await self.transport.request(message, timeout=seconds)
+            await self._callbacks.settle(_SETTLE)
+        except CallTimeout as error:
+            await self._cancel(call_id, "timeout")
+            raise CallTimeout(f"{capability}: {error.message}") from error
+        except asyncio.CancelledError:
+            await self._cancel(call_id, "cancelled by the client")
+            raise
+        finally:
+            del self._progress[call_id]
+        answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
+        try:
+            answer.raise_for_error(capability)
+        except CapabilityError as error:
+            raise self._explained(error, capability) from None
+        result = await self._router.route(
+            answer.data,
+            capability=capability,
+            outputs=reply.outputs,
+            source={"app": self.info.id or self.info.name},
+            warnings=reply.warnings,
+            transport=self.transport.name,
+        )
+        return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
+
+    def _explained(self, error: CapabilityError, capability: str) -> CapabilityError:
+        if error.code == "UNKNOWN_CAPABILITY" and not error.alternatives:
+            close = difflib.get_close_matches(capability, self.capabilities, n=3, cutoff=0.5)
+            known = close or sorted(self.capabilities)[:8]
+            error.alternatives = tuple(known)
+            hint = "did you mean " if close else "the app has "
+            error.message += f"; {hint}{', '.join(known)}?" if close else f"; {hint}{', '.join(known) or 'none'}"
+            error.args = (error.message,)
+        return error
+
+    async def _cancel(self, call_id: str, reason: str) -> None:
+        message = Message("capabilities/cancel", {"callId": call_id, "reason": reason})
+        with contextlib.suppress(TransportError):
+            await self.transport.request(message, timeout=_CANCEL)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        async for message in self.transport.events():
+            try:
+                self._dispatch(message)
+            except ABPError as error:
+                logger.warning("ignored an event of the app: %s", error.message)
+
+    def _dispatch(self, message: Message) -> None:
+        payload: Any = message.payload
+        if message.type == "progress":
+            progress = parse(Progress, payload, "a progress event")
+            mine = self._progress.get(progress.operation_id)
+            if mine is None and len(self._progress) == 1:  # many apps leave operationId out
+                mine = next(iter(self._progress.values()))
+            for callback in (mine, self._on_progress):
+                if callback is not None:
+                    self._callbacks.put(callback, progress)
+        elif message.type == "elicitation/request":
+            request = parse(ElicitationRequest, payload, "an elicitation request")
+            task = asyncio.ensure_future(self._answer(message.id, request))
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
+        elif self._on_notification is not None:
+            if message.type == "capabilities/changed":
+                payload = {"event": "notifications/capabilities/list_changed", "data": payload}
+            self._callbacks.put(self._on_notification, parse(Notification, payload, "a notification"))
+
+    async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
+        answer: Mapping[str, object] = {"success": False, "cancelled": True}
+        if self._on_elicitation is not None:
+            try:
+                seconds = request.timeout / 1000 if request.timeout else None
+                answered = await asyncio.wait_for(run(self._on_elicitation, request), seconds)
+                answer = answered if isinstance(answered, Mapping) else answer
+            except Exception as error:  # noqa: BLE001 - raising is how a handler declines
+                logger.warning("the elicitation handler declined %s: %s", request.method, error)
+        with contextlib.suppress(TransportError):
+            await self.transport.notify(Message("elicitation/response", answer, id=request_id))
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("abp-transports")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

@@ -1,0 +1,26 @@
+"""Workbench, the reference ABP web app: a small real app for people, and for programs through ``window.abp``.
+
+    from webapp_fixture import serve
+
+    async with serve() as fixture:
+        print(fixture.url)
+
+The app also has named faults (``fault.*`` capabilities, ``/faults/`` addresses and page options such as ``?late=500``),
+so that a client can meet every misbehaviour on purpose. ``python -m webapp_fixture`` serves it until Ctrl-C.
+"""
+
+from webapp_fixture.definitions import capabilities, manifest
+from webapp_fixture.generate import block, digest, generate
+from webapp_fixture.records import RequestRecord
+from webapp_fixture.server import Fixture, serve
+
+__all__ = [
+    "Fixture",
+    "RequestRecord",
+    "block",
+    "capabilities",
+    "digest",
+    "generate",
+    "manifest",
+    "serve",
+]

@@ -1,0 +1,60 @@
+"""Serving the app on 127.0.0.1, on two ports: its own and, as a second origin, another."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from webapp_fixture import downloads, faults, pages
+from webapp_fixture.records import STATE, RequestRecord, State, record_request
+
+HOST = "127.0.0.1"
+STOP_WITHIN = 0.2  # seconds that running answers get when the server stops
+
+
+@dataclass(frozen=True, slots=True)
+class Fixture:
+    """A running server."""
+
+    url: str
+    """The app, ``http://127.0.0.1:PORT/``."""
+    strict_url: str
+    """The app under a Content-Security-Policy that allows only its own scripts."""
+    other_origin: str
+    """The same app on another port, for requests that cross origins."""
+    token: str
+    """The credential of the ``bearer``, ``bearerLine``, ``bearerToken`` and ``query`` downloads."""
+    requests: Sequence[RequestRecord]
+    """What reached ``/downloads`` and ``/faults`` so far, on both ports, in order; it grows."""
+
+
+async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.setdefault("Cache-Control", "no-cache")
+    response.headers["X-Content-Type-Options"] = "nosniff"
+
+
+def build_app(state: State) -> web.Application:
+    """The aiohttp application, to be served with that state."""
+    app = web.Application(middlewares=[record_request])
+    app[STATE] = state
+    app.on_response_prepare.append(_headers)
+    for table in (pages.routes, downloads.routes, faults.routes):
+        app.add_routes(table)
+    app.router.add_static("/static", pages.STATIC)
+    return app
+
+
+@asynccontextmanager
+async def serve(port: int = 0) -> AsyncIterator[Fixture]:
+    """Serve the app while the context lasts. Port 0 takes a free one; the other origin always does."""
+    state = State()
+    runner = web.AppRunner(build_app(state), access_log=None, shutdown_timeout=STOP_WITHIN, handle_signals=False)
+    await runner.setup()
+    try:
+        for listen_on in (port, 0):
+            await web.TCPSite(runner, HOST, listen_on).start()
+        state.origin, state.other_origin = (f"http://{HOST}:{address[1]}/" for address in runner.addresses)
+        yield Fixture(state.origin, f"{state.origin}strict", state.other_origin, state.token, state.requests)
+    finally:
+        await runner.cleanup()
