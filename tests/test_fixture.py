@@ -413,6 +413,25 @@ async def test_generated_addresses(app: App) -> None:
         assert bytes(await app.page.evaluate(read, file["downloadUrl"])) == b"".join(generate(5000, 2))
 
 
+async def test_base64_without_the_browsers_own(app: App) -> None:
+    script = """async (sizes) => {
+      const { encodeBase64, decodeBase64 } = await import('/static/lib/base64.js');
+      const { toBase64 } = Uint8Array.prototype;
+      const { fromBase64 } = Uint8Array;
+      delete Uint8Array.prototype.toBase64;
+      delete Uint8Array.fromBase64;
+      const texts = sizes.map((size) => encodeBase64(Uint8Array.from({ length: size }, (_, at) => at % 251)));
+      const lengths = texts.map((text) => decodeBase64(text).length);
+      Object.assign(Uint8Array.prototype, { toBase64 });
+      Object.assign(Uint8Array, { fromBase64 });
+      return [texts, lengths];
+    }"""
+    sizes = [0, 1, 2, 3, 0x6000, 0x6001, 200_000]
+    texts, lengths = await app.page.evaluate(script, sizes)
+    assert [base64.b64decode(text, validate=True) for text in texts] == [(PATTERN[:251] * 800)[:n] for n in sizes]
+    assert lengths == sizes
+
+
 @pytest.mark.parametrize(
     "shape",
     [
@@ -476,7 +495,8 @@ async def test_cancel(app: App, form: str) -> None:
           const callId = crypto.randomUUID();
           const waiting = abp.call('job.wait', {{}}, {{ callId }});
           const first = await {form};
-          return [callId, await waiting, first, await {form}, await abp.cancel('unknown')];
+          const answer = await Promise.race([waiting, {SLEEP.format(2000)}]);
+          return [callId, answer, first, await {form}, await abp.cancel('unknown')];
         }}"""
     )
     call_id, answer, first, second, unknown = got

@@ -113,7 +113,9 @@ class LocalStaged(Staged):
             if declared != 0:
                 raise nothing_written()
         self._written = True
+        self._usable = False  # until what is still pending is written, as in write()
         self._flush()
+        self._usable = True
         return False
 
     def _open_foreign(self) -> bool:

@@ -16,9 +16,9 @@ class Result:
     """A routed answer.
 
     ``data`` is the answer as JSON values, each binary replaced by its reference as a ``dict``. ``artifacts`` maps
-    places in it (``document``, ``pages.0.image``, ``""`` for the whole) to references, and is never empty: an answer without
-    binaries is stored as JSON under ``""`` (seed 000). What the app produced beside its answer, a printed page, stands
-    under ``document`` if the answer holds no binary, else under ``captured.0``, ….
+    places in it (``document``, ``pages.0.image``, ``""`` for the whole) to references, and is never empty: an answer
+    without binaries is stored as JSON under ``""`` (seed 000). What the app produced beside its answer, a printed page,
+    stands under ``document`` if the answer holds no binary, else under ``captured.0``, ….
     """
 
     capability: str

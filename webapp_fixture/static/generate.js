@@ -38,11 +38,14 @@ export function* generate(size, seed = 0) {
 /** The file of that size in one Uint8Array. */
 export function generateBytes(size, seed = 0) {
   const bytes = new Uint8Array(size);
+  const view = new DataView(bytes.buffer);
+  const whole = pattern(seed);
   let at = 0;
-  for (const piece of generate(size, seed)) {
-    bytes.set(piece, at);
-    at += piece.length;
+  for (; at + BLOCK_SIZE <= size; at += BLOCK_SIZE) {
+    bytes.set(whole, at); // twice as fast as copying the pieces of `generate`
+    view.setBigUint64(at, BigInt(at / BLOCK_SIZE), true);
   }
+  if (at < size) bytes.set(block(at / BLOCK_SIZE, seed, size - at), at);
   return bytes;
 }
 

@@ -1,0 +1,128 @@
+"""``abp call`` and ``abp capabilities``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .outcome import out, perform, print_json
+from .params import read_params
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...messages import Progress
+
+Target = Annotated[str, typer.Argument(help="Address of the app, such as http://127.0.0.1:8000/")]
+TransportName = Annotated[str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright.")]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds to wait for an answer.")
+]
+
+
+def call(
+    target: Target,
+    capability: Annotated[str, typer.Argument(help="Name of the capability, such as export.pdf")],
+    params: Annotated[
+        str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("-p", metavar="KEY=VALUE", help="One parameter; JSON if it is valid JSON, else text."),
+    ] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None,
+    transport: TransportName = "auto",
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
+    ] = None,
+    timeout: Timeout = None,
+    as_json: Json = False,
+    insecure_private_addresses: Annotated[
+        bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
+    ] = False,
+) -> int:
+    """Call one capability; every result becomes a file."""
+
+    async def work() -> int:
+        from ...session import connect
+
+        if insecure_private_addresses:
+            os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
+        values = read_params(params, param or [], file or [])
+        with ExitStack() as stack:
+            on_progress = stack.enter_context(_Bar(capability)) if sys.stderr.isatty() else None
+            async with connect(target, transport=transport, store=output) as app:
+                result = await app.call(capability, values, timeout=timeout, on_progress=on_progress)
+        if as_json:
+            print_json(result.as_dict())
+        else:
+            out(result.summary(max_chars=100_000))
+        return 0
+
+    return perform(work, as_json=as_json)
+
+
+def capabilities(target: Target, transport: TransportName = "auto", as_json: Json = False) -> int:
+    """List what an app can do."""
+
+    async def work() -> int:
+        from ...session import connect
+
+        async with connect(target, transport=transport, store="none:") as app:
+            if as_json:
+                listed = [capability.model_dump(by_alias=True) for capability in app.capabilities.values()]
+                print_json(
+                    {
+                        "success": True,
+                        "app": app.info.model_dump(),
+                        "transport": app.transport.name,
+                        "capabilities": listed,
+                    }
+                )
+                return 0
+            out(f"{app.info.name} {app.info.version} ({app.info.id})")
+            width = max((len(name) for name in app.capabilities), default=0)
+            for capability in app.capabilities.values():
+                marks = "" if capability.available else " [unavailable]"
+                marks += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
+                out(f"  {capability.name:<{width}}  {capability.description}{marks}")
+        return 0
+
+    return perform(work, as_json=as_json)
+
+
+class _Bar:
+    """A progress bar on the terminal; calling it moves it."""
+
+    def __init__(self, label: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[stage]}"),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._progress.add_task(label, total=None, stage="")
+
+    def __enter__(self) -> Callable[[Progress], None]:
+        self._progress.start()
+        return self._move
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _move(self, progress: Progress) -> None:
+        stage = progress.stage or progress.status or ""
+        if progress.fraction is None:
+            self._progress.update(self._task, stage=stage)
+        else:
+            self._progress.update(self._task, total=1.0, completed=progress.fraction, stage=stage)

@@ -1,0 +1,32 @@
+"""``abp fixture``: serve the reference app."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from .outcome import out, perform, print_json
+
+
+def fixture(
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
+) -> int:
+    """Serve the reference app, Workbench, until Ctrl-C."""
+
+    async def work() -> int:
+        from webapp_fixture import serve
+
+        async with serve(port=port) as served:
+            if as_json:
+                print_json({"url": served.url, "strict_url": served.strict_url})
+            else:
+                out(f"Workbench:                     {served.url}")
+                out(f"with a strict content policy:  {served.strict_url}")
+                out("Ctrl-C ends it.")
+            await asyncio.Event().wait()
+        return 0
+
+    return perform(work)
