@@ -12,6 +12,7 @@ import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_SECONDS = 60.0  # whoever has a lock reads one blob at most
 _OTHER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
 _ADVICE = {
     errno.EACCES: f"make the folder writable, or {_OTHER}",
@@ -105,7 +107,7 @@ class Tree:
         with self.folder(".abp", "locks", create=True) as folder:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            _flock(fd, self.root)
             yield
         finally:
             os.close(fd)
@@ -135,6 +137,22 @@ class Tree:
         if parent is not None:
             os.fsync(parent)
         return self._open(name, parent, shown, create=False)
+
+
+def _flock(fd: int, root: Path) -> None:
+    end = time.monotonic() + _LOCK_SECONDS
+    pause = 0.0005
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:  # a stopped process must not hold up everybody for ever
+                raise StoreError(
+                    f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",
+                    retryable=True,
+                ) from None
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.02)
 
 
 def _in_the_way(path: Path) -> StoreError:

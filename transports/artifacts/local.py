@@ -36,7 +36,8 @@ class LocalStore(ArtifactStore):
 
     Nothing is made before the first :meth:`stage` or :meth:`put_bytes`; a root that does not exist gets mode 0700,
     files get 0600. Several processes, threads and event loops may use one folder at once. ``max_bytes`` limits each
-    artifact. A readable name *is* the content: a program that edits it in place damages the artifact, which is then noticed.
+    artifact. A readable name *is* the content: a program that edits it in place damages the artifact, and :meth:`open`
+    says so.
 
     Every method raises :class:`~transports.errors.StoreError` if the disk refuses, if the root or a folder of ours in
     it is a symlink, or if the default root (``None``) belongs to another user.

@@ -58,13 +58,13 @@ class Shelf:
             places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
             yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
 
-    def publish(self, staged: str, fd: int, meter: Meter, described: Description, *, synced: bool) -> Record:
-        """Make the staged file of that name, open at ``fd``, an artifact. ``synced``: its content is on the disk.
+    def publish(self, staged: str, fd: int, meter: Meter, described: Description) -> Record:
+        """Make the staged file of that name, open at ``fd`` and synced, an artifact.
         After an error the staged file is still there and nothing else of it is."""
         digest = meter.sha256
         with self._locked(digest) as at, ExitStack() as undo:
             key, old = self._key(at, described.namespace, digest)
-            self._shelve(at, staged, fd, digest, synced, undo)
+            self._shelve(at, staged, fd, digest, undo)
             names = self._names(at, digest, old, described, undo)
             created = {"created": old.source["created"]} if old and "created" in old.source else {}
             source = described.source | created
@@ -73,8 +73,12 @@ class Shelf:
             write_file(at.staging, temporary, record.encode())
             undo.callback(unlink, temporary, at.staging)
             move(temporary, at.staging, f"{key}.json", at.meta)
-            undo.pop_all()
+            if old:
+                undo.pop_all()  # the former metadata is gone: what the new one speaks of must stay
+            else:
+                undo.callback(unlink, f"{key}.json", at.meta)
             os.fsync(at.meta)
+            undo.pop_all()
             unlink(staged, at.staging)
         return record
 
@@ -89,7 +93,7 @@ class Shelf:
                 return key, old
         raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
-    def _shelve(self, at: _Folders, staged: str, fd: int, digest: str, synced: bool, undo: ExitStack) -> None:
+    def _shelve(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack) -> None:
         found = lstat(staged, at.staging)
         if found is None or not os.path.samestat(found, os.fstat(fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
@@ -98,8 +102,6 @@ class Shelf:
             move(digest, at.blobs, digest, at.quarantine)
         if not lstat(digest, at.blobs):
             os.fchmod(fd, 0o600)
-            if not synced:
-                os.fsync(fd)
             try:
                 link(staged, at.staging, digest, at.blobs)
                 undo.callback(unlink, digest, at.blobs)

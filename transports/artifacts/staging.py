@@ -95,28 +95,29 @@ class LocalStaged(Staged):
 
         def work() -> ArtifactRef:
             with reporting("store a file", self._tree.root):
-                synced = self._measure(size)
+                self._measure(size)
                 described = describe(
                     self._meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
                 )
-                record = self._shelf.publish(self._name, self._fd, self._meter, described, synced=synced)
+                record = self._shelf.publish(self._name, self._fd, self._meter, described)
                 self._committed = True
                 return record.ref(self._tree.root / record.names[-1].name)
 
         return await in_thread(work)
 
-    def _measure(self, declared: int | None) -> bool:
-        """Have all content in the file and measured; ``True`` if it is on the disk already."""
+    def _measure(self, declared: int | None) -> None:
+        """Have all content in the file, measured and on the disk."""
         if not self._written:
             if self._open_foreign():
-                return self._measure_foreign()
+                self._measure_foreign()
+                return
             if declared != 0:
                 raise nothing_written()
         self._written = True
         self._usable = False  # until what is still pending is written, as in write()
         self._flush()
+        os.fsync(self._fd)
         self._usable = True
-        return False
 
     def _open_foreign(self) -> bool:
         self._close()
@@ -132,7 +133,7 @@ class LocalStaged(Staged):
             raise
         return True
 
-    def _measure_foreign(self) -> bool:
+    def _measure_foreign(self) -> None:
         # Writing back to the disk and hashing keep different parts of the machine busy: together they take as long as
         # the slower one.
         failed: list[OSError] = []
@@ -152,7 +153,6 @@ class LocalStaged(Staged):
         if failed:
             raise failed[0]
         self._size = self._meter.size
-        return True
 
     def _check(self, *, usable: bool = True) -> None:
         if self._committed:

@@ -177,6 +177,8 @@ class Transfer:
             if head.framed and head.total is None and size is not None:
                 raise self._mismatch(shown, self.staged.size, f"{self.staged.size} came")
             raise Again(self._truncated(shown, "the body ended early"))
+        if not self.staged.size:
+            await self.staged.write(b"")  # an empty file is a file too
         return Fetched(head.content_type, head.filename, head.framed or expected is not None)
 
     async def _keep(self, chunk: bytes, shown: str, expected: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Mapping
 from importlib.metadata import metadata
@@ -76,8 +77,8 @@ async def _tour(app: Session, samples: Path, megabytes: int) -> list[Result]:
     await step("export.pages", {"count": 3})
     large: dict[str, object] = {"megabytes": megabytes, "digest": True}
     for way in (
-        {"as": "buffer", "filename": "large-inline.bin"},
-        {"as": "url", "auth": "bearer", "filename": "large-download.bin"},
+        {"as": "buffer", "seed": 1, "filename": "large-inline.bin"},
+        {"as": "url", "auth": "bearer", "seed": 2, "filename": "large-download.bin"},
     ):
         data = await step("file.generate", {**large, **way})
         if data["sha256"] != results[-1].artifacts["file"].sha256:
@@ -100,19 +101,14 @@ def _show(results: list[Result]) -> None:
             _row(table, result, ref)
     console = Console()
     # Piped into a file there is no width to keep to: a path is worth more in one piece.
-    console.print(table, width=None if console.is_terminal else 200)
+    (console if console.is_terminal else Console(width=200)).print(table)
 
 
 def _row(table: Table, result: Result, ref: ArtifactRef) -> None:
     kind = ref.mime_type.removeprefix("application/")
-    table.add_row(
-        result.capability,
-        result.transport,
-        kind,
-        f"{ref.size_bytes:,}",
-        f"{result.duration_ms:,.0f}",
-        ref.path or ref.uri,
-    )
+    path = Path(os.path.relpath(ref.path)) if ref.path else Path(ref.uri)
+    where = ref.path if ref.path and path.parts[0] == ".." else str(path)
+    table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", where)
 
 
 def _intact(ref: ArtifactRef) -> bool:
