@@ -116,6 +116,8 @@ async def test_type_is_declared_then_sniffed_then_unknown(address: str, root: Pa
     assert (await store.put_bytes(PNG)).mime_type == "image/png"
     assert (await store.put_bytes(b"a,b", mime_type="text/csv")).mime_type == "text/csv"
     assert (await store.put_bytes(b"\0\1\2")).mime_type == "application/octet-stream"
+    package = await store.put_bytes(b"PK\3\4" + bytes(60), mime_type="application/epub+zip")  # a ZIP, and more exact
+    assert package.mime_type == "application/epub+zip" and "warnings" not in package.source
     lie = await store.put_bytes(b"<!doctype html><p>no", mime_type="image/png", source={"warnings": ["earlier"]})
     assert lie.mime_type == "text/html" and lie.filename.endswith(".html")
     assert lie.source["declared_mime_type"] == "image/png" and lie.source["sniffed_mime_type"] == "text/html"
@@ -257,12 +259,51 @@ async def test_external_path_must_be_a_regular_file(kind: str, address: str, roo
             staged.path.mkdir()
         else:
             os.mkfifo(staged.path)
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match=r"regular file|symlink|symbolic"):
             await staged.commit()
         staged.path.rmdir() if kind == "folder" else staged.path.unlink()
     assert secret.read_text() == "secret"
     if address == "local":
         assert_empty(root)
+
+
+async def test_external_file_must_stand_still(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.preadv
+    async with store.stage() as staged:
+        staged.path.write_bytes(PDF)
+
+        def while_somebody_writes(fd: int, buffers: list[memoryview], offset: int) -> int:
+            count = real(fd, buffers, offset)
+            if not offset:
+                with staged.path.open("r+b") as file:
+                    file.write(b"?")
+                os.utime(staged.path, (1, 1))
+            return count
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "preadv", while_somebody_writes)
+            with pytest.raises(StoreError, match="changed"):
+                await staged.commit()
+        assert visible(root) == []
+        assert (await staged.commit()).size_bytes == len(PDF)
+
+
+async def test_external_file_must_not_be_swapped(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.preadv
+    async with store.stage() as staged:
+        staged.path.write_bytes(PDF)
+
+        def while_somebody_swaps(fd: int, buffers: list[memoryview], offset: int) -> int:
+            staged.path.unlink()
+            staged.path.write_bytes(PNG)
+            return real(fd, buffers, offset)
+
+        monkeypatch.setattr(os, "preadv", while_somebody_swaps)
+        with pytest.raises(StoreError, match="replaced"):
+            await staged.commit()
+    assert_empty(root)
 
 
 async def test_written_file_is_never_somebody_elses(store: LocalStore, root: Path, tmp_path: Path) -> None:
@@ -568,7 +609,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", "--lazy", place], check=True)  # lazy: also after a test that leaked a descriptor
 
 
 async def test_disk_full(small_disk: Path) -> None:

@@ -162,6 +162,6 @@ def verify_size(declared: int | None, actual: int) -> None:
     """Raises :class:`~transports.errors.SizeMismatch` if a declared size in bytes is not the real one (seed 001)."""
     if declared is not None and declared != actual:
         raise SizeMismatch(
-            f"the app declared {declared} bytes and {actual} arrived; nothing was stored",
+            f"the app declared {declared} bytes and {actual} arrived; nothing of it was stored",
             details={"declared": declared, "actual": actual},
         )

@@ -1,54 +1,66 @@
-"""Runs a user's event callbacks, in order, where they can neither block nor break a call."""
+"""Runs a user's callbacks where they can neither block nor break a call."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
-__all__ = ["Callbacks"]
+__all__ = ["Callbacks", "run"]
 
 logger = logging.getLogger("transports")
 
+#: Seconds for a coroutine function to end once it is cancelled.
+_END = 1.0
+
 
 class Callbacks:
-    """A queue of callbacks and the task that runs them. Plain functions run in a worker thread, coroutine functions in
-    the loop; what they raise is logged."""
+    """Gives each callback its values in order. A slow one delays only itself; what one raises is logged."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[tuple[Callable[..., object], object]] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
+        # by id(): a callable need not be hashable; its task holds it, so no other object takes the id meanwhile
+        self._lanes: dict[int, tuple[deque[object], asyncio.Task[None]]] = {}
 
     def put(self, callback: Callable[..., object], value: object) -> None:
-        """Have ``callback(value)`` run after all that was put before."""
-        self._queue.put_nowait((callback, value))
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+        """Have ``callback(value)`` run after all that was put for it before."""
+        if id(callback) in self._lanes:
+            self._lanes[id(callback)][0].append(value)
+        else:
+            values = deque([value])
+            self._lanes[id(callback)] = values, asyncio.ensure_future(self._run(callback, values))
 
-    async def settle(self, timeout: float) -> None:
-        """Wait until all that was put has run, but not longer than ``timeout`` seconds."""
-        if self._task is None:
-            return
-        waiting = asyncio.ensure_future(self._queue.join())
-        await asyncio.wait((waiting,), timeout=timeout)
-        waiting.cancel()
+    async def settle(self, callbacks: Iterable[Callable[..., object] | None], timeout: float) -> None:
+        """Wait until these callbacks have had all their values, but not longer than ``timeout`` seconds."""
+        tasks = [self._lanes[id(callback)][1] for callback in callbacks if id(callback) in self._lanes]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
 
     async def aclose(self) -> None:
         """Stop; a callback that still runs in a thread is left to end by itself."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        lanes = tuple(self._lanes.values())
+        for values, task in lanes:
+            values.clear()
+            task.cancel()
+        if lanes:
+            await asyncio.wait([task for _, task in lanes], timeout=_END)
 
-    async def _run(self) -> None:
-        while True:
-            callback, value = await self._queue.get()
-            try:
-                await run(callback, value)
-            except Exception:
-                logger.exception("a callback failed; the call goes on")
-            finally:
-                self._queue.task_done()
+    async def _run(self, callback: Callable[..., object], values: deque[object]) -> None:
+        try:
+            while values:
+                try:
+                    await run(callback, values.popleft())
+                except (Exception, asyncio.CancelledError) as error:
+                    task = asyncio.current_task()
+                    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                        raise
+                    logger.exception("a callback failed; the call goes on")
+        finally:
+            del self._lanes[id(callback)]
 
 
 async def run(callback: Callable[..., object], value: object) -> object:
@@ -56,5 +68,32 @@ async def run(callback: Callable[..., object], value: object) -> object:
     if inspect.iscoroutinefunction(callback):
         result: Awaitable[object] = callback(value)
         return await result
-    returned = await asyncio.to_thread(callback, value)
+    returned = await _in_thread(callback, value)
     return await returned if inspect.isawaitable(returned) else returned
+
+
+async def _in_thread(callback: Callable[..., object], value: object) -> object:
+    """:func:`asyncio.to_thread` with a daemon thread for each call: one that waits for a person, or for ever, takes no
+    worker from the artifact store and does not keep the program from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def deliver(result: object, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result((result, error))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(callback, value)
+        except BaseException as raised:  # noqa: BLE001 - raised again where it is awaited
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=work, name="abp-callback", daemon=True).start()
+    result, error = await done
+    if error is not None:
+        raise error
+    return result

@@ -7,18 +7,29 @@ import contextlib
 import difflib
 import importlib.metadata
 import logging
+import math
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from .artifacts import ArtifactStore, open_store
 from .base import Transport
 from .callbacks import Callbacks, run
-from .errors import ABPError, CallTimeout, CapabilityError, ProtocolError, TransportError, UsageError
+from .errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    redact_url,
+)
 from .messages import (
     PROTOCOL_VERSION,
     Answer,
@@ -29,6 +40,7 @@ from .messages import (
     Message,
     Notification,
     Progress,
+    encode_json,
     parse,
 )
 from .params import outgoing
@@ -44,9 +56,13 @@ OnNotification: TypeAlias = Callable[[Notification], object]
 OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
 
 #: Seconds for telling an app that its call is not wanted any more.
-_CANCEL = 3.0
+_CANCEL = 1.0
 #: Seconds for progress callbacks to finish after the answer has come.
-_SETTLE = 1.0
+_SETTLE = 0.5
+#: Seconds for elicitation handlers to end once they are cancelled.
+_END = 1.0
+#: Calls that have ended and are remembered, to know their late events from another call's.
+_REMEMBERED = 1000
 
 
 def connect(
@@ -73,16 +89,11 @@ def connect(
     :class:`~transports.errors.TransportError`.
     """
     settings = Settings.load()
-    chosen = (
-        store
-        if isinstance(store, ArtifactStore)
-        else open_store(store or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
-    )
     return Session(
         transport
         if isinstance(transport, Transport)
         else _make_transport(target, transport, headless, timeout, settings),
-        store=chosen,
+        store=store if isinstance(store, ArtifactStore) else _open_store(store, settings),
         settings=settings,
         timeout=timeout,
         on_progress=on_progress,
@@ -91,12 +102,24 @@ def connect(
     )
 
 
+def _open_store(store: str | Path | None, settings: Settings) -> ArtifactStore:
+    try:
+        return open_store(store or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
+    except UsageError as error:
+        raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
+
+
 def _make_transport(
     target: str, name: str, headless: bool | None, timeout: float | None, settings: Settings
 ) -> Transport:
-    parts = urlsplit(target)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{target!r} is no target; give the app's address, such as http://127.0.0.1:8000/")
+    try:
+        parts = urlsplit(target)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:  # http://[ and the like
+        known = False
+    if not known:
+        shown = redact_url(target)
+        raise UsageError(f"{shown!r} is no target; give the app's address, such as http://127.0.0.1:8000/")
     if name not in ("auto", "playwright"):
         raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is 'playwright'")
     from .adapters.playwright import PlaywrightTransport
@@ -104,8 +127,17 @@ def _make_transport(
     return PlaywrightTransport(
         target,
         headless=settings.headless if headless is None else headless,
-        timeout=timeout or settings.browser_timeout / 1000,
+        timeout=_seconds(timeout, settings.browser_timeout),
     )
+
+
+def _seconds(timeout: float | None, default: float) -> float:
+    """A caller's ``timeout``, or ``default`` in milliseconds."""
+    if timeout is None:
+        return default / 1000
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise UsageError(f"timeout must be a positive number of seconds, not {timeout!r}")
+    return timeout
 
 
 class Session:
@@ -129,13 +161,16 @@ class Session:
         self.transport = transport
         self.store = store
         self._settings = settings
-        self._connect_timeout = timeout or settings.browser_timeout / 1000
-        self._call_timeout = timeout or settings.call_timeout / 1000
+        self._connect_timeout = _seconds(timeout, settings.browser_timeout)
+        self._call_timeout = _seconds(timeout, settings.call_timeout)
         self._on_progress = on_progress
         self._on_notification = on_notification
         self._on_elicitation = on_elicitation
-        self._progress: dict[str, OnProgress | None] = {}
+        self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
+        self._callbacks = Callbacks()
+        self._calls: dict[str, OnProgress | None] = {}
+        self._ended: deque[str] = deque(maxlen=_REMEMBERED)
         self._questions: set[asyncio.Task[None]] = set()
         self._router = Router(
             store,
@@ -148,24 +183,27 @@ class Session:
         )
 
     async def __aenter__(self) -> Self:
+        if self._state != "new":
+            raise UsageError("a session is opened once; make another with connect()")
+        self._state = "closed"
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.transport)
-            self._callbacks = Callbacks()
             stack.push_async_callback(self._callbacks.aclose)
-            pump = asyncio.ensure_future(self._pump())
-            stack.push_async_callback(_cancelled, pump)
+            stack.push_async_callback(_ended, self._questions)
+            stack.push_async_callback(_ended, {asyncio.ensure_future(self._pump())})
             await self._initialize()
             stack.push_async_callback(self._shutdown)
             self._stack = stack.pop_all()
+        self._state = "open"
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Say goodbye to the app and close the transport; idempotent."""
-        for task in tuple(self._questions):
-            task.cancel()
+        """Say goodbye to the app and close the transport; idempotent. Calls that are under way end with
+        :class:`~transports.errors.Disconnected`."""
+        self._state = "closed"
         await self._stack.aclose()
 
     async def _initialize(self) -> None:
@@ -185,7 +223,10 @@ class Session:
         self.session_id = initialized.session_id
         listed = {capability.name: capability for capability in initialized.capabilities}
         if self.transport.features.listing:
-            listed.update({capability.name: capability for capability in await self._list()})
+            for capability in await self._list():
+                known = listed.get(capability.name)
+                said = {field: getattr(capability, field) for field in capability.model_fields_set}
+                listed[capability.name] = known.model_copy(update=said) if known else capability
         self.capabilities = listed
 
     async def _list(self) -> list[Capability]:
@@ -200,8 +241,13 @@ class Session:
             payload = payload.get("data", payload.get("capabilities"))
             if isinstance(payload, dict):
                 payload = payload.get("capabilities")
-        items = payload if isinstance(payload, list) else []
-        return [parse(Capability, item, "a capability in the app's list") for item in items]
+        listed: list[Capability] = []
+        for item in payload if isinstance(payload, list) else []:
+            try:
+                listed.append(parse(Capability, item, "a capability in the app's list"))
+            except ProtocolError as error:
+                logger.warning("left out: %s", error.message)
+        return listed
 
     async def _shutdown(self) -> None:
         with contextlib.suppress(ABPError):
@@ -227,21 +273,26 @@ class Session:
         :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
         stored all the same), and other :class:`~transports.errors.ABPError`.
         """
+        if self._state != "open":
+            raise (
+                Disconnected("the session is closed; connect again")
+                if self._state == "closed"
+                else UsageError("the session is not open; use it as `async with connect(…) as app`")
+            )
         started = time.perf_counter()
+        seconds = self._call_timeout if timeout is None else _seconds(timeout, 0)
         prepared, content = outgoing(dict(params or {}))
         call_id = str(uuid.uuid4())
-        seconds = timeout or self._call_timeout
-        options = {"timeout": int(seconds * 1000), "progressToken": call_id, "callId": call_id}
+        options = {"timeout": math.ceil(seconds * 1000), "progressToken": call_id, "callId": call_id}
         message = Message(
             "capabilities/call",
             {"capability": capability, "params": prepared, "options": options},
             id=call_id,
             content=content,
         )
-        self._progress[call_id] = on_progress
+        self._calls[call_id] = on_progress
         try:
             reply = await self.transport.request(message, timeout=seconds)
-            await self._callbacks.settle(_SETTLE)
         except CallTimeout as error:
             await self._cancel(call_id, "timeout")
             raise CallTimeout(f"{capability}: {error.message}") from error
@@ -249,13 +300,22 @@ class Session:
             await self._cancel(call_id, "cancelled by the client")
             raise
         finally:
-            del self._progress[call_id]
+            del self._calls[call_id]
+            self._ended.append(call_id)
+        try:
+            result = await self._taken(reply, capability)
+            return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
+        finally:
+            await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
+
+    async def _taken(self, reply: Message, capability: str) -> Result:
+        """What the app answered, stored."""
         answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
         try:
             answer.raise_for_error(capability)
         except CapabilityError as error:
             raise self._explained(error, capability) from None
-        result = await self._router.route(
+        return await self._router.route(
             answer.data,
             capability=capability,
             outputs=reply.outputs,
@@ -263,7 +323,6 @@ class Session:
             warnings=reply.warnings,
             transport=self.transport.name,
         )
-        return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
 
     def _explained(self, error: CapabilityError, capability: str) -> CapabilityError:
         if error.code == "UNKNOWN_CAPABILITY" and not error.alternatives:
@@ -293,9 +352,10 @@ class Session:
         payload: Any = message.payload
         if message.type == "progress":
             progress = parse(Progress, payload, "a progress event")
-            mine = self._progress.get(progress.operation_id)
-            if mine is None and len(self._progress) == 1:  # many apps leave operationId out
-                mine = next(iter(self._progress.values()))
+            call = progress.operation_id
+            mine = self._calls.get(call)
+            if len(self._calls) == 1 and call not in self._ended:  # many apps leave operationId out or make their own
+                (mine,) = self._calls.values()
             for callback in (mine, self._on_progress):
                 if callback is not None:
                     self._callbacks.put(callback, progress)
@@ -315,16 +375,24 @@ class Session:
             try:
                 seconds = request.timeout / 1000 if request.timeout else None
                 answered = await asyncio.wait_for(run(self._on_elicitation, request), seconds)
-                answer = answered if isinstance(answered, Mapping) else answer
+                if not isinstance(answered, Mapping):
+                    raise TypeError(f"it returned {type(answered).__name__}, not {{'success': True, 'data': …}}")
+                encode_json(answered)
+                answer = answered
             except Exception as error:  # noqa: BLE001 - raising is how a handler declines
-                logger.warning("the elicitation handler declined %s: %s", request.method, error)
+                reason = "too late" if isinstance(error, TimeoutError) else repr(error)
+                logger.warning("the elicitation handler declined %s: %s", request.method, reason)
         with contextlib.suppress(TransportError):
             await self.transport.notify(Message("elicitation/response", answer, id=request_id))
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait((task,))
+async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for them, but not for ever."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_END)
 
 
 def _version() -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .errors import UsageError
@@ -15,7 +16,7 @@ __all__ = ["Settings"]
 class Settings(BaseSettings):
     """``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds everywhere in Python."""
 
-    model_config = SettingsConfigDict(env_prefix="ABP_", env_ignore_empty=True, frozen=True)
+    model_config = SettingsConfigDict(env_prefix="ABP_", env_ignore_empty=True, frozen=True, allow_inf_nan=False)
 
     output_dir: Path | None = None
     headless: bool = True
@@ -27,6 +28,14 @@ class Settings(BaseSettings):
     max_artifact_bytes: int = Field(default=1 << 30, gt=0)
     allow_private_addresses: bool = False
     store: str | None = None
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        level, known = value.strip().upper(), logging.getLevelNamesMapping()
+        if level not in known:
+            raise ValueError(f"{value!r} is no log level; use one of {', '.join(known)}")
+        return level
 
     @classmethod
     def load(cls) -> Settings:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, Proto
 from ..messages import PROTOCOL_VERSION, Message
 
 __all__ = ["Call", "Handler", "MemoryTransport"]
+
+#: Seconds for handlers to end once they are cancelled.
+_CLOSE = 1.0
 
 Handler: TypeAlias = Callable[[Mapping[str, object], "Call"], Awaitable[object]]
 
@@ -65,6 +69,7 @@ class MemoryTransport(Transport):
         self._running: dict[str, asyncio.Task[object]] = {}
         self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._held: dict[str, bytes] = {}
+        self._keys = itertools.count()
         self._closed = True
         #: Ids of calls that were cancelled, and why.
         self.cancelled: dict[str, str] = {}
@@ -78,11 +83,12 @@ class MemoryTransport(Transport):
 
     async def aclose(self) -> None:
         self._closed = True
-        for task in tuple(self._running.values()):
-            task.cancel()
-        for future in self._asked.values():
-            future.cancel()
         self._events.put_nowait(None)
+        tasks = tuple(self._running.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_CLOSE)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         if self._closed:
@@ -116,29 +122,23 @@ class MemoryTransport(Transport):
             return self._answers[name]
         if name not in self._handlers:
             return _refusal(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
-        task = asyncio.ensure_future(self._handlers[name](payload["params"], Call(call_id, name, self)))
+        task = asyncio.ensure_future(_perform(self._handlers[name](payload["params"], Call(call_id, name, self))))
         self._running[call_id] = task
-        try:
-            done, _ = await asyncio.wait((task,), timeout=timeout)
-            if not done:
-                raise CallTimeout(f"no answer within {timeout:g} s")
-            if task.cancelled():
-                if self._closed:
-                    raise Disconnected("the transport was closed during the call")
-                return {"success": False, "cancelled": True}
-            return {"success": True, "data": task.result()}
-        except CallTimeout:
-            raise
-        except ABPError as error:
-            if isinstance(error, Disconnected):
-                raise
-            return _refusal(error)
-        finally:
-            if task.done():
-                self._running.pop(call_id, None)
+        task.add_done_callback(lambda _: self._running.pop(call_id, None))
+        done, _ = await asyncio.wait((task,), timeout=timeout)
+        if not done:
+            raise CallTimeout(f"no answer within {timeout:g} s")
+        if self._closed:
+            raise Disconnected("the transport was closed during the call")
+        if task.cancelled():
+            return {"success": False, "cancelled": True}
+        answer = task.result()
+        if isinstance(answer, ABPError):
+            raise answer
+        return answer
 
     def _cancel(self, payload: Any) -> bool:
-        task = self._running.pop(payload["callId"], None)
+        task = self._running.get(payload["callId"])
         if task is None:
             return False
         self.cancelled[payload["callId"]] = payload.get("reason", "")
@@ -155,7 +155,7 @@ class MemoryTransport(Transport):
                     and isinstance(binary.content, bytes)
                     and len(binary.content) > 1 << 18
                 ):
-                    key = str(len(self._held))
+                    key = str(next(self._keys))
                     self._held[key] = binary.content
                     places[item.path] = BinaryData(
                         Handle(key, len(binary.content)), binary.mime_type, binary.size, binary.filename, binary.extra
@@ -163,9 +163,10 @@ class MemoryTransport(Transport):
         return replace(result, places)
 
     async def notify(self, message: Message) -> None:
-        if message.type == "elicitation/response" and (asked := self._asked.pop(message.id or "", None)):
+        if message.type == "elicitation/response" and (asked := self._asked.get(message.id or "")):
             payload: Any = message.payload
-            asked.set_result(payload)
+            if not asked.done():
+                asked.set_result(payload)
 
     def emit(self, message: Message) -> None:
         """Send an event to the client."""
@@ -173,10 +174,13 @@ class MemoryTransport(Transport):
 
     async def ask(self, message: Message) -> Mapping[str, Any]:
         """Send an elicitation request and wait for its answer."""
-        message.id = str(uuid.uuid4())
-        self._asked[message.id] = asyncio.get_running_loop().create_future()
+        message.id = key = str(uuid.uuid4())
+        self._asked[key] = asyncio.get_running_loop().create_future()
         self.emit(message)
-        return await self._asked[message.id]
+        try:
+            return await self._asked[key]
+        finally:
+            del self._asked[key]
 
     async def events(self) -> AsyncIterator[Message]:
         while (message := await self._events.get()) is not None:
@@ -194,10 +198,24 @@ class MemoryTransport(Transport):
         return {}
 
 
+async def _perform(handling: Awaitable[object]) -> object:
+    """The answer that an app would make of what its handler does, or a failure of the transport that it plays."""
+    try:
+        return {"success": True, "data": await handling}
+    except (CallTimeout, Disconnected) as error:
+        return error
+    except ABPError as error:
+        return _refusal(error)
+    except Exception as error:  # noqa: BLE001 - whatever an app throws is an answer
+        return _refusal(CapabilityError(f"the app threw {type(error).__name__}: {error}"))
+
+
 def _refusal(error: ABPError) -> dict[str, object]:
-    described = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    described: dict[str, object] = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if error.retry_after is not None:
         described["retryAfter"] = error.retry_after * 1000
+    if error.details:
+        described["details"] = error.details
     if error.alternatives:
         described["alternatives"] = list(error.alternatives)
     return {"success": False, "error": described, "cancelled": getattr(error, "cancelled", False)}

@@ -91,7 +91,8 @@ class PlaywrightTransport(Transport):
     async def _open_page(self) -> None:
         browser = self._browser.playwright
         context = await browser.new_context(accept_downloads=False)
-        self._stack.push_async_callback(_closing, context)
+        if self._shared is not None:  # a browser of our own takes its context along
+            self._stack.push_async_callback(_closing, context)
         page = await context.new_page()
         cdp = await context.new_cdp_session(page)
         self._agent = agent = PageAgent(page, cdp, self._on_event)
@@ -104,6 +105,7 @@ class PlaywrightTransport(Transport):
         seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
         assert isinstance(seen, dict)
         self._require_abp(seen, status)
+        agent.pin()
 
     async def _load(self, page: Any) -> int | None:
         from playwright.async_api import Error

@@ -36,6 +36,8 @@ _GONE = (
     "Session closed",
     "browser has disconnected",
 )
+_DRIVER_GONE = "Connection closed while reading from the driver"
+_LAST_WORDS = 0.1
 _MOVED = (
     "Cannot find context",
     "navigated or closed",
@@ -67,10 +69,13 @@ class PageAgent:
         self._key = secrets.token_hex(16)
         self._binding = f"_{secrets.token_hex(8)}"
         self._object: str | None = None
+        self._pinned = False
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         page.on("crash", lambda _: self._lose(PageCrashed("the page's renderer crashed; connect again")))
-        page.on("close", lambda _: self._lose(Disconnected("the page was closed; connect again")))
-        page.on("framenavigated", lambda frame: self._navigated() if frame == page.main_frame else None)
+        # A dying browser closes its pages first: give it the time to say so.
+        closed = Disconnected("the page was closed; connect again")
+        loop = asyncio.get_running_loop()
+        page.on("close", lambda _: loop.call_later(_LAST_WORDS, self._lose, closed))
         browser = page.context.browser
         if browser is not None:
             browser.on("disconnected", lambda _: self._lose(BrowserCrashed("the browser is gone; connect again")))
@@ -80,6 +85,7 @@ class PageAgent:
         config = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES}
         source = f"({_script('agent.js')})({json.dumps(config)}, {_script('codec.js')})"
         self.cdp.on("Runtime.bindingCalled", self._called)
+        self.cdp.on("Page.frameNavigated", self._navigated)
         await self.cdp.send("Runtime.enable")
         await self.cdp.send("Runtime.addBinding", {"name": self._binding})
         await self.cdp.send("Page.enable")
@@ -91,17 +97,30 @@ class PageAgent:
         kind_and_payload: Any = decode_json(event["payload"])
         self._on_event(*kind_and_payload)
 
-    def _navigated(self) -> None:
+    def pin(self) -> None:
+        """From now on the page is the one that was connected to: its going elsewhere is a loss (FAULTS 10)."""
+        self._pinned = True
+
+    def _navigated(self, event: Mapping[str, Any]) -> None:
+        """A new document; a change of the address alone is none (CDP has another event for that)."""
+        if event["frame"].get("parentId"):
+            return
         self._object = None
+        if self._pinned:
+            self._lose(ContextLost("the page navigated or reloaded; connect again"))
 
     def _lose(self, error: TransportError) -> None:
         if not self._lost.done():
             self._lost.set_result(error)
 
-    async def send(self, method: str, params: Mapping[str, object] | None = None, *, timeout: float) -> dict[str, Any]:
+    async def send(
+        self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, what: str = ""
+    ) -> dict[str, Any]:
         """One CDP command with a deadline. Raises :class:`~transports.errors.CallTimeout`,
         :class:`~transports.errors.Disconnected`, :class:`~transports.errors.ContextLost`."""
-        reply: dict[str, Any] = await self.bounded(self.cdp.send(method, dict(params or {})), method, timeout=timeout)
+        reply: dict[str, Any] = await self.bounded(
+            self.cdp.send(method, dict(params or {})), what or method, timeout=timeout
+        )
         return reply
 
     async def bounded(self, work: Any, what: str, *, timeout: float) -> Any:
@@ -115,10 +134,16 @@ class PageAgent:
             if not task.done():
                 if self._lost.done():
                     raise self._again(self._lost.result())
-                raise CallTimeout(f"the page did not answer {what} within {timeout:g} s")
+                raise CallTimeout(f"no answer to {what} within {timeout:g} s")
             return task.result()
         except PlaywrightError as error:
+            if any(text in error.message for text in (*_GONE, *_MOVED)):
+                await asyncio.wait((self._lost,), timeout=2 * _LAST_WORDS)  # which of the losses it was
             raise self._translated(error) from error
+        except Exception as error:
+            if _DRIVER_GONE not in str(error):
+                raise
+            raise BrowserCrashed("the browser's driver is gone; connect again") from error
         finally:
             if not task.done():
                 task.cancel()
@@ -132,6 +157,8 @@ class PageAgent:
         first = error.message.strip().partition("\n")[0]
         if self._lost.done():
             return self._again(self._lost.result())
+        if "Connection closed" in first:
+            return BrowserCrashed("the browser's driver is gone; connect again")
         if any(text in first for text in _MOVED):
             return ContextLost("the page navigated or reloaded while it worked; connect again")
         if any(text in first for text in _GONE):
@@ -164,6 +191,7 @@ class PageAgent:
                 "returnByValue": by_value,
             },
             timeout=timeout,
+            what=f"`{method}`",
         )
         if "exceptionDetails" in reply:
             exception = reply["exceptionDetails"].get("exception", {})

@@ -34,7 +34,7 @@ _PLACES = (
     r"C:\Program Files (x86)\Google\Chrome\Application\chrome.exe",
 )
 #: Seconds that a polite end may take before processes are killed.
-_GRACE = 4.0
+_GRACE = 3.0
 _HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
 
 

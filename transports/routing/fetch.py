@@ -10,7 +10,7 @@ from ..artifacts import Staged
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
 from ..download import download
-from ..errors import TooLarge, TransportError
+from ..errors import ABPError, TooLarge, TransportError
 
 __all__ = ["Fetcher"]
 
@@ -80,4 +80,12 @@ class Fetcher:
         if not isinstance(binary.content, Download):
             return None
         base = self.transport.url if self.transport else None
-        return urljoin(base or "", binary.content.url)
+        try:
+            return urljoin(base or "", binary.content.url)
+        except ValueError:  # http://[ and the like
+            return binary.content.url
+
+    async def release(self, binary: BinaryData | ABPError) -> None:
+        """Let the far side forget content that it keeps for us, if it does."""
+        if self.transport is not None and isinstance(binary, BinaryData) and isinstance(binary.content, Handle):
+            await self.transport.release(binary.content)

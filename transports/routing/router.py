@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore
-from ..binary import BinaryData, Encoded, Handle
+from ..binary import BinaryData, Encoded
 from ..detect import Found, Place, find, replace
 from ..errors import ABPError, UsageError, redact_url
 from ..messages import JSONValue, encode_json
@@ -45,28 +47,34 @@ class Router:
         were: its ``result`` holds those, its ``details`` the field, and the URL without credentials.
         """
         found = find(data)
-        beside = [Found((name,), output) for name, output in zip(_names(data, found), outputs, strict=False)]
+        beside = [Found(place, output) for place, output in zip(_places(data, found), outputs, strict=False)]
         record = {"capability": capability, **(source or {})}
         notes = list(warnings)
         stored: dict[str, ArtifactRef] = {}
         replacements: dict[Place, object] = {}
         failures: list[tuple[Found, ABPError]] = []
-        for item in (*found, *beside):
-            try:
-                ref = await self._store_one(item, capability, record)
-            except ABPError as error:
-                failures.append((item, error))
-                replacements[item.path] = {"error": error.as_dict()}
-            else:
-                stored[item.field] = ref
-                replacements[item.path] = _reference(ref, item)
-                notes += [f"{item.field or 'answer'}: {warning}" for warning in _texts(ref.source.get("warnings"))]
+        waiting = deque((*found, *beside))
+        try:
+            while waiting:
+                item = waiting.popleft()
+                try:
+                    ref = await self._store_one(item, capability, record)
+                except ABPError as error:
+                    failures.append((item, error))
+                    replacements[item.path] = {"error": error.as_dict()}
+                else:
+                    stored[item.field] = ref
+                    replacements[item.path] = _reference(ref, item)
+                    notes += [f"{item.field or 'answer'}: {warning}" for warning in _texts(ref.source.get("warnings"))]
+        finally:
+            for item in waiting:  # cancelled: nobody will fetch these
+                await self._fetcher.release(item.binary)
         for item in beside:
             replacements.pop(item.path, None)
         if not found and not beside:
             stored[""] = await self._store_json(data, capability, record)
         routed = cast(JSONValue, replace(data, replacements))
-        metadata = _metadata(data, (*found, *beside))
+        metadata = _metadata(data, found) if found or beside else {}
         result = Result(capability, routed, stored, transport, warnings=tuple(notes), metadata=metadata)
         if failures:
             raise self._failure(failures, result)
@@ -97,8 +105,7 @@ class Router:
                     source=record,
                 )
         finally:
-            if isinstance(content, Handle) and self._fetcher.transport is not None:
-                await self._fetcher.transport.release(content)
+            await self._fetcher.release(binary)
 
     async def _store_json(self, data: object, capability: str, record: Mapping[str, object]) -> ArtifactRef:
         try:
@@ -118,10 +125,13 @@ class Router:
         return error
 
 
-def _names(data: object, found: Sequence[Found]) -> Sequence[str]:
+def _places(data: object, found: Sequence[Found]) -> Iterator[Place]:
     """Places for outputs that stand beside an answer. An answer's own binaries come first (seed 000's rule)."""
     free = not found and not (isinstance(data, dict) and "document" in data)
-    return ["document", *(f"captured.{n}" for n in range(1, 100))] if free else [f"captured.{n}" for n in range(100)]
+    if free:
+        yield ("document",)
+    taken = {item.path for item in found}
+    yield from (place for n in count(1 if free else 0) if (place := ("captured", n)) not in taken)
 
 
 def _reference(ref: ArtifactRef, item: Found) -> dict[str, object]:
@@ -134,7 +144,7 @@ def _metadata(data: object, found: Sequence[Found]) -> Mapping[str, object]:
     if found and found[0].path == ():
         return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
     taken = {item.path[0] for item in found}
-    return {key: value for key, value in data.items() if key not in taken} if found and isinstance(data, dict) else {}
+    return {key: value for key, value in data.items() if str(key) not in taken} if isinstance(data, dict) else {}
 
 
 def _texts(value: object) -> list[str]:

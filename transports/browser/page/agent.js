@@ -174,7 +174,7 @@
     async cancel(callId, reason) {
       for (const parameters of [[callId, reason], [{ callId, reason }]]) {
         try {
-          const answer = await within(1000, globalThis.abp.cancel(...parameters));
+          const answer = await within(400, globalThis.abp.cancel(...parameters));
           if (answer && answer.cancelled === true) return JSON.stringify({ answer, rest: {} });
         } catch { /* the other form, then */ }
       }

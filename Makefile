@@ -1,0 +1,54 @@
+# Two commands are enough: `make demo` and `make test`. Both start from nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup demo test check bench lock clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    start the reference app, drive it, show the files"
+	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
+	@echo "make check   format, lint, types and layers only"
+	@echo "make bench   speed, as ratios against named baselines"
+	@echo "make setup   the virtual environment and a browser"
+
+setup: $(READY)
+	@$(BIN)/abp doctor --install
+
+$(READY): pyproject.toml requirements/dev.txt README.md
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup
+	@$(BIN)/abp demo --out demo-output
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_layers.py
+
+test: setup check
+	@rm -f .coverage .coverage.*
+	@$(BIN)/python -m coverage run -m pytest
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report --fail-under=95
+	@$(BIN)/python -m coverage report --fail-under=100 \
+		--include='transports/errors.py,transports/messages.py,transports/binary.py,transports/detect.py'
+
+bench: setup
+	@$(BIN)/python -m tests.benchmarks
+
+# New versions, with hashes and without the address of any registry.
+lock: $(READY)
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--upgrade --group dev pyproject.toml -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output dist build

@@ -1,0 +1,136 @@
+"""The ladder: large content out of a page, by every rung, in bulk, and where rungs are missing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import Browser, PlaywrightTransport, Session, connect
+from transports.browser import ladder as ladder_module
+from transports.browser.ladder import Ladder
+from webapp_fixture import Fixture, digest
+
+from .conftest import Connect
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MB = 1 << 20
+
+
+def ladder_of(app: Session) -> Ladder:
+    assert isinstance(app.transport, PlaywrightTransport)
+    return app.transport.ladder
+
+
+async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> str:
+    result = await app.call("file.generate", {"bytes": size, "seed": seed, "as": way})
+    ref = result.artifacts["file"]
+    assert ref.size_bytes == size
+    return ref.sha256
+
+
+@pytest.mark.parametrize("way", ["buffer", "blob"])
+@pytest.mark.parametrize(("size", "rung"), [(256 * 1024, None), (256 * 1024 + 1, "stream"), (20 * MB + 3, "download")])
+async def test_size_decides_the_rung(connected: Connect, size: int, rung: str | None, way: str) -> None:
+    async with connected() as app:
+        assert await generated(app, size, 1, way) == digest(size, 1)
+        assert {name for name, count in ladder_of(app).used.items() if count} == ({rung} if rung else set())
+
+
+@pytest.mark.parametrize("way", ["buffer", "blob"])
+async def test_without_the_first_rung_the_next_one_serves(connected: Connect, way: str) -> None:
+    async with connected() as app:
+        ladder = ladder_of(app)
+        ladder._context_id = None  # a browser that is not ours to download with
+        assert await generated(app, 9 * MB + 1, 2, way) == digest(9 * MB + 1, 2)
+        assert ladder.used["stream"] == 1
+
+
+@pytest.mark.parametrize("way", ["buffer", "blob"])
+async def test_the_last_rung_serves_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(Ladder, "_rungs", lambda self, size: ["slices"])
+    async with connected() as app:
+        assert await generated(app, 13 * MB + 5, 3, way) == digest(13 * MB + 5, 3)
+        assert ladder_of(app).used["slices"] == 1
+
+
+async def test_a_page_that_may_not_download_falls_back(
+    fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox without allow-downloads gives no event at all: the next rung is tried after a silence."""
+    monkeypatch.setattr(ladder_module, "_SILENCE", 0.3)
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+
+    original = transport._load
+
+    async def sandboxed(page: Any) -> int | None:
+        async def add_sandbox(route: Any) -> None:
+            response = await route.fetch()
+            policy = {"content-security-policy": "sandbox allow-scripts allow-same-origin"}
+            await route.fulfill(response=response, headers={**response.headers, **policy})
+
+        await page.route(fixture.url, add_sandbox)
+        return await original(page)
+
+    monkeypatch.setattr(transport, "_load", sandboxed)
+    async with connect(fixture.url, transport=transport, store=tmp_path) as app:
+        assert await generated(app, 20 * MB, 4) == digest(20 * MB, 4)
+        assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
+
+
+async def test_a_hundred_results_in_a_row_lose_nothing(connected: Connect) -> None:
+    """More than ten downloads a second would be dropped by the browser without a word."""
+    async with connected() as app:
+        for seed in range(100):
+            assert await generated(app, 1 * MB, seed % 5) == digest(1 * MB, seed % 5)
+        assert sum(ladder_of(app).used.values()) == 100
+
+
+async def test_large_results_of_one_page_at_once(connected: Connect) -> None:
+    async with connected() as app:
+        sums = await asyncio.gather(*(generated(app, 12 * MB, seed) for seed in range(12)))
+        assert sums == [digest(12 * MB, seed) for seed in range(12)]
+
+
+async def test_very_large_content_goes_in_slices_of_one_download_each(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder_module, "_WHOLE_UP_TO", 16 * MB)
+    monkeypatch.setattr(ladder_module, "_SLICE", 8 * MB)
+    async with connected() as app:
+        for way in ("buffer", "blob"):
+            assert await generated(app, 36 * MB + 7, 5, way) == digest(36 * MB + 7, 5)
+        assert ladder_of(app).used["download"] == 2
+
+
+async def test_half_a_gigabyte(connected: Connect) -> None:
+    async with connected() as app:
+        assert await generated(app, 512 * MB, 6) == digest(512 * MB, 6)
+        assert ladder_of(app).used["download"] == 1
+
+
+async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tmp_path: Path) -> None:
+    async with connected() as app:
+        call = asyncio.ensure_future(app.call("file.generate", {"megabytes": 384, "as": "blob"}))
+        staging = tmp_path / "out" / ".abp" / "staging"
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            if staging.is_dir() and list(staging.iterdir()):
+                break
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.sleep(0.2)
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert await generated(app, 5 * MB, 7) == digest(5 * MB, 7)
+
+
+async def test_ten_sessions_in_one_browser_move_their_files_at_once(connected: Connect) -> None:
+    async def one(seed: int) -> None:
+        async with connected() as app:
+            assert await generated(app, 16 * MB, seed) == digest(16 * MB, seed)
+
+    await asyncio.gather(*(one(seed) for seed in range(10)))

@@ -1,0 +1,162 @@
+"""Browsers that die, freeze or spin; and that nothing of any browser is ever left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from transports import ABPError, Browser, CallTimeout, Disconnected, connect
+from transports.browser.runfolder import RunFolder, sweep
+from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+def processes(kind: str = "") -> list[psutil.Process]:
+    """Our children now: all, or the ``driver``, the ``browser`` itself, or its ``renderer`` processes."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            line = " ".join(process.cmdline())
+            role = "driver" if "run-driver" in line else "renderer" if "--type=renderer" in line else ""
+            if not role and "--type=" not in line and "--headless" in line:
+                role = "browser"
+            if kind in ("", role):
+                found.append(process)
+    return found
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temp folder of this test's own, to see what is left in it; and the processes, likewise."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    before = {process.pid for process in processes()}
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert [process for process in processes() if process.pid not in before] == []
+
+
+@pytest.mark.parametrize(
+    ("victim", "expected", "seconds"),
+    [("browser", BrowserCrashed, 1.0), ("renderer", PageCrashed, 1.0), ("driver", BrowserCrashed, 1.0)],
+)
+async def test_a_death_in_mid_call_is_told_at_once(
+    fixture: Fixture, scratch: Path, tmp_path: Path, victim: str, expected: type[Disconnected], seconds: float
+) -> None:
+    known = {process.pid for process in processes()}
+    async with connect(fixture.url, store=tmp_path / "out", timeout=20) as app:
+        call = asyncio.ensure_future(app.call("fault.never"))
+        await asyncio.sleep(0.3)
+        killed = time.monotonic()
+        for process in processes(victim):
+            if process.pid not in known:
+                process.kill()
+        with pytest.raises(expected) as caught:
+            await call
+        assert time.monotonic() - killed < seconds
+        assert caught.value.code == "DISCONNECTED" and caught.value.retryable
+        with pytest.raises(Disconnected):
+            await app.call("file.list")
+
+
+async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline(
+    fixture: Fixture, scratch: Path, tmp_path: Path
+) -> None:
+    known = {process.pid for process in processes()}
+    for fault in ("spin", "freeze"):
+        started = time.monotonic()
+        async with connect(fixture.url, store=tmp_path / "out", timeout=20) as app:
+            if fault == "freeze":
+                for process in processes("browser"):
+                    if process.pid not in known:
+                        process.suspend()
+            with pytest.raises(CallTimeout):
+                await app.call("fault.spin" if fault == "spin" else "fault.never", timeout=1.0)
+        assert time.monotonic() - started < 15
+
+
+async def test_an_exception_in_the_block_closes_everything(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with connect(fixture.url, store=tmp_path / "out") as app:
+            await app.call("file.list")
+            raise ZeroDivisionError
+    with pytest.raises(ABPError):
+        async with connect("http://127.0.0.1:9/", store=tmp_path / "out"):
+            pass
+
+
+async def test_cancelling_while_it_connects_closes_everything(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
+    for delay in (0.0, 0.1, 0.3, 0.6):
+
+        async def opened() -> None:
+            async with connect(fixture.url, store=tmp_path / "out"):
+                await asyncio.sleep(10)
+
+        task = asyncio.ensure_future(opened())
+        await asyncio.sleep(delay)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_sessions_opened_at_once_each_get_and_end_their_own_browser(
+    fixture: Fixture, scratch: Path, tmp_path: Path
+) -> None:
+    async def one() -> str:
+        async with connect(fixture.url, store=tmp_path / "out") as app:
+            return app.info.name
+
+    assert await asyncio.gather(*(one() for _ in range(3))) == ["Workbench"] * 3
+
+
+async def test_no_task_is_left(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with connect(fixture.url, store=tmp_path / "out") as app:
+        await app.call("job.run", {"steps": 2, "delay": 1}, on_progress=print)
+    await asyncio.sleep(0.05)
+    assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
+
+
+async def test_a_browser_that_cannot_start_is_said_so(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(BrowserNotFound, match="ABP_BROWSER"):
+        async with Browser(executable="/nonexistent/chrome"):
+            pass
+    fake = tmp_path / "chrome"
+    fake.write_text("#!/bin/sh\nexit 3\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("ABP_BROWSER", str(fake))
+    with pytest.raises(BrowserNotFound, match="did not start"):
+        async with Browser():
+            pass
+    fake.write_text("#!/bin/sh\nsleep 60\n")
+    with pytest.raises(BrowserNotFound, match="within"):
+        async with Browser(timeout=1.0):
+            pass
+
+
+async def test_folders_of_dead_processes_are_swept_and_others_are_not(scratch: Path) -> None:
+    dead = scratch / "abp-run-999999999-5-abc"
+    dead.mkdir()
+    (dead / "profile").write_text("x")
+    with RunFolder() as ours:
+        assert not dead.exists()
+        sweep()
+        assert ours.is_dir()
+        with RunFolder() as again:
+            assert again == ours
+        assert ours.is_dir()
+    assert not ours.exists()

@@ -1,0 +1,377 @@
+"""The Playwright transport against the reference app in a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from transports import (
+    ABPError,
+    BinaryData,
+    Browser,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    ElicitationRequest,
+    PlaywrightTransport,
+    Progress,
+    ProtocolError,
+    connect,
+)
+from transports.errors import BinaryError, ConnectFailed, NotAbpApp
+from webapp_fixture import Fixture, digest
+
+from .conftest import Connect
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+def pattern(size: int) -> bytes:
+    """The bytes that the app's capability ``shape`` answers."""
+    return bytes(i % 251 for i in range(size))
+
+
+def value(tree: object, *path: str | int) -> Any:
+    for step in path:
+        tree = tree[step]  # type: ignore[index]
+    return tree
+
+
+# --- content out of the page ------------------------------------------------------------------------------------------
+
+SHAPES = [
+    "ArrayBuffer",
+    "Uint8Array",
+    "Uint8ClampedArray",
+    "Int16Array",
+    "Uint32Array",
+    "Float64Array",
+    "BigUint64Array",
+    "subarray",
+    "DataView",
+    "Blob",
+    "File",
+    "flat",
+    "top",
+    "topBuffer",
+    "deep",
+]
+
+
+@pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
+async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, size: int) -> None:
+    async with connected() as app:
+        for shape in SHAPES:
+            result = await app.call("shape", {"shape": shape, "size": size})
+            (ref,) = result.artifacts.values()
+            assert ref.path, shape
+            assert Path(ref.path).read_bytes() == pattern(size), shape
+
+
+async def test_places_are_paths_into_the_answer(connected: Connect) -> None:
+    async with connected() as app:
+        mixed = await app.call("shape", {"shape": "mixed"})
+        assert {"large", "small", "blob", "text", "nested.0.item"} == set(mixed.artifacts)
+        pages = await app.call("export.pages", {"count": 2})
+        assert list(pages.artifacts) == ["pages.0.image", "pages.1.image"]
+        assert value(pages.data, "pages", 1, "image", "id") == pages.artifacts["pages.1.image"].id
+        assert value(pages.data, "pages", 1, "number") == 2
+        json.dumps(pages.data)
+
+
+async def test_a_shared_buffer_of_an_isolated_page_arrives(connected: Connect) -> None:
+    async with connected("?isolated") as app:
+        result = await app.call("shape", {"shape": "SharedArrayBuffer"})
+        assert result.artifacts["file"].sha256 == hashlib.sha256(pattern(1024)).hexdigest()
+
+
+async def test_a_detached_buffer_is_an_error_not_an_empty_object(connected: Connect) -> None:
+    async with connected() as app:
+        with pytest.raises(BinaryError, match="detached") as caught:
+            await app.call("shape", {"shape": "detached"})
+        assert caught.value.code == "NOT_SUPPORTED"
+
+
+async def test_pixels_are_left_alone(connected: Connect) -> None:
+    async with connected() as app:
+        result = await app.call("shape", {"shape": "ImageData"})
+        assert list(result.artifacts) == [""]
+        image = value(result.data, "image")
+        assert len(image["data"]) == image["width"] * image["height"] * 4
+
+
+async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -> None:
+    async with connected() as app:
+        assert value((await app.call("shape", {"shape": "BigInt"})).data, "big") == 2**70
+        assert value((await app.call("shape", {"shape": "Set"})).data, "set") == [1, "two", 3]
+        assert value((await app.call("shape", {"shape": "Date"})).data, "date") == "2023-11-14T22:13:20.000Z"
+        assert list((await app.call("shape", {"shape": "Map"})).artifacts) == ["map.file"]
+        for shape, word in [("nan", "no JSON number"), ("getter", "threw"), ("nonAscii", "surrogate")]:
+            assert word in " ".join((await app.call("shape", {"shape": shape})).warnings)
+        with pytest.raises(ProtocolError, match="holds itself"):
+            await app.call("shape", {"shape": "cyclic"})
+        with pytest.raises(ProtocolError, match="deeper than 64"):
+            await app.call("fault.deep", {"depth": 100_000})
+        assert (await app.call("shape", {"shape": "empty"})).artifacts["file"].size_bytes == 0
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
+async def test_the_native_capabilities_give_whole_files(connected: Connect, fixture: Fixture, strict: bool) -> None:
+    async with connected(base=fixture.strict_url if strict else fixture.url) as app:
+        pdf = (await app.call("export.pdf", {"html": "<h1>Grüße aus Köln</h1>"})).artifacts["document"]
+        assert pdf.path and pdf.mime_type == "application/pdf"
+        text = subprocess.run(["pdftotext", pdf.path, "-"], capture_output=True, text=True, check=True).stdout
+        assert "Grüße aus Köln" in text and "Workbench" not in text
+
+        chart = (await app.call("chart.render", {"csv": "m,a\nx,1\ny,3", "as": "flat"})).artifacts["image"]
+        resized = await app.call("image.resize", {"image": Path(str(chart.path)), "width": 64, "format": "webp"})
+        with Image.open(str(resized.artifacts["image"].path)) as image:
+            assert (image.format, image.width) == ("WEBP", 64)
+
+        large = await app.call("file.generate", {"megabytes": 5, "seed": 7})
+        assert large.artifacts["file"].sha256 == digest(5 << 20, 7)
+        download = await app.call("file.generate", {"megabytes": 3, "seed": 8, "as": "url", "auth": "bearer"})
+        assert download.artifacts["file"].sha256 == digest(3 << 20, 8)
+
+
+@pytest.mark.parametrize("auth", ["none", "bearer", "bearerLine", "bearerToken", "query", "cookie"])
+async def test_every_kind_of_download_auth(connected: Connect, auth: str) -> None:
+    async with connected() as app:
+        result = await app.call("file.generate", {"bytes": 70_000, "as": "url", "auth": auth})
+        assert result.artifacts["file"].sha256 == digest(70_000, 0)
+
+
+@pytest.mark.parametrize("way", ["blobUrl", "dataUrl"])
+async def test_urls_that_only_the_page_can_read(connected: Connect, fixture: Fixture, way: str) -> None:
+    for base in (fixture.url, fixture.strict_url):
+        async with connected(base=base) as app:
+            result = await app.call("file.generate", {"bytes": 70_000, "as": way})
+            assert result.artifacts["file"].sha256 == digest(70_000, 0)
+
+
+async def test_a_lying_size_stores_nothing_and_the_session_goes_on(connected: Connect, tmp_path: Path) -> None:
+    async with connected() as app:
+        for fault, params in [
+            ("wrong_size", {}),
+            ("wrong_size", {"delta": -1}),
+            ("bad_size", {"value": -1}),
+            ("bad_size", {"value": 1.5}),
+            ("bad_size", {"value": "10"}),
+            ("bad_size", {"value": 2**63}),
+            ("bad_base64", {}),
+            ("noncanonical_base64", {}),
+            ("short_download", {}),
+            ("long_download", {}),
+        ]:
+            with pytest.raises(BinaryError):
+                await app.call(f"fault.{fault}", params)
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert (await app.call("shape", {"shape": "Blob"})).artifacts["file"].size_bytes == 1024
+
+
+async def test_a_lie_about_held_content_is_found_before_it_moves(connected: Connect) -> None:
+    """The page knows the real size of content it holds."""
+    transport_used: dict[str, int] = {}
+    async with connected() as app:
+        assert isinstance(app.transport, PlaywrightTransport)
+        transport_used = dict(app.transport.ladder.used)
+        with pytest.raises(BinaryError) as caught:
+            await app.call("fault.partial", {"count": 3})
+        assert caught.value.code == "SIZE_MISMATCH"
+        assert caught.value.details["field"] == "files.1"
+        assert caught.value.result and list(caught.value.result.artifacts) == ["files.0", "files.2"]
+        assert app.transport.ladder.used == transport_used
+
+
+# --- content into the page --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
+async def test_content_in_parameters_arrives_byte_for_byte(
+    connected: Connect, fixture: Fixture, tmp_path: Path, size: int
+) -> None:
+    data = pattern(size)
+    file = tmp_path / "input.bin"
+    file.write_bytes(data)
+    ways: list[object] = [data, file, BinaryData.from_path(file), {"content": data, "mimeType": "application/x-own"}]
+    async with connected(base=fixture.strict_url) as app:
+        for way in ways:
+            received = (await app.call("file.digest", {"file": way})).data
+            assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
+            assert value(received, "received") == "ArrayBuffer"
+    assert not list(Path(app.transport._browser.folder).glob("input-*"))  # type: ignore[attr-defined]
+
+
+# --- what the app sees ------------------------------------------------------------------------------------------------
+
+
+async def test_the_page_functions_are_there_before_the_first_script_and_nothing_else_is(connected: Connect) -> None:
+    async with connected() as app:
+        first = value((await app.call("app.record")).data, "first")
+        assert set(first["functions"]) >= {"__abp_notification", "__abp_progress", "__abp_elicitation"}
+        assert all(first["functions"].values())
+        assert set(first["names"]) == {
+            "__abp_notification",
+            "__abp_progress",
+            "__abp_elicitation",
+            "__abp_capabilities_changed",
+        }
+        assert first["replaced"] == ["print"]
+
+
+async def test_the_kit_leaves_no_global_and_no_node(connected: Connect, fixture: Fixture, browser: Browser) -> None:
+    # The app itself writes a line about each call, so only what a kit would add is counted.
+    nodes = "document.querySelectorAll('input, iframe, script, style, link, body > *, head > *').length"
+    look = f"() => [Object.getOwnPropertyNames(window).sort(), {nodes}]"
+    plain = await browser.playwright.new_page()
+    await plain.goto(fixture.url, wait_until="load")
+    names, _ = await plain.evaluate(look)
+    await plain.close()
+    async with connected() as app:
+        page = app.transport._agent.page  # type: ignore[attr-defined]
+        await page.wait_for_load_state("load")
+        await app.call("shape", {"shape": "Blob"})
+        _, before = await page.evaluate(look)
+        await app.call("file.generate", {"megabytes": 2})
+        await app.call("file.digest", {"file": bytes(100_000)})
+        ours, after = await page.evaluate(look)
+    assert set(ours) - set(names) == {
+        "__abp_notification",
+        "__abp_progress",
+        "__abp_elicitation",
+        "__abp_capabilities_changed",
+    }
+    assert before == after
+
+
+async def test_a_small_call_is_one_round_trip(connected: Connect) -> None:
+    async with connected() as app:
+        cdp = app.transport._agent.cdp  # type: ignore[attr-defined]
+        await app.call("file.list")
+        sent: list[str] = []
+        send = cdp.send
+
+        async def counted(method: str, params: Mapping[str, object] | None = None) -> object:
+            sent.append(method)
+            return await send(method, params)
+
+        cdp.send = counted
+        await app.call("shape", {"shape": "Blob"})
+        assert sent == ["Runtime.callFunctionOn"]
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
+async def test_each_event_is_delivered_once_and_in_order(connected: Connect, query: str) -> None:
+    seen: list[Progress] = []
+    events: list[str] = []
+    async with connected(query, on_notification=lambda n: events.append(n.event)) as app:
+        await app.call("job.run", {"steps": 4, "delay": 5}, on_progress=seen.append)
+    assert [item.progress for item in seen] == [1, 2, 3, 4]
+    assert [item.fraction for item in seen] == [0.25, 0.5, 0.75, 1.0]
+    assert events == ["notifications/operation/started", "notifications/operation/completed"]
+
+
+@pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
+async def test_elicitation_reaches_the_handler_and_its_answer_the_app(connected: Connect, query: str) -> None:
+    asked: list[ElicitationRequest] = []
+
+    async def answer(request: ElicitationRequest) -> Mapping[str, object]:
+        asked.append(request)
+        return {"success": True, "data": {"value": "blue"}}
+
+    async with connected(query, on_elicitation=answer) as app:
+        result = await app.call("form.ask", {"method": "elicitation/input", "params": {"message": "Colour?"}})
+    assert value(result.data, "response") == {"success": True, "data": {"value": "blue"}}
+    assert [request.method for request in asked] == ["elicitation/input"]
+
+
+async def test_without_a_handler_nothing_is_agreed_to(connected: Connect) -> None:
+    async with connected() as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("files.clear")
+        assert caught.value.cancelled
+
+
+@pytest.mark.parametrize("query", ["", "?canceltype=string", "?canceltype=object"])
+async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:
+    async with connected(query) as app:
+        with pytest.raises(CallTimeout, match=r"job\.wait"):
+            await app.call("job.wait", timeout=0.3)
+        waiting = asyncio.ensure_future(app.call("job.wait"))
+        await asyncio.sleep(0.3)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        record = (await app.call("app.record")).data
+        reasons = [entry["reason"] for entry in value(record, "cancelled")]
+        assert list(dict.fromkeys(reasons)) == ["timeout", "cancelled by the client"]
+
+
+async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) -> None:
+    async with connected() as app:
+        calls = [app.call("file.digest", {"file": {"content": str(n).encode(), "mimeType": "x/y"}}) for n in range(60)]
+        for n, result in enumerate(await asyncio.gather(*calls)):
+            assert value(result.data, "sha256") == hashlib.sha256(str(n).encode()).hexdigest()
+
+
+# --- pages that are no apps -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws")],
+)
+async def test_a_page_without_a_whole_abp_says_what_was_seen(connected: Connect, query: str, words: str) -> None:
+    with pytest.raises(NotAbpApp, match=words):
+        async with connected(query, grace=0.3):
+            pass
+
+
+async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connect) -> None:
+    async with connected("?late=700") as app:
+        assert app.info.name == "Workbench"
+    async with connected("?wrappedlist") as app:
+        assert app.capabilities["export.pdf"].input_schema
+    async with connected("?emptylist") as app:
+        assert "export.pdf" in app.capabilities
+
+
+async def test_a_failing_initialize_is_an_error_with_the_apps_words(connected: Connect) -> None:
+    with pytest.raises(ABPError, match="initialize"):
+        async with connected("?initfails"):
+            pass
+
+
+async def test_an_address_where_nothing_listens(browser: Browser) -> None:
+    url = "http://127.0.0.1:9/"
+    with pytest.raises(ConnectFailed):
+        async with connect(url, transport=PlaywrightTransport(url, browser=browser)):
+            pass
+
+
+async def test_a_navigation_in_mid_call_is_a_loss_for_this_and_later_calls(connected: Connect) -> None:
+    async with connected() as app:
+        with pytest.raises(Disconnected) as caught:
+            await app.call("fault.navigate")
+        assert caught.value.code == "DISCONNECTED" and caught.value.retryable
+        with pytest.raises(Disconnected):
+            await app.call("file.list")
+    async with connected() as app:
+        assert (await app.call("file.list")).artifacts
+
+
+async def test_native_dialogs_hang_nothing(connected: Connect) -> None:
+    async with connected() as app:
+        for kind in ("alert", "confirm", "prompt"):
+            await app.call("fault.alert", {"kind": kind}, timeout=5)
