@@ -414,8 +414,10 @@ async def test_a_persons_file_under_our_name_stays(store: LocalStore, root: Path
     mine.write_text("rewritten by a person")
     again = await store.put_bytes(PDF, filename="report.pdf")
     assert again.filename == "report-2.pdf" and Path(str(again.path)).read_bytes() == PDF
+    (root / "report-2.pdf").unlink()
+    (root / "report-2.pdf").write_text("this one too")
     await store.delete(ref.id)
-    assert visible(root) == ["report.pdf"] and mine.read_text() == "rewritten by a person"
+    assert visible(root) == ["report-2.pdf", "report.pdf"] and mine.read_text() == "rewritten by a person"
 
 
 @settings(max_examples=120, deadline=None)
@@ -445,10 +447,7 @@ def test_any_suggested_name_is_safe(suggestion: str) -> None:
 async def test_file_systems_without_hard_links(
     refusal: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_links(*_: object, **__: object) -> None:
-        raise OSError(refusal, os.strerror(refusal))
-
-    monkeypatch.setattr(os, "link", no_links)
+    refuse_links(monkeypatch, refusal)
     (await store.put_bytes(PNG, filename="report.pdf"))
     ref = await store.put_bytes(PDF, filename="report.pdf")
     assert ref.filename == "report-2.pdf" and ref.path is not None and Path(ref.path).read_bytes() == PDF
@@ -523,18 +522,22 @@ async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root
     assert inner(root, "quarantine") == [ref.sha256] and Path(str(ref.path)).read_bytes() == PDF
     await store.delete(ref.id)
     assert_empty(root)
+    assert inner(root, "quarantine") == []
+
+
+BAD_FIELDS = ['{"names": [["../../x", ""]]}', '{"version": 2}', '{"id": "other_0123456789ab"}', '{"sha256": "../x"}']
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", '{"version": 1, "id', "[]", "null", '{"version":1}', "\xff", "[" * 100_000, '{"names": [["../../x", ""]]}'],
+    ["", '{"version": 1, "id', "[]", "null", '{"version":1}', "\xff", "[" * 100_000, *BAD_FIELDS],
 )
 async def test_unreadable_metadata_breaks_only_itself(
     content: str, store: LocalStore, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = await store.put_bytes(PNG), await store.put_bytes(PDF)
     meta = root / ".abp/meta" / f"{bad.id}.json"
-    if content.startswith('{"names'):
+    if content in BAD_FIELDS:
         content = json.dumps(json.loads(meta.read_text()) | json.loads(content))
     meta.write_text(content, encoding="latin-1")
     with caplog.at_level(logging.WARNING):
@@ -728,11 +731,15 @@ def test_out_of_file_descriptors(root: Path) -> None:
     assert inner(root, "staging") == []
 
 
-@pytest.mark.parametrize("step", range(1, 8))
-async def test_failed_sync_leaves_nothing_visible(
-    step: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.delete((await store.put_bytes(PDF)).id)  # all folders are made
+def refuse_links(monkeypatch: pytest.MonkeyPatch, code: int = errno.EPERM) -> None:
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", no_links)
+
+
+def fail_sync(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the disk fail at one fsync; steps count from 1."""
     calls = iter(range(1, 100))
     real = os.fsync
 
@@ -742,14 +749,53 @@ async def test_failed_sync_leaves_nothing_visible(
         real(fd)
 
     monkeypatch.setattr(os, "fsync", failing)
-    try:
-        ref = await store.put_bytes(PDF, filename="report.pdf")
-    except StoreError as error:
-        assert error.details["errno"] == "EIO"
-        assert_empty(root)
-        assert step <= 5
-    else:
-        assert step > 5 and await store.get(ref.id) == PDF  # the content, three folders and the metadata are synced
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("step", range(1, 9))
+async def test_failed_sync_leaves_nothing_visible(
+    step: int, links: bool, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.delete((await store.put_bytes(PDF)).id)  # all folders are made
+    if not links:
+        refuse_links(monkeypatch)
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        with monkeypatch.context() as patch:
+            fail_sync(patch, step)
+            try:
+                await staged.commit(filename="report.pdf")
+            except StoreError as error:
+                assert error.details["errno"] == "EIO"
+                failed = True
+            else:
+                failed = False
+        assert failed == (step <= (5 if links else 6))  # content, three folders, metadata; without links the copy
+        if failed:
+            assert visible(root) == inner(root, "blobs") == inner(root, "meta") == []
+            assert len(inner(root, "staging")) == 1
+            if step > 1:  # the disk recovers
+                await staged.commit(filename="report.pdf")
+    assert visible(root) == ([] if step == 1 else ["report.pdf"])
+    assert inner(root, "staging") == []
+    for ref in await store.list():
+        assert await store.get(ref.id) == PDF
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+async def test_failed_sync_keeps_the_artifact_that_was_there(
+    step: int, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(PDF, filename="one.pdf")
+    with monkeypatch.context() as patch:
+        fail_sync(patch, step)
+        with pytest.raises(StoreError):
+            await store.put_bytes(PDF, filename="two.pdf")
+    now = await store.stat(ref.id)
+    assert await store.get(ref.id) == PDF == Path(str(now.path)).read_bytes()
+    assert Path(str(now.path)).name == now.filename
+    await store.delete(ref.id)
+    assert_empty(store.root)
 
 
 # --- processes, signals, cancellation --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ are binaries is decided in :mod:`transports.detect`.
 from __future__ import annotations
 
 import binascii
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,10 +42,11 @@ class Encoded:
     def chunks(self) -> Iterator[bytes]:
         """The bytes, a few megabytes at a time. Raises :class:`~transports.errors.BadEncoding`."""
         if self.encoding == "utf-8":
-            try:
-                yield self.text.encode()
-            except UnicodeEncodeError as error:
-                raise BadEncoding("the text holds half of a surrogate pair and is no valid UTF-8") from error
+            for start in range(0, len(self.text), _SLICE):
+                try:
+                    yield self.text[start : start + _SLICE].encode()
+                except UnicodeEncodeError as error:
+                    raise BadEncoding("the text holds half of a surrogate pair and is no valid UTF-8") from error
             return
         text = padded(self.text)
         altchars = b"-_" if _is_url_safe(text) else None
@@ -124,17 +126,21 @@ class BinaryData:
         """A file as a parameter. Raises :class:`~transports.errors.UsageError` if it cannot be read."""
         path = Path(path)
         try:
+            if path.exists() and not path.is_file():  # opening a pipe would wait, and reading it here would empty it
+                raise UsageError(f"cannot read {path}: it is not a regular file")
             with path.open("rb") as file:
                 head = file.read(4096)
-            size = path.stat().st_size
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+                size = os.fstat(file.fileno()).st_size
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"cannot read {str(path)!r}: {reason}") from error
         return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, mime_type: str | None = None, filename: str | None = None) -> BinaryData:
         """Bytes as a parameter."""
-        return cls(bytes(data), mime_type or sniff(data[:4096]), len(data), filename)
+        data = bytes(data)
+        return cls(data, mime_type or sniff(data[:4096]), len(data), filename)
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes of content that needs no I/O but a local file's, decoded strictly and **not** yet compared with

@@ -119,7 +119,7 @@ class ABPError(Exception):
         if self.alternatives:
             out["alternatives"] = list(self.alternatives)
         if self.details:
-            out["details"] = self.details
+            out["details"] = dict(self.details)
         return out
 
 
@@ -243,14 +243,16 @@ class Corrupt(StoreError):
     code = "CORRUPT"
 
 
-_USERINFO = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://)[^/@?#]*@")
+_USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*:)*[/\\]*)[^/\\]*@", re.IGNORECASE)
 
 
 def redact_url(url: str) -> str:
     """``url`` fit for a message or a log: no user info, no query (signed links carry their secret there), no fragment,
     and of a ``data:`` URL its head only."""
+    url = url.strip()
     if url[:5].lower() == "data:":
-        return url[:40].split(",", 1)[0] + ",…"
+        head, comma, _ = url[:80].partition(",")
+        return (head if comma else "data:") + ",…"
     bare, _, _ = url.partition("#")
     bare, mark, _ = bare.partition("?")
     return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")

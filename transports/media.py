@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Container, Mapping
 
 from pathvalidate import sanitize_filename
 
-__all__ = ["OCTET_STREAM", "extension_for", "is_binary_mime", "normalise_mime", "safe_filename", "sniff"]
+__all__ = ["OCTET_STREAM", "contradicts", "extension_for", "is_binary_mime", "normalise_mime", "safe_filename", "sniff"]
 
 OCTET_STREAM = "application/octet-stream"
 
@@ -45,6 +46,7 @@ _EXTENSIONS = {
     "application/vnd.ms-powerpoint": ".ppt",
     "application/vnd.oasis.opendocument.text": ".odt",
     "application/vnd.oasis.opendocument.spreadsheet": ".ods",
+    "application/vnd.oasis.opendocument.presentation": ".odp",
     "application/epub+zip": ".epub",
     "application/postscript": ".ps",
     "application/rtf": ".rtf",
@@ -87,39 +89,49 @@ _ALIASES = {
     "audio/vnd.wave": "audio/wav",
     "image/jpg": "image/jpeg",
     "image/vnd.microsoft.icon": "image/x-icon",
+    "application/x-sqlite3": "application/vnd.sqlite3",
+    "application/x-rar-compressed": "application/vnd.rar",
+    "audio/x-flac": "audio/flac",
+    "audio/x-m4a": "audio/mp4",
+    "text/rtf": "application/rtf",
     "text/x-markdown": "text/markdown",
 }
 
-#: (offset, bytes, MIME type). Specific before general.
+#: (offset, bytes, MIME type). Long enough that a text which happens to begin with these letters is not taken for one.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "application/pdf"),
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
     (0, b"GIF87a", "image/gif"),
     (0, b"GIF89a", "image/gif"),
-    (0, b"BM", "image/bmp"),
     (0, b"II*\x00", "image/tiff"),
     (0, b"MM\x00*", "image/tiff"),
     (0, b"\x00\x00\x01\x00", "image/x-icon"),
-    (0, b"PK\x03\x04", "application/zip"),
     (0, b"PK\x05\x06", "application/zip"),
     (0, b"\x1f\x8b\x08", "application/gzip"),
     (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
-    (0, b"BZh", "application/x-bzip2"),
+    (4, b"1AY&SY", "application/x-bzip2"),
+    (4, b"\x17rE8P\x90", "application/x-bzip2"),
     (0, b"\xfd7zXZ\x00", "application/x-xz"),
     (0, b"\x28\xb5\x2f\xfd", "application/zstd"),
     (0, b"Rar!\x1a\x07", "application/vnd.rar"),
-    (257, b"ustar", "application/x-tar"),
-    (0, b"OggS", "audio/ogg"),
-    (0, b"fLaC", "audio/flac"),
-    (0, b"ID3", "audio/mpeg"),
-    (0, b"MThd", "audio/midi"),
-    (0, b"wOFF", "font/woff"),
-    (0, b"wOF2", "font/woff2"),
-    (0, b"OTTO", "font/otf"),
+    (257, b"ustar\x00", "application/x-tar"),
+    (257, b"ustar  \x00", "application/x-tar"),
+    (0, b"OggS\x00", "audio/ogg"),
+    (0, b"fLaC\x00", "audio/flac"),
+    (0, b"fLaC\x80", "audio/flac"),
+    (0, b"ID3\x02", "audio/mpeg"),
+    (0, b"ID3\x03", "audio/mpeg"),
+    (0, b"ID3\x04", "audio/mpeg"),
+    (0, b"MThd\x00\x00\x00\x06", "audio/midi"),
+    (0, b"wOFF\x00\x01\x00\x00", "font/woff"),
+    (0, b"wOFFOTTO", "font/woff"),
+    (0, b"wOF2\x00\x01\x00\x00", "font/woff2"),
+    (0, b"wOF2OTTO", "font/woff2"),
+    (0, b"OTTO\x00", "font/otf"),
     (0, b"\x00\x01\x00\x00\x00", "font/ttf"),
-    (0, b"\x00asm", "application/wasm"),
-    (0, b"glTF", "model/gltf-binary"),
+    (0, b"\x00asm\x01\x00\x00\x00", "application/wasm"),
+    (0, b"glTF\x02\x00\x00\x00", "model/gltf-binary"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
     (0, b"%!PS", "application/postscript"),
     (0, b"{\\rtf", "application/rtf"),
@@ -127,30 +139,39 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
 _FTYP = {
     b"avif": "image/avif",
+    b"avis": "image/avif",
     b"heic": "image/heic",
+    b"heix": "image/heic",
     b"mif1": "image/heic",
     b"M4A ": "audio/mp4",
+    b"M4B ": "audio/mp4",
     b"qt  ": "video/quicktime",
 }
-_OFFICE = (
-    (b"word/", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
-    (b"xl/", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
-    (b"ppt/", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
-)
-#: Declared types that a signature of the second kind does not contradict: containers.
-_CONTAINED = {
-    "application/zip": re.compile(
-        r"\+zip$|officedocument|opendocument|^application/(java-archive|vnd\.android|x-xpinstall)"
-    ),
-    "application/gzip": re.compile(r"^application/(x-compressed-tar|x-gtar|tar\+gzip|vnd\.)"),
-    "audio/ogg": re.compile(r"^(video|application)/ogg$"),
-    "video/webm": re.compile(r"^(audio/webm|video/x-matroska|audio/x-matroska)$"),
-    "video/mp4": re.compile(r"^(audio/mp4|audio/x-m4a|video/quicktime|video/3gpp)$"),
-    "text/html": re.compile(r"xml|^text/"),
-    "image/svg+xml": re.compile(r"xml|^text/"),
-    "application/xml": re.compile(r"xml|^text/"),
+_OFFICE = {
+    b"word/": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    b"xl/": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    b"ppt/": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
 }
-_MIME = re.compile(r"^[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}$")
+_ENTRY = rb"PK\x03\x04[\s\S]{26}"  # what stands before the name of a file in a ZIP
+_OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/)")
+_OFFICE_PART = re.compile(_ENTRY + rb"(word/|xl/|ppt/)")
+_SELF_NAMED = re.compile(_ENTRY + rb"mimetype(application/(?:epub\+zip|vnd\.oasis\.opendocument\.[a-z-]+))")
+
+#: Declared types that content of another sniffed type may well have: the signature is that of a container.
+_CONTAINS: Mapping[str, Container[str]] = {
+    "application/zip": {
+        *_OFFICE.values(),
+        "application/epub+zip",
+        "application/vnd.oasis.opendocument.text",
+        "application/vnd.oasis.opendocument.spreadsheet",
+        "application/vnd.oasis.opendocument.presentation",
+    },
+    "audio/ogg": {"video/ogg"},
+    "video/webm": {"audio/webm", "video/x-matroska"},
+    "video/mp4": {"audio/mp4", "video/quicktime", "image/avif", "image/heic"},
+}
+_MARKUP = {"text/html", "image/svg+xml", "application/xml"}
+_MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 
 
 def normalise_mime(mime_type: str | None) -> str | None:
@@ -158,7 +179,7 @@ def normalise_mime(mime_type: str | None) -> str | None:
     if not mime_type:
         return None
     bare = mime_type.partition(";")[0].strip().lower()
-    return _ALIASES.get(bare, bare) if _MIME.match(bare) else None
+    return _ALIASES.get(bare, bare) if _MIME.fullmatch(bare) else None
 
 
 def is_binary_mime(mime_type: str) -> bool:
@@ -176,31 +197,35 @@ def sniff(head: bytes) -> str | None:
     """MIME type by the first bytes (give 4,096 of them where there are), or ``None`` if no signature is known."""
     for offset, magic, mime_type in _SIGNATURES:
         if head.startswith(magic, offset):
-            return _refine(head, mime_type)
-    if head[:4] == b"RIFF":
-        return _RIFF.get(head[8:12])
-    if head[4:8] == b"ftyp":
+            return mime_type
+    match head[:4]:
+        case b"PK\x03\x04":
+            return _sniff_zip(head)
+        case b"RIFF":
+            return _RIFF.get(head[8:12])
+        case b"\x1aE\xdf\xa3":
+            return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
+    if head[:2] == b"\0\0" and head[4:8] == b"ftyp":
         return _FTYP.get(head[8:12], "video/mp4")
-    if head[:4] == b"\x1aE\xdf\xa3":
-        return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
-    if len(head) > 2 and head[0] == 0xFF and head[1] & 0xE6 in (0xE2, 0xE4, 0xE6):
-        return "audio/mpeg"
-    return _sniff_markup(head)
+    if head[:2] == b"BM" and len(head) >= 14 and head[6:10] == b"\0\0\0\0":  # two letters alone prove nothing
+        return "image/bmp"
+    return "audio/mpeg" if _is_mpeg_audio(head) else _sniff_markup(head)
 
 
-def _refine(head: bytes, mime_type: str) -> str | None:
-    if mime_type == "image/bmp":  # two letters prove nothing: the header's reserved words must be zero
-        return mime_type if len(head) >= 14 and head[6:10] == b"\0\0\0\0" else None
-    if mime_type == "application/x-bzip2":
-        return mime_type if head[4:10] in (b"1AY&SY", b"\x17rE8P\x90") else None
-    if mime_type != "application/zip":
-        return mime_type
-    if head[30:38] == b"mimetype":  # EPUB and OpenDocument name themselves in their first, stored entry
-        name = re.match(rb"[a-z0-9.+/-]+", head[38:138])
-        inner = name.group().decode() if name else ""
-        inner = next((known for known in _EXTENSIONS if inner.startswith(known)), "")
-        return inner or mime_type
-    return next((office for part, office in _OFFICE if part in head), mime_type)
+def _sniff_zip(head: bytes) -> str:
+    """EPUB and OpenDocument name themselves in their first entry; Office files are known by what they contain."""
+    if named := _SELF_NAMED.match(head):
+        return named[1].decode()
+    part = _OFFICE_PART.search(head) if _OFFICE_MARK.search(head) else None
+    return _OFFICE[part[1]] if part else "application/zip"
+
+
+def _is_mpeg_audio(head: bytes) -> bool:
+    """Whether a frame header of MPEG audio without ID3 tag comes first: 11 bits of sync, and no reserved value."""
+    if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
+        return False
+    version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
+    return version != 1 and layer != 0 and bitrate not in (0, 15) and rate != 3
 
 
 def _sniff_markup(head: bytes) -> str | None:
@@ -213,15 +238,22 @@ def _sniff_markup(head: bytes) -> str | None:
 
 
 def contradicts(declared: str, sniffed: str) -> bool:
-    """Whether content of the ``sniffed`` type was declared as something it cannot be."""
+    """Whether content of the ``sniffed`` type was declared as something it cannot be.
+
+    A declared type that this module does not know is believed (``image/apng`` begins like a PNG), unless the content is
+    markup: that could be run by a browser.
+    """
     bare = normalise_mime(declared)
     if bare is None or bare in (sniffed, OCTET_STREAM):
         return False
-    compatible = _CONTAINED.get(sniffed)
-    return not (compatible and compatible.search(bare))
+    if sniffed in _MARKUP:
+        return "xml" not in bare and not bare.startswith("text/")
+    known = bare in _EXTENSIONS or not is_binary_mime(bare)
+    return known and bare not in _CONTAINS.get(sniffed, ())
 
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_LONGEST_NAME = 120  # UTF-8 bytes
 
 
 def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | None) -> str:
@@ -231,16 +263,12 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     reserved names of Windows go; the result is NFC, at most 120 UTF-8 bytes, and keeps a plausible extension or gets
     the one of ``mime_type``. ``fallback`` (a stem, trusted) is used where nothing is left.
     """
-    name = unicodedata.normalize("NFC", suggestion or "")
-    name = re.split(r"[/\\]", name)[-1]
-    name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE)
-    name = sanitize_filename(name, platform="universal").strip().lstrip(".-~ ").rstrip(". ")
-    stem, dot, extension = name.rpartition(".")
-    if not dot or not re.fullmatch(r"[A-Za-z0-9]{1,10}", extension):
-        stem, extension = name, extension_for(mime_type).lstrip(".")
-    stem = _cut(stem.rstrip(". "), 119 - len(extension)) or fallback
-    return sanitize_filename(f"{stem}.{extension}", platform="universal")
-
-
-def _cut(text: str, limit: int) -> str:
-    return text.encode()[:limit].decode(errors="ignore").rstrip(". ")
+    name = re.split(r"[/\\]", suggestion or "")[-1]
+    name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
+    name = unicodedata.normalize("NFC", re.sub(r"\s+\.", ".", name)).strip().lstrip(".-~ ").rstrip(". ")
+    name = sanitize_filename(name, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
+    stem, _, extension = name.rpartition(".")
+    if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
+        stem, extension = name, extension_for(mime_type)[1:]
+    stem = stem.encode()[: _LONGEST_NAME - 1 - len(extension)].decode(errors="ignore").rstrip(". ")
+    return f"{stem or fallback}.{extension}"

@@ -201,8 +201,7 @@ class Session:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Say goodbye to the app and close the transport; idempotent. Calls that are under way end with
-        :class:`~transports.errors.Disconnected`."""
+        """Say goodbye to the app and close the transport; idempotent."""
         self._state = "closed"
         await self._stack.aclose()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from transports import ABPError, Browser, CallTimeout, Disconnected, connect
+from transports.browser import runfolder
 from transports.browser.runfolder import RunFolder, sweep
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from webapp_fixture import Fixture
@@ -38,13 +40,13 @@ def processes(kind: str = "") -> list[psutil.Process]:
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A temp folder of this test's own, to see what is left in it; and the processes, likewise."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))  # a short path: see RunFolder
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", None)
     before = {process.pid for process in processes()}
     yield folder
     assert list(folder.iterdir()) == []
+    folder.rmdir()
     assert [process for process in processes() if process.pid not in before] == []
 
 
@@ -148,10 +150,14 @@ async def test_a_browser_that_cannot_start_is_said_so(
             pass
 
 
-async def test_folders_of_dead_processes_are_swept_and_others_are_not(scratch: Path) -> None:
+async def test_folders_of_dead_processes_are_swept_and_others_are_not(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dead = scratch / "abp-run-999999999-5-abc"
     dead.mkdir()
     (dead / "profile").write_text("x")
+    monkeypatch.setattr(runfolder, "_path", None)  # the shared browser of these tests has one already
+    monkeypatch.setattr(runfolder, "_users", 0)
     with RunFolder() as ours:
         assert not dead.exists()
         sweep()

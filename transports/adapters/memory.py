@@ -122,7 +122,7 @@ class MemoryTransport(Transport):
             return self._answers[name]
         if name not in self._handlers:
             return _refusal(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
-        task = asyncio.ensure_future(_perform(self._handlers[name](payload["params"], Call(call_id, name, self))))
+        task = asyncio.ensure_future(_perform(self._handlers[name], payload["params"], Call(call_id, name, self)))
         self._running[call_id] = task
         task.add_done_callback(lambda _: self._running.pop(call_id, None))
         done, _ = await asyncio.wait((task,), timeout=timeout)
@@ -198,10 +198,10 @@ class MemoryTransport(Transport):
         return {}
 
 
-async def _perform(handling: Awaitable[object]) -> object:
+async def _perform(handler: Handler, params: Mapping[str, object], call: Call) -> object:
     """The answer that an app would make of what its handler does, or a failure of the transport that it plays."""
     try:
-        return {"success": True, "data": await handling}
+        return {"success": True, "data": await handler(params, call)}
     except (CallTimeout, Disconnected) as error:
         return error
     except ABPError as error:

@@ -157,12 +157,10 @@ class PageAgent:
         first = error.message.strip().partition("\n")[0]
         if self._lost.done():
             return self._again(self._lost.result())
-        if "Connection closed" in first:
-            return BrowserCrashed("the browser's driver is gone; connect again")
         if any(text in first for text in _MOVED):
             return ContextLost("the page navigated or reloaded while it worked; connect again")
-        if any(text in first for text in _GONE):
-            return Disconnected("the page or the browser is gone; connect again")
+        if any(text in first for text in _GONE):  # and no event said what: its messenger, the driver, died
+            return BrowserCrashed("the browser's driver is gone; connect again")
         return TransportError(f"the browser refused: {first}")
 
     async def _agent(self, timeout: float) -> str:

@@ -117,7 +117,15 @@ class Browser:
         from playwright.async_api import async_playwright
 
         with as_tmpdir(self.folder):
-            self._playwright = await async_playwright().start()
+            starting = asyncio.ensure_future(async_playwright().start())
+            try:
+                self._playwright = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # A driver that has only half started cannot be stopped: let it start, so that it can.
+                await asyncio.wait((starting,), timeout=_GRACE)
+                if starting.done() and not starting.exception():
+                    self._playwright = starting.result()
+                raise
         root = sys.platform == "linux" and os.geteuid() == 0
         self._browser = await self._playwright.chromium.launch(
             executable_path=choice.path,

@@ -20,6 +20,8 @@ import psutil
 __all__ = ["RunFolder"]
 
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
+#: Chromium puts a Unix socket below its TMPDIR, and the path of such a socket ends at 104 bytes (macOS) or 108.
+_LONGEST_BASE = 28
 _lock = threading.Lock()
 _users = 0
 _path: Path | None = None
@@ -33,7 +35,8 @@ class RunFolder:
         with _lock:
             if _path is None:
                 sweep()
-                _path = Path(tempfile.mkdtemp(prefix=f"abp-run-{os.getpid()}-{_started(os.getpid())}-"))
+                prefix = f"abp-run-{os.getpid()}-{_started(os.getpid())}-"
+                _path = Path(tempfile.mkdtemp(prefix=prefix, dir=_bases()[0]))
             _users += 1
             return _path
 
@@ -56,10 +59,19 @@ def _started(pid: int) -> int:
 
 def sweep() -> None:
     """Remove folders whose process is gone."""
-    for folder in Path(tempfile.gettempdir()).glob("abp-run-*"):
-        name = _NAME.match(folder.name)
-        if name and abs(_started(int(name[1])) - int(name[2])) > 2:
-            shutil.rmtree(folder, ignore_errors=True)
+    for base in _bases():
+        for folder in base.glob("abp-run-*"):
+            name = _NAME.match(folder.name)
+            if name and abs(_started(int(name[1])) - int(name[2])) > 2:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _bases() -> list[Path]:
+    """Where run folders may be, the best first: the temp folder, or ``/tmp`` where that one's path is too long."""
+    own, short = Path(tempfile.gettempdir()), Path("/tmp")
+    if len(os.fsencode(own)) <= _LONGEST_BASE or not os.access(short, os.W_OK):
+        return [own]
+    return [short, own]
 
 
 _environments = 0

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from .outcome import out, perform, print_json
+from .outcome import out, perform, print_json, say
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore
 
-app = typer.Typer(help="Look at, fetch and remove stored artifacts.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
 
-Id = Annotated[str, typer.Argument(help="Id of the artifact, as `abp artifacts list` shows it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the artifact, as `abp artifacts list` shows it.")]
 Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder of the store (default: ABP_OUTPUT_DIR).")
 ]
@@ -30,6 +33,19 @@ def _store(folder: Path | None) -> ArtifactStore:
     return open_store(folder or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
 
 
+async def _stat(store: ArtifactStore, artifact_id: str) -> ArtifactRef:
+    from ...errors import ArtifactNotFound
+
+    try:
+        return await store.stat(artifact_id)
+    except ArtifactNotFound as error:
+        raise ArtifactNotFound(_unknown(store, artifact_id), details=error.details) from error
+
+
+def _unknown(store: ArtifactStore, artifact_id: str) -> str:
+    return f"there is no artifact {artifact_id!r} in {store.url}; `abp artifacts list` shows what there is"
+
+
 def _document(ref: ArtifactRef) -> dict[str, object]:
     return {**ref.as_dict(), "source": dict(ref.source)}
 
@@ -39,17 +55,18 @@ def list_(folder: Folder = None, as_json: Json = False) -> int:
     """List all artifacts, oldest first."""
 
     async def work() -> int:
-        refs = await _store(folder).list()
+        store = _store(folder)
+        refs = await store.list()
         if as_json:
             print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
             return 0
         for ref in refs:
             out(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
         if not refs:
-            sys.stderr.write("abp: the store is empty\n")
+            say(f"there are no artifacts in {store.url}")
         return 0
 
-    return perform(work, as_json=as_json)
+    return perform(work)
 
 
 @app.command()
@@ -57,7 +74,7 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
     """Show what is known of one artifact."""
 
     async def work() -> int:
-        ref = await _store(folder).stat(artifact_id)
+        ref = await _stat(_store(folder), artifact_id)
         if as_json:
             print_json({"success": True, "artifact": _document(ref)})
         else:
@@ -65,49 +82,79 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
                 out(f"{key:<20} {value}")
         return 0
 
-    return perform(work, as_json=as_json)
+    return perform(work)
 
 
 @app.command()
 def get(
     artifact_id: Id,
-    destination: Annotated[Path | None, typer.Argument(help="File to write; `-` or nothing writes to stdout.")] = None,
+    destination: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="File or folder to write to; `-` or nothing writes to stdout."),
+    ] = None,
     folder: Folder = None,
 ) -> int:
     """Copy the bytes of one artifact, checked against their hash."""
 
     async def work() -> int:
-        chunks = _store(folder).open(artifact_id)
-        if destination is None or str(destination) == "-":
-            async for chunk in chunks:
-                sys.stdout.buffer.write(chunk)
-            sys.stdout.buffer.flush()
+        from ...errors import UsageError
+
+        store = _store(folder)
+        ref = await _stat(store, artifact_id)
+        chunks = store.open(artifact_id)
+        if destination is not None and str(destination) != "-":
+            say(f"wrote {await _save(chunks, destination / ref.filename if destination.is_dir() else destination)}")
             return 0
-        partial = destination.with_name(f".{destination.name}.part")
-        try:
-            with partial.open("wb") as file:
-                async for chunk in chunks:
-                    file.write(chunk)
-            partial.replace(destination)
-        finally:
-            partial.unlink(missing_ok=True)
-        sys.stderr.write(f"abp: wrote {destination}\n")
+        text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
+        if destination is None and not text and sys.stdout.isatty():
+            raise UsageError(
+                f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
+                f"abp artifacts get {artifact_id} {ref.filename}"
+            )
+        async for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
         return 0
 
     return perform(work)
 
 
+async def _save(chunks: AsyncIterator[bytes], path: Path) -> Path:
+    """Write the file at once or not at all. A device or a pipe is written to, never replaced."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:
+            await _copy(chunks, device)
+        return path
+    path = path.resolve()  # what a symlink leads to is replaced, not the symlink
+    if not path.parent.is_dir():
+        raise NotADirectoryError(20, "no such folder; make it first, or name another", str(path.parent))
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".abp-", delete=False) as file:
+        try:
+            await _copy(chunks, file)
+            os.replace(file.name, path)  # noqa: PTH105
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+    return path
+
+
+async def _copy(chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
+    async for chunk in chunks:
+        file.write(chunk)
+    file.flush()
+
+
 @app.command()
-def rm(artifact_ids: Annotated[list[str], typer.Argument(help="Ids to remove.")], folder: Folder = None) -> int:
+def rm(
+    artifact_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids to remove.")], folder: Folder = None
+) -> int:
     """Remove artifacts and their files."""
 
     async def work() -> int:
         store = _store(folder)
         missing = [name for name in artifact_ids if not await store.delete(name)]
         for name in missing:
-            sys.stderr.write(
-                f"abp: no artifact {name}; `abp artifacts list` shows what there is [ARTIFACT_NOT_FOUND]\n"
-            )
+            say(f"{_unknown(store, name)} [ARTIFACT_NOT_FOUND]")
         return 1 if missing else 0
 
     return perform(work)

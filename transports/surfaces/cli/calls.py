@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .outcome import out, perform, print_json
+from .outcome import out, perform, plain, print_json
 from .params import read_params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from ...messages import Progress
 
-Target = Annotated[str, typer.Argument(help="Address of the app, such as http://127.0.0.1:8000/")]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="Address of the app, such as http://127.0.0.1:8000/")]
 TransportName = Annotated[str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="S", min=0.001, help="Seconds to wait for an answer.")
+    float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
 ]
 
 
 def call(
     target: Target,
-    capability: Annotated[str, typer.Argument(help="Name of the capability, such as export.pdf")],
+    capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
     params: Annotated[
         str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
     ] = None,
@@ -49,12 +49,14 @@ def call(
 ) -> int:
     """Call one capability; every result becomes a file."""
 
-    async def work() -> int:
-        from ...session import connect
-
+    def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
-        values = read_params(params, param or [], file or [])
+        return answer(read_params(params, param or [], file or []))
+
+    async def answer(values: dict[str, object]) -> int:
+        from ...session import connect
+
         with ExitStack() as stack:
             on_progress = stack.enter_context(_Bar(capability)) if sys.stderr.isatty() else None
             async with connect(target, transport=transport, store=output) as app:
@@ -65,7 +67,7 @@ def call(
             out(result.summary(max_chars=100_000))
         return 0
 
-    return perform(work, as_json=as_json)
+    return perform(work)
 
 
 def capabilities(target: Target, transport: TransportName = "auto", as_json: Json = False) -> int:
@@ -94,7 +96,7 @@ def capabilities(target: Target, transport: TransportName = "auto", as_json: Jso
                 out(f"  {capability.name:<{width}}  {capability.description}{marks}")
         return 0
 
-    return perform(work, as_json=as_json)
+    return perform(work)
 
 
 class _Bar:
@@ -105,13 +107,13 @@ class _Bar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[stage]}"),
+            TextColumn("{task.fields[stage]}", markup=False),
             TimeElapsedColumn(),
         )
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._progress.add_task(label, total=None, stage="")
+        self._task = self._progress.add_task(plain(label), total=None, stage="")
 
     def __enter__(self) -> Callable[[Progress], None]:
         self._progress.start()
@@ -121,7 +123,7 @@ class _Bar:
         self._progress.stop()
 
     def _move(self, progress: Progress) -> None:
-        stage = progress.stage or progress.status or ""
+        stage = " ".join(plain(progress.stage or progress.status or "").split())
         if progress.fraction is None:
             self._progress.update(self._task, stage=stage)
         else:

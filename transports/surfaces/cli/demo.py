@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from importlib.metadata import metadata
 from importlib.resources import as_file, files
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .outcome import out, perform
+from .outcome import out, perform, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +26,10 @@ def demo(
     output: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files.")] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:
-    """Start the reference app, drive it through its capabilities, and show the files that came out."""
+    """Drive the reference app and show the files that come out.
+
+    Twelve calls with real input; every file is read again and checked.
+    """
 
     async def work() -> int:
         from webapp_fixture import serve
@@ -35,7 +37,7 @@ def demo(
         from ...session import connect
 
         with as_file(files("webapp_fixture") / "samples") as samples:
-            sys.stderr.write("abp: starting Workbench and a browser …\n")
+            say("starting Workbench and a browser …")
             async with serve() as served, connect(served.url, store=output) as app:
                 results = await _tour(app, samples, megabytes)
         _show(results)
@@ -54,6 +56,8 @@ def demo(
 
 
 async def _tour(app: Session, samples: Path, megabytes: int) -> list[Result]:
+    from ...errors import BinaryError
+
     readme = str(metadata("abp-transports").json.get("description", "")) or (samples / "notes.md").read_text(
         encoding="utf-8"
     )
@@ -61,7 +65,7 @@ async def _tour(app: Session, samples: Path, megabytes: int) -> list[Result]:
     results: list[Result] = []
 
     async def step(capability: str, params: Mapping[str, object]) -> Any:
-        sys.stderr.write(f"abp: [{len(results) + 1:>2}/12] {capability} …\n")
+        say(f"[{len(results) + 1}/12] {capability} …")
         results.append(await app.call(capability, params))
         return results[-1].data
 
@@ -82,7 +86,7 @@ async def _tour(app: Session, samples: Path, megabytes: int) -> list[Result]:
     ):
         data = await step("file.generate", {**large, **way})
         if data["sha256"] != results[-1].artifacts["file"].sha256:
-            raise ValueError("the large file differs from what the app made")
+            raise BinaryError("the large file differs from what the app made; please report it")
     return results
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Annotated
 
 import typer
 
+from ...errors import ABPError
 from .outcome import out, perform, print_json
 
 
@@ -19,14 +21,20 @@ def fixture(
     async def work() -> int:
         from webapp_fixture import serve
 
-        async with serve(port=port) as served:
-            if as_json:
-                print_json({"url": served.url, "strict_url": served.strict_url})
-            else:
-                out(f"Workbench:                     {served.url}")
-                out(f"with a strict content policy:  {served.strict_url}")
-                out("Ctrl-C ends it.")
-            await asyncio.Event().wait()
+        try:
+            async with serve(port=port) as served:
+                if as_json:
+                    print_json({"url": served.url, "strict_url": served.strict_url})
+                else:
+                    out(f"Workbench:                     {served.url}")
+                    out(f"with a strict content policy:  {served.strict_url}")
+                    out("Ctrl-C ends it.")
+                await asyncio.Event().wait()
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            reason = "is taken" if error.errno == errno.EADDRINUSE else "may not be used by this user"
+            raise ABPError(f"port {port} {reason}; name another with --port, or leave it out for a free one") from error
         return 0
 
     return perform(work)

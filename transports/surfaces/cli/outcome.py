@@ -4,85 +4,148 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
+import os
+import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import IO
 
 from ...errors import ABPError, UsageError
+from .signals import until_stopped
 
-__all__ = ["bad_usage", "interrupted", "out", "perform", "print_json"]
+__all__ = ["failed", "out", "perform", "plain", "print_json", "report", "say", "version_of"]
+
+logger = logging.getLogger("transports.cli")
+
+#: What a terminal might obey: control characters but for tab and newline, and those that turn the writing direction.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_LONGEST = 2000
+_READER_GONE = 141  # what a shell shows for a program that SIGPIPE ended
+
+_printed = False
+
+
+def plain(text: str) -> str:
+    """``text`` without anything that a terminal might obey: an app's words are shown, never acted upon."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def out(text: str) -> None:
-    """A line on stdout, whatever the terminal's encoding can show."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
-    sys.stdout.flush()
+    """Text on stdout, whatever the terminal's encoding can show."""
+    if sys.stdout is not None:
+        encoding = sys.stdout.encoding or "utf-8"
+        _write(sys.stdout, (plain(text) + "\n").encode(encoding, "replace").decode(encoding))
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """The one document that ``--json`` puts on stdout."""
+    """The one document that ``--json`` puts on stdout, in UTF-8 as JSON must be. Later ones are dropped."""
     from ...messages import encode_json
 
-    out(encode_json(document).decode())
+    global _printed
+    if sys.stdout is None or _printed:
+        return
+    try:
+        data = encode_json(document)
+    except UnicodeEncodeError:  # a path may hold bytes that are no text
+        import json
+
+        data = json.dumps(document).encode()
+    _printed = True
+    _write(sys.stdout.buffer, data + b"\n")
 
 
-def perform(work: Callable[[], Coroutine[object, object, int]], *, as_json: bool = False) -> int:
-    """Run the body of a command; its errors become one line (or one document) and a status."""
+def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
+    try:
+        stream.write(data)  # type: ignore[arg-type]
+        stream.flush()
+    except OSError as error:
+        # Python would try again at its exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise ABPError(f"cannot write to standard output: {error.strerror}; the work itself was done") from error
+
+
+def say(text: str) -> None:
+    """One line on stderr, if anybody can hear it."""
+    line = plain(" ".join(text.split()))
+    line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+    try:
+        sys.stderr.write(f"abp: {line}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def perform(work: Callable[[], Coroutine[object, object, int]]) -> int:
+    """Run the body of a command. What ``work`` does before it returns its coroutine happens outside the event loop,
+    where a signal ends it at once: waiting for stdin belongs there."""
     from ...settings import Settings  # late: `abp --help` shall not wait for what only the work needs
 
-    try:
-        logging.basicConfig(level=Settings.load().log_level.upper(), stream=sys.stderr, format="abp: %(message)s")
-        return asyncio.run(_terminable(work()))
-    except (ABPError, ValueError) as error:
-        failure = error if isinstance(error, ABPError) else UsageError(str(error))
-        status = 2 if isinstance(failure, UsageError) else 1
-        _report(failure.as_dict(), cancelled=getattr(failure, "cancelled", False), as_json=as_json)
-        return status
-    except _Terminated:
-        _report({"code": "CANCELLED", "message": "terminated", "retryable": True}, cancelled=True, as_json=as_json)
-        return 143
+    logging.basicConfig(level=Settings.load().log_level.upper(), stream=sys.stderr, format="abp: %(message)s")
+    return asyncio.run(until_stopped(work()))
 
 
-class _Terminated(Exception):
-    pass
+def failed(error: Exception, *, as_json: bool) -> int:
+    """Say in one line what went wrong and what to do about it; returns the exit status."""
+    if isinstance(error, BrokenPipeError):  # `abp … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _READER_GONE
+    if hasattr(error, "format_message"):
+        error = UsageError(_usage(error))
+    if isinstance(error, ABPError):
+        failure = error
+    elif isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        failure = ABPError(f"the system refused: {where}{error.strerror or error}")
+    else:
+        logger.debug("the traceback:", exc_info=error)
+        failure = ABPError(
+            f"this should not have happened ({type(error).__name__}: {error}); "
+            "please report it, with what ABP_LOG_LEVEL=DEBUG shows"
+        )
+    report(
+        failure.code,
+        failure.message,
+        as_json=as_json,
+        cancelled=getattr(failure, "cancelled", False),
+        document=failure.as_dict(),
+    )
+    return 2 if isinstance(failure, UsageError) else 1
 
 
-async def _terminable(work: Coroutine[object, object, int]) -> int:
-    """SIGTERM ends the work as Ctrl-C does: by cancellation, so that everything is closed on the way out."""
-    task = asyncio.current_task()
-    terminated = False
-
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
-        if task is not None:
-            task.cancel()
-
-    if sys.platform != "win32":
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if terminated:
-            raise _Terminated from None
-        raise
+def _usage(error: Exception) -> str:
+    """The words of the argument parser, and where to read on."""
+    text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return f"{text}; see `abp --help`"
+    hint = f"see `{context.command_path} --help`"
+    if text.startswith("Missing argument"):
+        form = context.get_usage().removeprefix("Usage: ")
+        return f"{text}; the form is `{' '.join(form.split())}`, {hint}"
+    known = getattr(context.command, "list_commands", None)
+    if known is not None and "ommand" in text:
+        return f"{text}; there are {', '.join(known(context))}, {hint}"
+    return f"{text}; {hint}"
 
 
-def bad_usage(message: str, *, as_json: bool) -> int:
-    """Report wrong arguments."""
-    fix = "" if "--help" in message else " (see `abp --help`)"
-    _report({"code": "INVALID_PARAMS", "message": message + fix, "retryable": False}, cancelled=False, as_json=as_json)
-    return 2
-
-
-def interrupted(*, as_json: bool) -> int:
-    """Report Ctrl-C."""
-    _report({"code": "CANCELLED", "message": "interrupted", "retryable": True}, cancelled=True, as_json=as_json)
-    return 130
-
-
-def _report(error: Mapping[str, object], *, cancelled: bool, as_json: bool) -> None:
+def report(
+    code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
+) -> None:
+    """The error on stderr and, with ``--json``, as the document on stdout."""
+    say(f"{message} [{code}]")
     if as_json:
-        print_json({"success": False, "error": error, "cancelled": cancelled})
-    sys.stderr.write(f"abp: {error['message']} [{error['code']}]\n")
+        error = document or {"code": code, "message": message, "retryable": cancelled}
+        try:
+            print_json({"success": False, "error": error, "cancelled": cancelled})
+        except (OSError, ABPError):
+            pass  # nobody reads it, and stderr has it
+
+
+def version_of(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:  # run from its source
+        return "unknown"

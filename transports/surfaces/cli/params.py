@@ -8,54 +8,78 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ProtocolError, UsageError
+from .outcome import say
 
 __all__ = ["read_params"]
 
 
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
     """``--params JSON|@FILE|-``, then ``-p KEY=VALUE`` (JSON where it is valid JSON, else text) and ``--file KEY=PATH``
-    on top; a dot in KEY leads into an object. Raises :class:`~transports.errors.UsageError`."""
+    on top; a dot in KEY leads into an object. May wait for stdin. Raises :class:`~transports.errors.UsageError`."""
     from ...binary import BinaryData
 
-    params = _document(text) if text else {}
+    params = {} if text is None else _document(text)
     for pair in pairs:
-        key, value = _split(pair, "-p KEY=VALUE")
+        key, value = _split(pair, "-p KEY=VALUE", "-p title=Report")
         _put(params, key, _value(value))
     for pair in files:
-        key, value = _split(pair, "--file KEY=PATH")
-        _put(params, key, BinaryData.from_path(value))
+        key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
+        path = Path(value)
+        if path.exists() and not path.is_file():  # of a pipe neither the size nor a second look can be had
+            raise UsageError(f"--file {pair}: {value} is no regular file; name one, or save its content to one first")
+        _put(params, key, BinaryData.from_path(path))
     return params
 
 
 def _document(text: str) -> dict[str, Any]:
     from ...messages import decode_json
 
-    source = "--params"
-    if text == "-":
-        source, text = "--params - (stdin)", sys.stdin.read()
-    elif text.startswith("@"):
-        source = f"--params {text}"
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{source}: cannot be read: {error}") from error
+    source, data = _read(text)
     try:
-        params = decode_json(text)
+        params = decode_json(data)
     except ProtocolError as error:
         reason = error.message.partition("cannot be read: ")[2]
-        raise UsageError(
-            f"{source} is not JSON ({reason}); quote it for the shell: --params '{{\"key\": 1}}'"
-        ) from error
+        fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
+        raise UsageError(f"{source} is not JSON ({reason}); {fix}") from error
     if not isinstance(params, dict):
-        raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {type(params).__name__}")
+        raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {_kind(params)}")
     return params
 
 
-def _split(pair: str, form: str) -> tuple[list[str], str]:
+def _read(text: str) -> tuple[str, str]:
+    """Where the JSON comes from, for messages, and the JSON."""
+    if text != "-" and not text.startswith("@"):
+        return "--params", text
+    source = f"--params {text}" + " (stdin)" * (text == "-")
+    try:
+        if text != "-":
+            data = Path(text[1:]).read_bytes()
+        elif sys.stdin is None:
+            raise UsageError(f"{source}: there is no stdin; use --params @FILE")
+        else:
+            if sys.stdin.isatty():
+                say("type the parameters as JSON, then Ctrl-D")
+            data = sys.stdin.buffer.read()
+        return source, data.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be read ({error.strerror}); correct the file name after @") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{source} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from error
+
+
+def _kind(value: object) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
     key, mark, value = pair.partition("=")
-    if not mark or not key:
-        raise UsageError(f"{pair!r} is not of the form {form}")
-    return key.split("."), value
+    path = key.split(".")
+    if not mark or not all(path):
+        raise UsageError(f"{pair!r} is not of the form {form}, such as {example}")
+    return path, value
 
 
 def _value(text: str) -> object:
@@ -68,8 +92,11 @@ def _value(text: str) -> object:
 
 
 def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
+    inner = params
     for step in key[:-1]:
-        params = params.setdefault(step, {})
-        if not isinstance(params, dict):
-            raise UsageError(f"{'.'.join(key)}: {step!r} is not an object, so nothing can be put into it")
-    params[key[-1]] = value
+        inner = inner.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise UsageError(
+                f"{'.'.join(key)}: {step!r} already has a value that is no object; give it once, or give all with --params"
+            )
+    inner[key[-1]] = value

@@ -1,0 +1,90 @@
+"""``python -m tests.benchmarks``: measure everything, print it, and clean up."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from transports import Browser
+from webapp_fixture import serve
+
+from . import rungs, speed, volume
+from .docs import DOCUMENT, PICTURE, document
+from .machine import machine
+from .pages import Bench
+from .picture import picture
+from .report import Report, Row, Table
+from .show import print_report, print_row, print_table
+
+_MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table]]]]] = {
+    "page": speed.page_to_file,
+    "huge": volume.huge_file,
+    "file": speed.file_to_page,
+    "calls": speed.small_calls,
+    "many": volume.many_results,
+    "sessions": volume.many_sessions,
+    "ladder": rungs.ladder,
+    "inputs": rungs.inputs,
+}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--write-docs", action="store_true", help=f"write {DOCUMENT.name} and {PICTURE.name}")
+    parser.add_argument("--only", choices=_MEASUREMENTS, nargs="+", help="only these measurements")
+    arguments = parser.parse_args()
+    if arguments.write_docs and (arguments.quick or arguments.only):
+        parser.error("--write-docs needs a whole run")
+    return arguments
+
+
+async def _run(arguments: argparse.Namespace) -> Report:
+    started = time.monotonic()
+    async with serve() as fixture:
+        report: Report | None = None
+        for name in arguments.only or _MEASUREMENTS:
+            # A browser and a folder for each, so that none meets what another left behind.
+            with tempfile.TemporaryDirectory(prefix="abp-bench-") as folder:
+                async with Browser() as browser:
+                    if report is None:
+                        report = Report(machine(browser.version), arguments.quick)
+                    bench = Bench(fixture.url, browser, Path(folder), quick=arguments.quick)
+                    rows, tables = await _MEASUREMENTS[name](bench)
+            report.rows += rows
+            report.tables += tables
+            for row in rows:
+                print_row(row)
+            for table in tables:
+                print_table(table)
+    assert report is not None
+    report.seconds = time.monotonic() - started
+    return report
+
+
+def main() -> int:
+    arguments = _arguments()
+    logging.getLogger("transports").setLevel(logging.ERROR)
+    try:
+        report = asyncio.run(_run(arguments))
+    except KeyboardInterrupt:
+        return 130
+    print_report(report)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if arguments.write_docs:
+        PICTURE.write_text(picture(report), encoding="utf-8")
+        DOCUMENT.write_text(document(report), encoding="utf-8")
+    return 1 if any(row.wrong for row in report.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""Clocks and memory: ways measured in turns (A B A B …), and what the processes of a run grow by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import psutil
+
+__all__ = ["MB", "Growth", "Way", "in_turns", "resident", "timed"]
+
+MB = 1 << 20
+_EVERY = 0.02  # seconds between two looks at the memory
+
+#: One turn of a way: does its work and returns how many seconds each piece of it took.
+Way: TypeAlias = Callable[[], Awaitable[Sequence[float]]]
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """Seconds until ``work`` has ended."""
+    started = time.perf_counter()
+    await work
+    return time.perf_counter() - started
+
+
+async def in_turns(ways: Mapping[str, Way], *, rounds: int, warm: bool = True) -> dict[str, list[float]]:
+    """The times of each way, one turn of each after the other, so that a noisy neighbour meets all of them.
+    With ``warm`` a first round is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for round_ in range(-1 if warm else 0, rounds):
+        for name, way in ways.items():
+            taken = await way()
+            if round_ >= 0:
+                times[name] += taken
+    return times
+
+
+def _processes() -> dict[str, list[psutil.Process]]:
+    """Python is this process, the driver its children, the browser what they started."""
+    own = psutil.Process()
+    drivers = own.children()
+    browser: list[psutil.Process] = []
+    for driver in drivers:
+        with contextlib.suppress(psutil.Error):
+            browser += driver.children(recursive=True)
+    return {"python": [own], "driver": drivers, "browser": browser}
+
+
+def resident() -> dict[str, int]:
+    """Resident bytes of ``python``, ``driver`` and ``browser`` (all its processes; pages they share count in each)."""
+    found: dict[str, int] = {}
+    for name, processes in _processes().items():
+        found[name] = 0
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                found[name] += process.memory_info().rss
+    return found
+
+
+class Growth:
+    """Watches the memory from a thread while the block runs: ``peak`` is the most, ``left`` what remains at the end,
+    both in bytes above what there was before."""
+
+    def __enter__(self) -> Self:
+        self.before = resident()
+        self._most = dict(self.before)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory-watch")
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_EVERY):
+            for name, size in resident().items():
+                self._most[name] = max(self._most[name], size)
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        after = resident()
+        self.peak = {name: max(self._most[name], after[name]) - size for name, size in self.before.items()}
+        self.left = {name: after[name] - size for name, size in self.before.items()}
+
+    async def settled(self, within: float = 3.0) -> dict[str, int]:
+        """What remains once the processes had time to give memory back: the least seen."""
+        least = dict(self.left)
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            await asyncio.sleep(0.1)
+            for name, size in resident().items():
+                least[name] = min(least[name], size - self.before[name])
+        return least

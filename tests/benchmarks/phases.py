@@ -1,0 +1,67 @@
+"""Where the time of one call goes: named functions of the kit get a clock for the length of a block."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from transports.artifacts import shelf, staging
+from transports.browser import agent, ladder
+
+__all__ = ["PHASES", "clocked"]
+
+#: Phase → the function that is it. They nest: the download waits for the browser, the commit hashes and syncs.
+PHASES: dict[str, tuple[Any, str]] = {
+    "download": (ladder.Ladder, "_download_url"),
+    "click": (ladder.Ladder, "_click"),
+    "move": (ladder, "_move"),
+    "agent calls": (agent.PageAgent, "invoke"),
+    "collect garbage": (ladder.Ladder, "_collect"),
+    "commit": (staging.LocalStaged, "commit"),
+    "hash": (staging, "measure_file"),
+    "all fsync": (os, "fsync"),
+    "publish": (shelf.Shelf, "publish"),
+}
+
+
+@contextlib.contextmanager
+def clocked() -> Iterator[dict[str, float]]:
+    """Seconds per phase. A function that the kit no longer has is left out."""
+    spent: dict[str, float] = defaultdict(float)
+    with contextlib.ExitStack() as stack:
+        for name, (owner, attribute) in PHASES.items():
+            original = getattr(owner, attribute, None)
+            if original is not None:
+                stack.enter_context(patch.object(owner, attribute, _clocked(original, name, spent)))
+        yield spent
+
+
+def _clocked(original: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def waiting(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return await original(*args, **kwargs)
+            finally:
+                spent[name] += time.perf_counter() - started
+
+        return waiting
+
+    @functools.wraps(original)
+    def running(*args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            spent[name] += time.perf_counter() - started
+
+    return running

@@ -1,0 +1,100 @@
+"""What a run found: rows with their targets, and tables for information."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+__all__ = ["Report", "Row", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. ``unit`` is ``×`` (more is better, the baseline is 1) or ``MB`` (growth: less is better)."""
+
+    work: str
+    baseline: str
+    figure: float
+    unit: str
+    #: The measured values behind the figure, in words.
+    measured: str
+    #: Targets; ``None`` for a figure that has none.
+    at_least: float | None = None
+    want: float | None = None
+    #: Why it is not more; shown where the figure falls short of what is wanted.
+    reason: str = ""
+    #: Things that went wrong with the content; always falls short.
+    wrong: str = ""
+
+    def _reaches(self, target: float | None) -> bool:
+        return target is None or self.figure >= target if self.unit == "×" else self.figure < target
+
+    @property
+    def verdict(self) -> str:
+        """In plain words."""
+        if self.wrong:
+            return f"WRONG: {self.wrong}"
+        if self.at_least is None:
+            return "for information"
+        if self._reaches(self.want):
+            return "as wanted"
+        return "enough, less than wanted" if self._reaches(self.at_least) else "falls short"
+
+    @property
+    def short(self) -> bool:
+        return bool(self.wrong) or not self._reaches(self.at_least)
+
+    @property
+    def shown(self) -> str:
+        """The figure as it is read."""
+        return f"{self.figure:.{0 if self.figure >= 100 else 1}f}{self.unit if self.unit == '×' else ' ' + self.unit}"
+
+    def target(self, value: float | None) -> str:
+        """A target as it is read."""
+        if value is None:
+            return "–"
+        return f"{value:g}×" if self.unit == "×" else f"< {value:g} {self.unit}"
+
+    @property
+    def explanation(self) -> str:
+        """The reason, where there is something to explain."""
+        return "" if self.verdict in ("as wanted", "for information") else self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Figures for information: ``cells[line][column]`` in milliseconds."""
+
+    title: str
+    columns: tuple[str, ...]
+    cells: Mapping[str, Mapping[str, float]]
+
+    def lines(self) -> list[list[str]]:
+        """The table as text, its head first."""
+        body = [
+            [name, *(f"{row[column]:.3g}" if column in row else "" for column in self.columns)]
+            for name, row in self.cells.items()
+        ]
+        return [["ms", *self.columns], *body]
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything a run found."""
+
+    machine: dict[str, str]
+    quick: bool
+    rows: list[Row] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """As JSON."""
+        rows = [{**asdict(row), "verdict": row.verdict} for row in self.rows]
+        return {
+            "machine": self.machine,
+            "quick": self.quick,
+            "seconds": round(self.seconds, 1),
+            "rows": rows,
+            "tables": [asdict(table) for table in self.tables],
+        }

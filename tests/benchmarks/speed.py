@@ -1,0 +1,169 @@
+"""Speed against a baseline: page → file, file → page, small calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from webapp_fixture import digest, generate
+
+from .measure import MB, in_turns
+from .pages import KEPT, LENGTH, Bench, document_client, keep, only_artifact, plain_page
+from .phases import clocked
+from .report import Row, Table
+
+__all__ = ["file_to_page", "page_to_file", "small_calls"]
+
+
+async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A file that the page has already made, to a verified artifact; against the documented client."""
+    size = (16 if bench.quick else 64) * MB
+    expected = digest(size)
+    target = bench.folder / "documented.bin"
+    phases: list[dict[str, float]] = []
+    async with (
+        bench.session(bench.folder / "store") as (app, transport, page),
+        plain_page(bench.browser, bench.url) as plain,
+    ):
+        await keep(page, bytes=size)
+        await keep(plain, bytes=size)
+
+        async def kit() -> Sequence[float]:
+            taken = []
+            for _ in range(3):
+                with clocked() as spent:
+                    started = time.perf_counter()
+                    result = await app.call(KEPT)
+                    taken.append(time.perf_counter() - started)
+                phases.append({"whole call": taken[-1], **spent})
+                ref = only_artifact(result)
+                assert ref.sha256 == expected, "the file is not whole"
+                await app.store.delete(ref.id)  # the same content again would be found, not stored
+            return taken
+
+        async def documented() -> Sequence[float]:
+            started = time.perf_counter()
+            await document_client(plain, target)
+            return [time.perf_counter() - started]
+
+        times = await in_turns({"documented": documented, "kit": kit}, rounds=2 if bench.quick else 3, warm=False)
+        used = dict(transport.ladder.used)
+    target.unlink()
+    ours, theirs = min(times["kit"]), min(times["documented"])
+    best = min(phases, key=lambda phase: phase["whole call"])
+    split = Table(
+        f"One call, {size // MB} MB from page to verified file, the best of {len(phases)}: where its time goes",
+        tuple(best),
+        {"ms": {name: 1000 * seconds for name, seconds in best.items()}},
+    )
+    row = Row(
+        work=f"page → verified file, {size // MB} MB",
+        baseline="the documented client (btoa, evaluate, b64decode, write)",
+        figure=theirs / ours,
+        unit="×",
+        at_least=15,
+        want=25,
+        measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.1f} MB/s; rungs used: {rungs(used)}",
+        reason=f"of {1000 * ours:.0f} ms the browser takes {1000 * best.get('download', 0):.0f} ms to write the file "
+        f"and the store {1000 * best.get('commit', 0):.0f} ms to hash it and to have it on the disk (fsync); "
+        "the baseline does neither hash nor sync",
+    )
+    return [row], [split]
+
+
+def rungs(used: Mapping[str, int]) -> str:
+    """The rungs of the ladder that moved something, and how often."""
+    return ", ".join(f"{name} {times}" for name, times in used.items() if times) or "none (inline)"
+
+
+async def file_to_page(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A file on the disk to an ``ArrayBuffer`` in the app; against its bytes as an argument of ``evaluate``."""
+    size = (4 if bench.quick else 16) * MB
+    path = bench.folder / "input.bin"
+    with path.open("wb") as file:
+        file.writelines(generate(size))
+    async with bench.session() as (app, _, page), plain_page(bench.browser, bench.url) as plain:
+        await keep(page)
+        received = await app.call("file.digest", {"file": path})
+        assert isinstance(received.data, dict)
+        assert received.data["sha256"] == digest(size), "the app got other bytes"
+
+        async def kit() -> Sequence[float]:
+            taken = []
+            for _ in range(5):
+                started = time.perf_counter()
+                result = await app.call(LENGTH, {"file": path})
+                taken.append(time.perf_counter() - started)
+                assert isinstance(result.data, dict)
+                assert result.data["length"] == size
+            return taken
+
+        async def evaluate() -> Sequence[float]:
+            started = time.perf_counter()
+            assert await plain.evaluate("bytes => bytes.length", path.read_bytes()) == size
+            return [time.perf_counter() - started]
+
+        times = await in_turns({"evaluate": evaluate, "kit": kit}, rounds=2 if bench.quick else 3, warm=False)
+    path.unlink()
+    ours, theirs = min(times["kit"]), min(times["evaluate"])
+    row = Row(
+        work=f"file → page, {size // MB} MB",
+        baseline="page.evaluate(…, bytes)",
+        figure=theirs / ours,
+        unit="×",
+        at_least=30,
+        want=100,
+        measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.1f} MB/s",
+        reason="the baseline is quadratic: with a smaller file it is slow by less" if bench.quick else "",
+    )
+    return [row], []
+
+
+#: What the small calls ask for; the answers are 1 KB of content and 1 KB of JSON objects.
+_CSV = "name,city,note\n" + "\n".join(f"person {n},town {n},a few more words" for n in range(14))
+_CALLS: dict[str, tuple[str, dict[str, object]]] = {
+    "a file of 1 KB": ("file.generate", {"bytes": 1024, "as": "base64"}),
+    "1 KB of JSON": ("data.json", {"csv": _CSV}),
+}
+
+
+async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """Small answers one after the other; against ``evaluate`` of the very same call on the same kind of page."""
+    rows: list[Row] = []
+    calls = 30 if bench.quick else 100
+    async with bench.session() as (app, _, _page), plain_page(bench.browser, bench.url) as plain:
+        for name, (capability, params) in _CALLS.items():
+
+            async def kit(capability: str = capability, params: dict[str, object] = params) -> Sequence[float]:
+                taken = []
+                for _ in range(calls):
+                    started = time.perf_counter()
+                    await app.call(capability, params)
+                    taken.append(time.perf_counter() - started)
+                return taken
+
+            async def bare(capability: str = capability, params: dict[str, object] = params) -> Sequence[float]:
+                taken = []
+                for _ in range(calls):
+                    started = time.perf_counter()
+                    await plain.evaluate("([name, params]) => window.abp.call(name, params)", [capability, params])
+                    taken.append(time.perf_counter() - started)
+                return taken
+
+            times = await in_turns({"bare": bare, "kit": kit}, rounds=4 if bench.quick else 10)
+            ours, theirs = median(times["kit"]), median(times["bare"])
+            rows.append(
+                Row(
+                    work=f"call answered with {name}, one after the other, store none:",
+                    baseline="page.evaluate of the same window.abp.call",
+                    figure=theirs / ours,
+                    unit="×",
+                    at_least=1,
+                    want=1.5,
+                    measured=f"median {1000 * ours:.2f} ms against {1000 * theirs:.2f} ms",
+                    reason="the round trip is cheaper, but the kit also validates the answer, hashes and describes its "
+                    "content and makes a reference, all in Python; the baseline only receives it",
+                )
+            )
+    return rows, []

@@ -1,0 +1,7 @@
+"""``python -m transports.surfaces.cli``: the ``abp`` command."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

@@ -1,0 +1,57 @@
+"""All commands as one, and what becomes of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from . import artifacts, calls, demo, doctor, fixture
+from .outcome import failed, out, version_of
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="abp",
+    help="Drive browser apps that speak ABP, and keep every binary result as a verified file.",
+    epilog="Files go to ABP_OUTPUT_DIR (default: abp-mcp-bridge in the temp folder). Exit status: 0 success, "
+    "1 the work failed, 2 bad usage, 130 interrupted. To try it: abp demo",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(calls.call)
+app.command()(calls.capabilities)
+app.command()(doctor.doctor)
+app.command()(fixture.fixture)
+app.command()(demo.demo)
+app.add_typer(artifacts.app, name="artifacts")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        out(f"abp {version_of('abp-transports')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run(given: Sequence[str]) -> int:
+    """Run one command and return its exit status; an error is one line on stderr and, with ``--json``, a document."""
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context("abp", list(given)) as context:
+            status = command.invoke(context)
+        return status if isinstance(status, int) else 0
+    except typer.Exit as end:
+        return end.exit_code
+    except Exception as error:  # noqa: BLE001 - the edge of the program: nobody else would make words of it
+        return failed(error, as_json="--json" in given)
