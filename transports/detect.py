@@ -3,16 +3,16 @@ trees with something else in a binary's place. No I/O."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import TypeAlias
 from urllib.parse import unquote, unquote_to_bytes
 
-from .binary import BinaryData, Broken, Content, Download, Encoded, Handle, padded
+from .binary import BinaryData, Broken, Download, Encoded, Handle, padded
 from .errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
-from .media import is_binary_mime, normalise_mime, sniff
+from .media import extension_for, is_binary_mime, normalise_mime, sniff
 
 __all__ = ["DESCRIPTOR_KEYS", "MAX_DEPTH", "Found", "Place", "find", "replace"]
 
@@ -50,38 +50,38 @@ def find(data: object) -> list[Found]:
 
 
 def _walk(node: object, path: Place, found: list[Found]) -> None:
-    if len(path) > MAX_DEPTH:
+    if isinstance(node, dict | list | tuple) and len(path) >= MAX_DEPTH:
         raise ProtocolError(f"the answer is nested deeper than {MAX_DEPTH} levels at {'.'.join(map(str, path[:6]))}…")
     try:
-        if isinstance(node, dict):
-            binary = _described(node)
-            if binary is None and (place := _flat(node)) is not None:
-                key, flat = place
-                found.append(Found((*path, key), flat))
-                for other, value in node.items():
-                    if other != key:
-                        _walk(value, (*path, str(other)), found)
-                return
-        else:
-            binary = _bare(node)
+        binary = _described(node) if isinstance(node, dict) else _bare(node)
     except ABPError as error:
         found.append(Found(path, error))
         return
     if binary is not None:
         found.append(Found(path, binary))
     elif isinstance(node, dict):
-        for key, value in node.items():
-            _walk(value, (*path, str(key)), found)
+        key, flat = _flat(node) or (None, None)
+        for name, value in node.items():
+            if flat is not None and name == key:
+                found.append(Found((*path, key), flat))
+            elif not isinstance(value, _NO_CONTENT):
+                _walk(value, (*path, str(name)), found)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
-            if isinstance(
-                value, dict | list | tuple | str | bytes | bytearray | memoryview | Handle | Broken | BinaryData
-            ):
+            if not isinstance(value, _NO_CONTENT):
                 _walk(value, (*path, index), found)
+
+
+_NO_CONTENT = (int, float, NoneType)  # passed over quickly: an answer may hold a million numbers
 
 
 def _bare(node: object) -> BinaryData | None:
     """Content that stands alone, without a descriptor."""
+    return _guessed(node) if isinstance(node, str) else _leaf(node)
+
+
+def _leaf(node: object) -> BinaryData | None:
+    """Content that is not text. Raises :class:`~transports.errors.UnsupportedBinary` where there was some."""
     match node:
         case BinaryData():
             return node
@@ -91,8 +91,6 @@ def _bare(node: object) -> BinaryData | None:
             return BinaryData(node, size=node.size)
         case Broken(reason):
             raise UnsupportedBinary(f"the app answered content that cannot be read: {reason}")
-        case str() if len(node) >= _MIN_GUESSED:
-            return _guessed(node)
         case _:
             return None
 
@@ -104,98 +102,97 @@ DESCRIPTOR_KEYS = {"content", "mimeType", "encoding", "size", "filename", "downl
 
 def _described(node: Mapping[str, object]) -> BinaryData | None:
     mime_type, content, url = node.get("mimeType"), node.get("content"), node.get("downloadUrl")
-    declared = mime_type if isinstance(mime_type, str) else None
-    filename = node.get("filename")
-    result: Content
-    if isinstance(url, str) and declared is not None:  # "check for downloadUrl first" (seed 001)
-        result = _inline_data_url(url) or Download(url, _expiry(node.get("expiresAt")), *_credentials(node.get("auth")))
-    elif isinstance(content, bytes | bytearray | memoryview):
-        result = bytes(content)
-    elif isinstance(content, Handle):
-        result = content
-    elif isinstance(content, BinaryData):  # a Blob or File of the page brings its own type and name
-        result, declared, filename = content.content, declared or content.mime_type, filename or content.filename
-    elif isinstance(content, Broken):
-        raise UnsupportedBinary(f"the app answered content that cannot be read: {content.reason}")
-    elif isinstance(content, str) and declared is not None:
-        encoded = _encoded(content, declared, node.get("encoding"))
-        if encoded is None:
-            return None
-        result = encoded
+    bare: BinaryData | None
+    if isinstance(mime_type, str) and isinstance(url, str) and url:  # "check for downloadUrl first" (seed 001)
+        bare = BinaryData(
+            _data_url(url) or Download(url, _expiry(node.get("expiresAt")), *_credentials(node.get("auth")))
+        )
+    elif isinstance(content, str):
+        bare = _encoded(content, mime_type, node.get("encoding")) if isinstance(mime_type, str) else None
     else:
+        bare = _leaf(content)
+    if bare is None:
         return None
+    return _declared(bare, node, {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS})
+
+
+def _declared(bare: BinaryData, node: Mapping[str, object], extra: Mapping[str, object]) -> BinaryData:
+    """Content with what its descriptor says of it; a Blob or File of the page brings its own type and name."""
+    mime_type, filename, size = node.get("mimeType"), node.get("filename"), _size(node.get("size"))
     return BinaryData(
-        result,
-        declared,
-        _size(node.get("size")),
-        filename if isinstance(filename, str) and filename else None,
-        {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS},
+        bare.content,
+        mime_type if isinstance(mime_type, str) and mime_type else bare.mime_type,
+        bare.size if size is None else size,
+        filename if isinstance(filename, str) and filename else bare.filename,
+        extra,
     )
 
 
-def _encoded(text: str, mime_type: str, encoding: object) -> Encoded | None:
+#: Types whose content is text, so that without `encoding` it is taken as it stands unless it can be base64.
+_TEXTUAL = re.compile(r"[+/](x-)?(xml|json|javascript|ecmascript|yaml|rtf|postscript|sql|sh)$")
+
+
+def _encoded(text: str, mime_type: str, encoding: object) -> BinaryData | None:
     """Seed 000: text is binary data if its MIME type is binary or its encoding is base64; else it is plain data."""
-    name = encoding.lower().replace("_", "-") if isinstance(encoding, str) else encoding
-    if name in ("base64", "base64url", "base64-url"):
-        return _data_url(text) or Encoded(text, "base64")
+    if _is_base64_name(encoding):
+        return BinaryData(_data_url(text) or Encoded(text, "base64"))
     if not is_binary_mime(mime_type):
         return None
-    if name in ("utf-8", "utf8"):
-        return Encoded(text, "utf-8")
-    if name is not None:
-        raise BadEncoding(f"unknown encoding {str(encoding)[:40]!r}; ABP knows 'base64' and 'utf-8'")
+    if isinstance(encoding, str) and encoding.lower() in ("utf-8", "utf8"):
+        return BinaryData(Encoded(text, "utf-8"))
+    if encoding is not None:
+        raise BadEncoding(f"unknown encoding {_shown(encoding)}; ABP knows 'base64' and 'utf-8'")
     if (inline := _data_url(text)) is not None:
-        return inline
-    # Without `encoding`, text of a textual type (SVG, XML, JavaScript) that base64 cannot be is taken as it stands.
-    textual = re.search(
-        r"[+/](xml|json|javascript|ecmascript|yaml|rtf|postscript|sql|x-sh)$", normalise_mime(mime_type) or ""
-    )
-    return Encoded(text, "utf-8" if textual and not _is_base64(text) else "base64")
+        return BinaryData(inline)
+    as_it_stands = _TEXTUAL.search(normalise_mime(mime_type) or "") and not _is_base64(text)
+    return BinaryData(Encoded(text, "utf-8" if as_it_stands else "base64"))
 
 
-_DATA_URL = re.compile(r"data:(?P<mime>[^,;]*)(?P<params>(?:;[^,;]*)*?)(?P<b64>;base64)?,", re.IGNORECASE)
+def _is_base64_name(encoding: object) -> bool:
+    return isinstance(encoding, str) and encoding.lower().replace("_", "-") in ("base64", "base64url", "base64-url")
 
 
-def _data_url(text: str) -> Encoded | None:
-    """Base64 in a ``data:`` URL, as ``canvas.toDataURL`` gives it."""
+_DATA_URL = re.compile(r"data:[^,]*?(;\s*base64\s*)?,", re.IGNORECASE)
+
+
+def _data_url(text: str) -> Encoded | bytes | None:
+    """The content of a ``data:`` URL (RFC 2397), as ``canvas.toDataURL`` gives it: it is in hand."""
     head = _DATA_URL.match(text[:1024])
-    return Encoded(text[head.end() :], "base64") if head and head["b64"] else None
-
-
-def _inline_data_url(url: str) -> bytes | Encoded | None:
-    """The content of a ``data:`` URL (RFC 2397): it is in hand, so nothing is fetched."""
-    if url[:5].lower() != "data:":
-        return None
-    head = _DATA_URL.match(url[:1024])
     if head is None:
-        raise BadDescriptor("downloadUrl is a data: URL without a comma")
-    return Encoded(unquote(url[head.end() :]), "base64") if head["b64"] else unquote_to_bytes(url[head.end() :])
+        return None
+    if head[1]:
+        return Encoded(unquote(text[head.end() :]), "base64")
+    try:
+        return unquote_to_bytes(text[head.end() :])
+    except UnicodeEncodeError as error:
+        raise BadEncoding("the data: URL holds half of a surrogate pair and is no valid UTF-8") from error
 
 
 def _size(value: object) -> int | None:
     """A declared size, or an error: negative, fractional, textual and absurd ones are never guessed at."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadDescriptor(f"size must be a number of bytes, the app sent {str(value)[:40]!r}")
-    if isinstance(value, float):
-        if not (math.isfinite(value) and value.is_integer()):
-            raise BadDescriptor(f"size must be a whole number of bytes, the app sent {value}")
-        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+        raise BadDescriptor(f"size must be a whole number of bytes, the app sent {_shown(value)}")
     if not 0 <= value <= _MAX_SIZE:
-        raise BadDescriptor(f"size must be between 0 and 2^53-1 bytes, the app sent {value}")
-    return value
+        raise BadDescriptor(f"size must be between 0 and 2^53-1 bytes, the app sent {_shown(value)}")
+    return int(value)
 
 
 def _expiry(value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadDescriptor(f"expiresAt must be Unix milliseconds, the app sent {str(value)[:40]!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_SIZE:
+        raise BadDescriptor(f"expiresAt must be Unix milliseconds, the app sent {_shown(value)}")
     return float(value)
 
 
-_HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*(\S.*)", re.DOTALL)
+def _shown(value: object) -> str:
+    """What an app sent, short enough for a message; Python itself refuses to write numbers of over 4,300 digits."""
+    return "a huge number" if isinstance(value, int) and value.bit_length() > 128 else repr(value)[:40]
+
+
+_HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 
 def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
@@ -206,8 +203,10 @@ def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
         raise BadDescriptor("auth must be an object with a type")
     kind, token, header = auth.get("type"), auth.get("token"), auth.get("header")
     for secret in (token, header):
-        if secret is not None and (not isinstance(secret, str) or re.search(r"[\r\n\0]", secret)):
+        if secret is not None and (not isinstance(secret, str) or re.search(r"[\x00-\x1f\x7f]", secret)):
             raise BadDescriptor("auth.token and auth.header must be one line of text")
+    kind = kind.lower() if isinstance(kind, str) else kind
+    token, header = (token or "").strip(), (header or "").strip()
     if kind == "query" and token:
         return {}, {"token": token}
     if kind == "bearer" and header:
@@ -225,98 +224,90 @@ _GENERIC_KEYS = {"data", "base64", "bytes", "file", "blob", "buffer", "body", "b
 #: Shorter text is never taken for a file on its looks alone (seed 002 §4.2).
 _MIN_GUESSED = 1000
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+_HEX = re.compile(r"[0-9a-fA-F]*")
 
 
 def _flat(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPError] | None:
     """The documented flat form ``{pdf: <base64>, mimeType, size}``: the key that holds the content, and the content.
 
-    A key counts if it is named after the type (``pdf``, ``image``, ``png``) or generically (``data``), or holds base64
-    with a known signature; and only if it looks like content, so that ``{name, mimeType, size}`` of a file list stays
-    what it is.
+    The type must be binary or the encoding base64, as for a descriptor (seed 000). Keys named after the type (``image``,
+    ``png``, ``jpg``) are asked first, then generic names (``data``), then any. The first that holds content has it, so
+    that ``{name, mimeType, size}`` of a file list stays what it is.
     """
-    mime_type = node.get("mimeType")
-    if not isinstance(mime_type, str) or normalise_mime(mime_type) is None:
+    mime_type, encoding, size = node.get("mimeType"), node.get("encoding"), node.get("size")
+    bare = normalise_mime(mime_type) if isinstance(mime_type, str) else None
+    certain = _is_base64_name(encoding)
+    if bare is None or not (certain or (encoding is None and is_binary_mime(bare))):
         return None
-    encoding = node.get("encoding")
-    declared_base64 = isinstance(encoding, str) and encoding.lower().startswith("base64")
-    if not (declared_base64 or is_binary_mime(mime_type)):
-        return None
-    kind, _, subtype = (normalise_mime(mime_type) or "").partition("/")
-    named = {kind, subtype, subtype.removesuffix("+xml")} | _GENERIC_KEYS
-    keys = sorted((key for key in node if key not in DESCRIPTOR_KEYS), key=lambda key: key.lower() not in named)
-    for key in keys:
-        value = node[key]
-        if not isinstance(value, str):
-            if key.lower() in named and isinstance(
-                value, bytes | bytearray | memoryview | Handle | BinaryData | Broken
-            ):
-                return key, _flat_binary(node, mime_type, value)
-            continue
-        inline = _data_url(value) or Encoded(value, "base64")
-        if _looks_like_content(inline.text, by_name=key.lower() in named, sure=declared_base64, size=node.get("size")):
-            return key, _flat_binary(node, mime_type, inline)
+    own = {*bare.split("/"), extension_for(bare)[1:]}
+    ranked = [
+        (0 if key.lower() in own else 1 if key.lower() in _GENERIC_KEYS else 2, key)
+        for key in node
+        if isinstance(key, str) and key not in DESCRIPTOR_KEYS
+    ]
+    for rank, key in sorted(ranked, key=lambda item: item[0]):
+        try:
+            content = _flat_content(node[key], named=rank < 2, certain=certain, size=size)
+            if content is not None:
+                return key, _declared(content, node, {})
+        except ABPError as error:
+            return key, error
     return None
 
 
-def _flat_binary(node: Mapping[str, object], mime_type: str, content: object) -> BinaryData | ABPError:
-    filename = node.get("filename")
-    try:
-        bare = BinaryData(content) if isinstance(content, Encoded) else _bare(content)
-        assert bare is not None
-        return BinaryData(
-            bare.content, mime_type, _size(node.get("size")), filename if isinstance(filename, str) else None
-        )
-    except ABPError as error:
-        return error
+def _flat_content(value: object, *, named: bool, certain: bool, size: object) -> BinaryData | None:
+    """``value`` as content, if it is some. Under a name that says nothing, only a known signature counts."""
+    if not isinstance(value, str):
+        return _leaf(value) if named else None
+    if named and (inline := _data_url(value)) is not None:
+        return BinaryData(inline)
+    signed = _sniffed(value) is not None
+    by_name = certain or signed or _decodes_to(value, size) or _looks_encoded(value)
+    return BinaryData(Encoded(value, "base64")) if (by_name if named else signed and len(value) >= 64) else None
 
 
-def _looks_like_content(text: str, *, by_name: bool, sure: bool, size: object) -> bool:
-    if len(text) < 4:
-        return False
-    if not by_name:
-        return len(text) >= 64 and _is_base64(text) and sniff(_head(text)) is not None
-    if sure:
-        return True
-    if not _is_base64(
-        text
-    ):  # broken base64 is an error, a path or a title is not: tell them apart by length and spaces
-        return len(text) >= 100 and " " not in text[:200] and "://" not in text[:20]
-    return (
-        len(text) >= 64
-        or sniff(_head(text)) is not None
-        or (size is not None and (text.endswith("=") or len(text) >= 16))
-    )
+def _decodes_to(text: str, size: object) -> bool:
+    """Whether ``text`` is base64 of exactly the declared ``size``: short words and paths are not."""
+    return bool(text) and len(text.rstrip("=")) * 3 // 4 == size and _is_base64(text)
+
+
+def _looks_encoded(text: str) -> bool:
+    """Whether ``text`` is long and begins like base64, be it broken later on: then that is an error and not data. Prose,
+    paths, code and tokens have a space, dot or colon early on; hashes are short, or hexadecimal."""
+    start = text[:256]
+    return len(text) >= 100 and _BASE64.fullmatch(start) is not None and _HEX.fullmatch(start) is None
 
 
 def _guessed(text: str) -> BinaryData | None:
     """A long base64 string (or data URL) with a known signature, undeclared. Never a false "maybe": the head must
-    decode to a signature and the whole must have the alphabet of base64."""
-    inline = _data_url(text) if text.startswith("data:") else Encoded(text, "base64")
-    if inline is None:
+    decode to a signature and the whole must have the shape of base64."""
+    if len(text) < _MIN_GUESSED:
         return None
-    mime_type = sniff(_head(inline.text))
-    if mime_type is None or not _is_base64(inline.text):
+    inline = _data_url(text) or Encoded(text, "base64")
+    if not isinstance(inline, Encoded) or (mime_type := _sniffed(inline.text)) is None or not _is_base64(inline.text):
         return None
     return BinaryData(inline, mime_type)
 
 
 def _is_base64(text: str) -> bool:
-    match = _BASE64.fullmatch(text)
-    return match is not None and len(padded(text)) % 4 == 0
+    return len(padded(text)) % 4 == 0 and _BASE64.fullmatch(text) is not None
 
 
-def _head(text: str) -> bytes:
-    """The first bytes of base64 text, or nothing if they are none."""
-    start = text[:5464]
-    start = start[: len(start) // 4 * 4]
+def _sniffed(text: str) -> str | None:
+    """The type whose signature base64 text begins with, also if the rest is broken."""
+    start = text[:5464]  # of which 4,098 bytes come
+    run = start[: _BASE64.match(start).end()]  # type: ignore[union-attr]  # it matches even nothing
     try:
-        return b"".join(Encoded(start, "base64").chunks())
+        return sniff(b"".join(Encoded(run if run == text else run[: len(run) // 4 * 4], "base64").chunks()))
     except BadEncoding:
-        return b""
+        return None
 
 
 def replace(tree: object, replacements: Mapping[Place, object]) -> object:
-    """A copy of ``tree`` with the values at the given places replaced; what no place leads to is shared, not copied."""
+    """A copy of ``tree`` with the values at the given places replaced; what no place leads to is shared, not copied.
+
+    Raises ``KeyError`` for a place that is not in the tree.
+    """
     if not replacements:
         return tree
     if () in replacements:
@@ -324,8 +315,11 @@ def replace(tree: object, replacements: Mapping[Place, object]) -> object:
     below: dict[str | int, dict[Place, object]] = {}
     for path, value in replacements.items():
         below.setdefault(path[0], {})[path[1:]] = value
+    copy: object = tree
     if isinstance(tree, dict):
-        return {key: replace(value, below.get(str(key), {})) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [replace(value, below.get(index, {})) for index, value in enumerate(tree)]
-    raise KeyError(next(iter(replacements)))
+        copy = {key: replace(value, below.pop(str(key), {})) for key, value in tree.items()}
+    elif isinstance(tree, list | tuple):
+        copy = [replace(value, below.pop(index, {})) for index, value in enumerate(tree)]
+    if below:
+        raise KeyError(f"the tree has no place {next(iter(below))!r}")
+    return copy

@@ -159,7 +159,7 @@ async def test_urls_that_only_the_page_can_read(connected: Connect, fixture: Fix
 
 async def test_a_lying_size_stores_nothing_and_the_session_goes_on(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
-        for fault, params in [
+        lies: list[tuple[str, dict[str, object]]] = [
             ("wrong_size", {}),
             ("wrong_size", {"delta": -1}),
             ("bad_size", {"value": -1}),
@@ -170,7 +170,8 @@ async def test_a_lying_size_stores_nothing_and_the_session_goes_on(connected: Co
             ("noncanonical_base64", {}),
             ("short_download", {}),
             ("long_download", {}),
-        ]:
+        ]
+        for fault, params in lies:
             with pytest.raises(BinaryError):
                 await app.call(f"fault.{fault}", params)
         assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]

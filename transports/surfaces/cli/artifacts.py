@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, IO, Annotated
 
 import typer
 
@@ -138,7 +138,7 @@ async def _save(chunks: AsyncIterator[bytes], path: Path) -> Path:
     return path
 
 
-async def _copy(chunks: AsyncIterator[bytes], file: BinaryIO) -> None:
+async def _copy(chunks: AsyncIterator[bytes], file: IO[bytes]) -> None:
     async for chunk in chunks:
         file.write(chunk)
     file.flush()

@@ -48,10 +48,10 @@ def run(given: Sequence[str]) -> int:
     """Run one command and return its exit status; an error is one line on stderr and, with ``--json``, a document."""
     try:
         command = typer.main.get_command(app)
-        with command.make_context("abp", list(given)) as context:
+        with command.make_context("abp", list(given) or ["--help"]) as context:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
-        return end.exit_code
+        return end.exit_code if given else 2
     except Exception as error:  # noqa: BLE001 - the edge of the program: nobody else would make words of it
         return failed(error, as_json="--json" in given)

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
@@ -71,11 +72,10 @@ def say(text: str) -> None:
     """One line on stderr, if anybody can hear it."""
     line = plain(" ".join(text.split()))
     line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
-    try:
-        sys.stderr.write(f"abp: {line}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError, AttributeError):
-        pass
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"abp: {line}\n")
+            sys.stderr.flush()
 
 
 def perform(work: Callable[[], Coroutine[object, object, int]]) -> int:
@@ -118,16 +118,17 @@ def failed(error: Exception, *, as_json: bool) -> int:
 def _usage(error: Exception) -> str:
     """The words of the argument parser, and where to read on."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+    text = text[:1].lower() + text[1:]
     context = getattr(error, "ctx", None)
     if context is None:
         return f"{text}; see `abp --help`"
     hint = f"see `{context.command_path} --help`"
-    if text.startswith("Missing argument"):
-        form = context.get_usage().removeprefix("Usage: ")
-        return f"{text}; the form is `{' '.join(form.split())}`, {hint}"
+    if text.startswith("missing argument"):
+        form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
+        return f"{text}; the form is `{form}`, {hint}"
     known = getattr(context.command, "list_commands", None)
-    if known is not None and "ommand" in text:
-        return f"{text}; there are {', '.join(known(context))}, {hint}"
+    if known is not None and "command" in text:
+        return f"{text}; the commands are {', '.join(known(context))}, {hint}"
     return f"{text}; {hint}"
 
 
@@ -138,10 +139,8 @@ def report(
     say(f"{message} [{code}]")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}
-        try:
+        with suppress(OSError, ABPError):  # nobody reads it, and stderr has it
             print_json({"success": False, "error": error, "cancelled": cancelled})
-        except (OSError, ABPError):
-            pass  # nobody reads it, and stderr has it
 
 
 def version_of(distribution: str) -> str:

@@ -97,6 +97,6 @@ def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
         inner = inner.setdefault(step, {})
         if not isinstance(inner, dict):
             raise UsageError(
-                f"{'.'.join(key)}: {step!r} already has a value that is no object; give it once, or give all with --params"
+                f"{'.'.join(key)}: {step!r} already has a value that is no object; give the whole with --params"
             )
     inner[key[-1]] = value

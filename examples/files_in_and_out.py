@@ -1,0 +1,32 @@
+"""A file goes in, files come out, progress is shown.
+
+python examples/files_in_and_out.py http://127.0.0.1:8000/ photo.png
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from transports import ABPError, Progress, connect
+
+
+def show(progress: Progress) -> None:
+    print(f"  {progress.stage or 'working'}: {(progress.fraction or 0):.0%}")
+
+
+async def main(url: str, picture: str) -> None:
+    async with connect(url, store="pictures") as app:
+        for width in (64, 320, 640):
+            result = await app.call("image.resize", {"image": Path(picture), "width": width})
+            print(result.artifacts["image"].path)
+        pages = await app.call("export.pages", {"count": 3}, on_progress=show)
+        for place, ref in pages.artifacts.items():
+            print(place, ref.path, ref.size_bytes)
+        try:
+            await app.call("image.resize", {"image": b"not a picture", "width": 10})
+        except ABPError as error:
+            print(f"refused, as it should be: {error.code}: {error.message}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""Every example runs as its own first line says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    command = [sys.executable, "-m", "transports.surfaces.cli", "fixture", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout
+        yield served.stdout.readline().split('"')[3]
+        served.terminate()
+
+
+def run(name: str, *args: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *args],
+        cwd=cwd,
+        env={**os.environ, "ABP_OUTPUT_DIR": str(cwd / "out")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in (ROOT / "examples").glob("*.py") if f'"{path.name}"' not in source] == []
+
+
+def test_export_pdf(url: str, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<h1>From a file</h1>", encoding="utf-8")
+    printed = run("export_pdf.py", url, "page.html", cwd=tmp_path)
+    assert "Type: application/pdf" in printed
+    assert len(list((tmp_path / "out").glob("export_pdf_*.pdf"))) == 1
+
+
+def test_files_in_and_out(url: str, tmp_path: Path) -> None:
+    picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
+    printed = run("files_in_and_out.py", url, str(picture), cwd=tmp_path)
+    assert "refused, as it should be" in printed and "100%" in printed
+    assert len(list((tmp_path / "pictures").glob("*"))) == 7  # six pictures and the store's own folder
+
+
+def test_without_a_browser(tmp_path: Path) -> None:
+    printed = run("without_a_browser.py", cwd=tmp_path)
+    assert printed.startswith("rendering\nFile saved: ") and printed.rstrip().endswith('Metadata: {"pages":1}')
