@@ -420,7 +420,7 @@ async def test_a_persons_file_under_our_name_stays(store: LocalStore, root: Path
     assert visible(root) == ["report-2.pdf", "report.pdf"] and mine.read_text() == "rewritten by a person"
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.text(max_size=300)
     | st.sampled_from(["..", ".", "/", "../../x.pdf", "CON", "a\0b", "-rf", ".abp", "‮fdp.exe", "x" * 300])
@@ -793,7 +793,7 @@ async def test_failed_sync_keeps_the_artifact_that_was_there(
             await store.put_bytes(PDF, filename="two.pdf")
     now = await store.stat(ref.id)
     assert await store.get(ref.id) == PDF == Path(str(now.path)).read_bytes()
-    assert Path(str(now.path)).name == now.filename
+    assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 5 else "one.pdf")  # the last is after it
     await store.delete(ref.id)
     assert_empty(store.root)
 
@@ -878,6 +878,7 @@ async def write(round):
     store = LocalStore(root)
     for turn in range(1000):
         await store.put_bytes(content(round, turn), namespace="k", filename="same.bin" if turn % 2 else None)
+        os.write(go, b"x")
 async def check():
     store = LocalStore(root)
     refs = await store.list()
@@ -890,12 +891,17 @@ async def check():
         assert hashlib.sha256(path.read_bytes()).hexdigest() in whole, path
     return len(refs)
 counts = []
+gate, go = os.pipe()
+os.set_blocking(go, False)
 for round in range(25):
     if not (pid := os.fork()):
         asyncio.run(write(round))
-    time.sleep(chance.uniform(0.003, 0.04))
+    os.read(gate, 1)  # it has stored something
+    time.sleep(chance.uniform(0, 0.03))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    os.write(go, b"x")
+    os.read(gate, 10_000)
     if round % 5 == 4:
         counts.append(asyncio.run(check()))
 print(counts)
@@ -904,7 +910,7 @@ print(counts)
 
 def test_killed_writers_leave_ids_absent_or_whole(store: LocalStore, root: Path) -> None:
     counts = ast.literal_eval(run_script(KILLED, root))
-    assert counts[-1] > 10
+    assert counts[-1] >= 25
     orphans = inner(root, "staging")
     for name in orphans:
         os.utime(root / ".abp/staging" / name, (time.time() - 7200,) * 2)
@@ -928,6 +934,8 @@ async def test_sweep_leaves_the_young_and_the_living(root: Path) -> None:
     for name, age in ages.items():
         (staging / name).write_text("x")
         os.utime(staging / name, (time.time() - age,) * 2)
+    async with LocalStore(root).stage():
+        assert set(ages) - set(inner(root, "staging")) == {f"{gone.pid}-0a", f"{10**12}-0e"}  # old, and nobody's
     # a living process that wrote long ago: make it look as if the limit had passed since it started
     living = staging / f"{os.getpid()}-0f"
     living.write_text("x")

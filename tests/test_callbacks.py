@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -151,16 +152,24 @@ async def test_nothing_is_left_running_when_all_have_had_their_values(callbacks:
     assert asyncio.all_tasks() == before
 
 
+async def test_a_callback_that_has_been_idle_goes_on(callbacks: Callbacks) -> None:
+    seen: list[int] = []
+    hear = seen.append
+    for value in range(3):
+        callbacks.put(hear, value)
+        await settled(callbacks, hear)
+        assert seen[-1] == value
+
+
 async def test_aclose_ends_a_callback_that_swallows_its_cancellation(callbacks: Callbacks) -> None:
     before = asyncio.all_tasks()
     seen: list[int] = []
 
     async def stubborn(value: int) -> None:
         seen.append(value)
-        try:
+        with suppress(asyncio.CancelledError):
             await asyncio.sleep(FOREVER)
-        except asyncio.CancelledError:
-            pass
+        await asyncio.sleep(0.03)  # and takes its time
 
     callbacks.put(stubborn, 1)
     callbacks.put(stubborn, 2)
@@ -221,3 +230,19 @@ async def test_run_gives_what_the_callback_returns_and_its_context() -> None:
         await run(raises, 4)
     counter = itertools.count()
     assert await run(lambda value: next(counter), 0) == 0
+
+
+async def test_what_a_thread_brings_after_nobody_waits_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    def slow(value: object) -> None:
+        release.wait(FOREVER)
+        ended.set()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(run(slow, 1), 0.01)
+    release.set()
+    while not ended.is_set():
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert caplog.records == []

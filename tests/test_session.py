@@ -153,7 +153,7 @@ INITIALIZED = {
         {"success": True, "data": [{"name": "one"}, {"name": "two"}]},
         {"success": True, "data": {"capabilities": [{"name": "one"}, {"name": "two"}]}},
         {"capabilities": [{"name": "one"}, {"name": "two"}]},
-        [{"name": "one"}, {"description": "no name"}, "text", None, {"name": "two"}],
+        [{"name": "one"}, {"description": "no name"}, 42, None, {"name": "two"}],
     ],
     ids=["plain", "wrapped", "wrapped twice", "named", "with rubbish"],
 )
@@ -281,7 +281,7 @@ async def test_the_result_as_one_document(app_of: Connect) -> None:
     [
         (pdf(), [""]),
         (PNG, [""]),
-        ({"pages": [{"image": PNG}, {"image": {"content": PNG, "mimeType": "image/png"}}]}, ["pages.0.image", "pages.1.image"]),
+        ({"pages": [{"image": PNG}, {"image": {"content": PNG, "size": 48}}]}, ["pages.0.image", "pages.1.image"]),
         ([pdf(), 1, [PNG]], ["0", "2.0"]),
         ({"a.b": PNG, "a": {"b": PNG + b"2"}}, [r"a\.b", "a.b"]),
         ({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF)}, ["pdf"]),
@@ -591,7 +591,7 @@ async def test_cancelling_the_task_cancels_the_call_in_the_app(app_of: Connect) 
     async def work(params: Mapping[str, object], call: Call) -> object:
         started.set()
         try:
-            await asyncio.Event().wait()
+            return await hang(params, call)
         finally:
             ended.set()
 
@@ -681,6 +681,18 @@ async def test_progress_arrives_in_order_before_the_result(app_of: Connect) -> N
         assert plain == awaited == [0, 0.25, 0.5, 0.75, 1]
         await app.call("steps")  # nobody listens: nothing happens
         assert len(plain) == 5
+
+
+async def test_a_result_waits_a_little_for_its_callbacks(app_of: Connect) -> None:
+    heard: list[float | None] = []
+
+    async def hear(progress: Progress) -> None:
+        await asyncio.sleep(0.02)
+        heard.append(progress.percentage)
+
+    async with app_of({"steps": steps}, store="none:", on_progress=hear) as app:
+        await app.call("steps")
+        assert heard == [0, 25, 50, 75, 100]
 
 
 async def test_progress_before_a_failure_arrives_too(app_of: Connect) -> None:

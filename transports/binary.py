@@ -137,7 +137,9 @@ class BinaryData:
         return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
 
     @classmethod
-    def from_bytes(cls, data: bytes, *, mime_type: str | None = None, filename: str | None = None) -> BinaryData:
+    def from_bytes(
+        cls, data: bytes | bytearray | memoryview, *, mime_type: str | None = None, filename: str | None = None
+    ) -> BinaryData:
         """Bytes as a parameter."""
         data = bytes(data)
         return cls(data, mime_type or sniff(data[:4096]), len(data), filename)

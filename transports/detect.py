@@ -60,10 +60,10 @@ def _walk(node: object, path: Place, found: list[Found]) -> None:
     if binary is not None:
         found.append(Found(path, binary))
     elif isinstance(node, dict):
-        key, flat = _flat(node) or (None, None)
+        flat = _flat(node)
         for name, value in node.items():
-            if flat is not None and name == key:
-                found.append(Found((*path, key), flat))
+            if flat is not None and name == flat[0]:
+                found.append(Found((*path, flat[0]), flat[1]))
             elif not isinstance(value, _NO_CONTENT):
                 _walk(value, (*path, str(name)), found)
     elif isinstance(node, list | tuple):
@@ -172,7 +172,7 @@ def _size(value: object) -> int | None:
     """A declared size, or an error: negative, fractional, textual and absurd ones are never guessed at."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
         raise BadDescriptor(f"size must be a whole number of bytes, the app sent {_shown(value)}")
     if not 0 <= value <= _MAX_SIZE:
         raise BadDescriptor(f"size must be between 0 and 2^53-1 bytes, the app sent {_shown(value)}")
@@ -224,15 +224,16 @@ _GENERIC_KEYS = {"data", "base64", "bytes", "file", "blob", "buffer", "body", "b
 #: Shorter text is never taken for a file on its looks alone (seed 002 §4.2).
 _MIN_GUESSED = 1000
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
-_HEX = re.compile(r"[0-9a-fA-F]*")
+_NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]")
+_HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F]*")  # nothing but "A" is base64 of zeros
 
 
 def _flat(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPError] | None:
     """The documented flat form ``{pdf: <base64>, mimeType, size}``: the key that holds the content, and the content.
 
-    The type must be binary or the encoding base64, as for a descriptor (seed 000). Keys named after the type (``image``,
-    ``png``, ``jpg``) are asked first, then generic names (``data``), then any. The first that holds content has it, so
-    that ``{name, mimeType, size}`` of a file list stays what it is.
+    The type must be binary or the encoding base64, as for a descriptor (seed 000). Keys named after the type
+    (``image``, ``png``, ``jpg``) are asked first, then generic names (``data``), then any. The first that holds
+    content has it, so that ``{name, mimeType, size}`` of a file list stays what it is.
     """
     mime_type, encoding, size = node.get("mimeType"), node.get("encoding"), node.get("size")
     bare = normalise_mime(mime_type) if isinstance(mime_type, str) else None
@@ -272,10 +273,10 @@ def _decodes_to(text: str, size: object) -> bool:
 
 
 def _looks_encoded(text: str) -> bool:
-    """Whether ``text`` is long and begins like base64, be it broken later on: then that is an error and not data. Prose,
-    paths, code and tokens have a space, dot or colon early on; hashes are short, or hexadecimal."""
+    """Whether ``text`` is long and begins like base64, be it broken later on: then that is an error and not data.
+    Prose, paths, code and tokens have a space, dot or colon early on; hashes are short, or hexadecimal."""
     start = text[:256]
-    return len(text) >= 100 and _BASE64.fullmatch(start) is not None and _HEX.fullmatch(start) is None
+    return len(text) >= 100 and _BASE64.fullmatch(start) is not None and not _HEX.fullmatch(start)
 
 
 def _guessed(text: str) -> BinaryData | None:
@@ -295,10 +296,9 @@ def _is_base64(text: str) -> bool:
 
 def _sniffed(text: str) -> str | None:
     """The type whose signature base64 text begins with, also if the rest is broken."""
-    start = text[:5464]  # of which 4,098 bytes come
-    run = start[: _BASE64.match(start).end()]  # type: ignore[union-attr]  # it matches even nothing
+    run = _NO_BASE64.split(text[:5464], maxsplit=1)[0]  # 4,098 bytes
     try:
-        return sniff(b"".join(Encoded(run if run == text else run[: len(run) // 4 * 4], "base64").chunks()))
+        return sniff(b"".join(Encoded(run + "A" * (-len(run) % 4), "base64").chunks()))
     except BadEncoding:
         return None
 

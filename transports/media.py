@@ -221,11 +221,12 @@ def _sniff_zip(head: bytes) -> str:
 
 
 def _is_mpeg_audio(head: bytes) -> bool:
-    """Whether a frame header of MPEG audio without ID3 tag comes first: 11 bits of sync, and no reserved value."""
+    """Whether a frame header of MPEG audio without ID3 tag comes first: 11 bits of sync, no reserved value, and
+    no layer I, which nobody writes and which a byte order mark looks like."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
     version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
-    return version != 1 and layer != 0 and bitrate not in (0, 15) and rate != 3
+    return version != 1 and layer in (1, 2) and bitrate not in (0, 15) and rate != 3
 
 
 def _sniff_markup(head: bytes) -> str | None:
@@ -265,10 +266,10 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     """
     name = re.split(r"[/\\]", suggestion or "")[-1]
     name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
-    name = unicodedata.normalize("NFC", re.sub(r"\s+\.", ".", name)).strip().lstrip(".-~ ").rstrip(". ")
-    name = sanitize_filename(name, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
+    name = unicodedata.normalize("NFC", ".".join(map(str.rstrip, name.split(".")))).strip().lstrip(".-~ ").rstrip(". ")
     stem, _, extension = name.rpartition(".")
     if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
         stem, extension = name, extension_for(mime_type)[1:]
+    stem = sanitize_filename(stem, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
     stem = stem.encode()[: _LONGEST_NAME - 1 - len(extension)].decode(errors="ignore").rstrip(". ")
     return f"{stem or fallback}.{extension}"

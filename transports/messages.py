@@ -8,15 +8,25 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 import msgspec
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from .binary import BinaryData
-from .detect import Found
-from .errors import CapabilityError, ProtocolError
+from .detect import Found, find, replace
+from .errors import ABPError, CapabilityError, ProtocolError
 
 __all__ = [
     "PROTOCOL_VERSION",
@@ -60,34 +70,49 @@ class Message:
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+    """A field that is null counts as missing, a number where text belongs as its text, and text where an object
+    belongs as the field named ``_alone`` of it."""
 
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="ignore",
+        frozen=True,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+    )
+    _alone: ClassVar[str | None] = None
 
-def _text(value: object) -> object:
-    return "" if value is None else str(value) if isinstance(value, bool | int | float) else value
+    @model_validator(mode="before")
+    @classmethod
+    def _forgiven(cls, value: object) -> object:
+        if isinstance(value, str) and cls._alone:
+            value = {cls._alone: value}
+        return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
 def _mapping(value: object) -> object:
     return value if isinstance(value, Mapping) else {}
 
 
-_Text = Annotated[str, BeforeValidator(_text)]
 _Mapping = Annotated[dict[str, object], BeforeValidator(_mapping)]
 
 
 class AppInfo(_Model):
     """Who the app says it is."""
 
-    id: _Text = ""
-    name: _Text = ""
-    version: _Text = ""
+    _alone = "name"
+    id: str = ""
+    name: str = ""
+    version: str = ""
 
 
 class Requirement(_Model):
     """What a capability needs before it is available."""
 
-    type: _Text = ""
-    description: _Text = ""
+    _alone = "description"
+    type: str = ""
+    description: str = ""
     met: bool = False
     resolution: str | None = None
 
@@ -95,8 +120,9 @@ class Requirement(_Model):
 class Capability(_Model):
     """One capability as the app lists it; most fields are optional in the wild."""
 
+    _alone = "name"
     name: str
-    description: _Text = ""
+    description: str = ""
     input_schema: _Mapping = Field(default_factory=dict)
     output_schema: _Mapping = Field(default_factory=dict)
     available: bool = True
@@ -110,27 +136,39 @@ class Capability(_Model):
 class Initialized(_Model):
     """Answer to ``initialize``."""
 
-    session_id: _Text = ""
-    protocol_version: _Text = ""
+    session_id: str = ""
+    protocol_version: str = ""
     app: AppInfo = Field(default_factory=AppInfo)
     capabilities: list[Capability] = Field(default_factory=list)
     features: _Mapping = Field(default_factory=dict)
 
 
 class ErrorInfo(_Model):
-    """``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire."""
+    """``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire.
 
-    code: str = "OPERATION_FAILED"
-    message: _Text = ""
+    What an app got wrong here is left out rather than refused: that would hide its own error.
+    """
+
+    _alone = "message"
+    code: str = ""
+    message: str = ""
     details: object = None
     retryable: bool = False
-    retry_after: float | None = None
+    retry_after: Annotated[float, Field(ge=0)] | None = None
     alternatives: list[str] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, value: object) -> object:
-        return {"message": value} if isinstance(value, str) else value
+    def _from_anything(cls, value: object) -> object:
+        return value if isinstance(value, str | Mapping) else {"details": value}
+
+    @field_validator("code", "message", "retryable", "retry_after", "alternatives", mode="wrap")
+    @classmethod
+    def _or_default(cls, value: object, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> object:
+        try:
+            return check(value)
+        except ValidationError:
+            return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
 
 
 class Answer(_Model):
@@ -145,37 +183,51 @@ class Answer(_Model):
     @model_validator(mode="before")
     @classmethod
     def _implied_success(cls, value: object) -> object:
-        if isinstance(value, dict) and "success" not in value and ("data" in value or "error" in value):
-            return {**value, "success": value.get("error") is None}
-        return value
+        if not isinstance(value, Mapping):
+            return value
+        failed = bool(value.get("error")) or value.get("cancelled") is True
+        implied = {} if value.get("success") is not None or not (failed or "data" in value) else {"success": not failed}
+        return {**value, **implied, "error": value.get("error") or None}
 
     def raise_for_error(self, capability: str) -> None:
         """Raises :class:`~transports.errors.CapabilityError` unless ``success``."""
         if self.success:
             return
-        info = self.error or ErrorInfo(
-            code="CANCELLED" if self.cancelled else "OPERATION_FAILED",
-            message="the call was cancelled" if self.cancelled else "the app gave no reason",
-        )
-        details = (
-            info.details if isinstance(info.details, dict) else {} if info.details is None else {"app": info.details}
-        )
+        info = self.error or ErrorInfo()
+        reason = info.message or info.code or ("the call was cancelled" if self.cancelled else "the app gave no reason")
         error = CapabilityError(
-            f"{capability}: {info.message or info.code}",
-            code=info.code,
+            f"{capability}: {reason}",
+            code=info.code or ("CANCELLED" if self.cancelled else None),
             retryable=info.retryable,
             retry_after=None if info.retry_after is None else info.retry_after / 1000,
             alternatives=info.alternatives,
-            details=details,
+            details=_inline(info.details),
         )
-        error.cancelled = self.cancelled or info.code == "CANCELLED"
+        error.cancelled = error.code == "CANCELLED" or self.cancelled
         raise error
+
+
+def _inline(details: object) -> dict[str, object]:
+    """An error's details as JSON values. Errors are shown, not stored (seed 000), so content in them is only named."""
+    if details is None:
+        return {}
+    try:
+        plain = replace(details, {found.path: _named(found.binary) for found in find(details)})
+    except ProtocolError as error:  # nested too deeply: no reason to hide the error itself
+        plain = error.message
+    return plain if isinstance(plain, dict) else {"app": plain}
+
+
+def _named(binary: BinaryData | ABPError) -> dict[str, object]:
+    if isinstance(binary, ABPError):
+        return {"error": binary.message}
+    return {"mimeType": binary.mime_type, "size": binary.size}
 
 
 class Progress(_Model):
     """A progress event. Any field may be missing; ``fraction`` is 0–1 where it can be told."""
 
-    operation_id: _Text = ""
+    operation_id: str = ""
     progress: float | None = None
     total: float | None = None
     percentage: float | None = None
@@ -187,7 +239,7 @@ class Progress(_Model):
     def fraction(self) -> float | None:
         if self.percentage is not None:
             return min(max(self.percentage / 100, 0.0), 1.0)
-        if self.progress is not None and self.total:
+        if self.progress is not None and self.total is not None and self.total > 0:
             return min(max(self.progress / self.total, 0.0), 1.0)
         return None
 
@@ -195,14 +247,14 @@ class Progress(_Model):
 class Notification(_Model):
     """A notification; ``event`` is one of PROTOCOL's names or the app's own."""
 
-    event: _Text = ""
+    event: str = ""
     data: object = None
 
 
 class ElicitationRequest(_Model):
     """The app asks for something: ``method`` as in PROTOCOL, ``timeout`` in milliseconds."""
 
-    method: _Text = ""
+    method: str = ""
     params: _Mapping = Field(default_factory=dict)
     timeout: float | None = None
 
@@ -230,5 +282,5 @@ def decode_json(text: str | bytes) -> object:
 
 
 def encode_json(value: object) -> bytes:
-    """JSON as UTF-8 bytes, compact."""
+    """JSON as UTF-8 bytes, compact. NaN and infinity become null, as in JavaScript."""
     return msgspec.json.encode(value)

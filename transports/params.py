@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from .binary import BinaryData
-from .detect import DESCRIPTOR_KEYS, Found, Place
+from .detect import DESCRIPTOR_KEYS, MAX_DEPTH, Found, Place
 from .errors import UsageError
 
 __all__ = ["outgoing"]
@@ -16,51 +16,75 @@ def outgoing(params: object) -> tuple[object, list[Found]]:
     """Parameters with every ``bytes``, ``Path`` or :class:`BinaryData` made a :class:`BinaryData`, and where they are.
 
     ``{"content": b"…", "mimeType": "image/png"}`` is one binary, not a field of one.
-    Raises :class:`~transports.errors.UsageError` for a file that cannot be read and for values that are no JSON.
+    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, for values that are no JSON and for a
+    nesting over :data:`~transports.detect.MAX_DEPTH`, the limit of answers.
     """
     found: list[Found] = []
     return _prepare(params, (), found), found
 
 
 def _prepare(node: object, path: Place, found: list[Found]) -> object:
-    binary: BinaryData | None = None
     match node:
-        case None | bool() | int() | str():
+        case None | bool() | int():
             return node
+        case str():
+            return _text(node, path)
         case float():
             if not math.isfinite(node):
                 raise UsageError(f"params: {node} at {_dotted(path)} is no JSON value")
             return node
-        case BinaryData():
-            binary = node
-        case bytes() | bytearray() | memoryview():
-            binary = BinaryData.from_bytes(bytes(node))
-        case Path():
-            binary = BinaryData.from_path(node)
-        case dict() if (
-            isinstance(content := node.get("content"), bytes | bytearray | memoryview | Path) and "mimeType" in node
-        ):
-            raw = BinaryData.from_path(content) if isinstance(content, Path) else BinaryData.from_bytes(bytes(content))
-            filename = node.get("filename", raw.filename)
-            extra = {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}
-            binary = BinaryData(raw.content, str(node["mimeType"]), raw.size, filename, extra)
+        case dict() | list() | tuple() if len(path) >= MAX_DEPTH:
+            raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels at {_dotted(path[:6])}…")
         case dict():
-            return {_text_key(key, path): _prepare(value, (*path, key), found) for key, value in node.items()}
+            binary = _described(node, path)
+            if binary is None:
+                return {_text(key, path): _prepare(value, (*path, key), found) for key, value in node.items()}
         case list() | tuple():
             return [_prepare(value, (*path, index), found) for index, value in enumerate(node)]
         case _:
-            raise UsageError(
-                f"params: {type(node).__name__} at {_dotted(path)} cannot be sent; "
-                "use JSON values, bytes, pathlib.Path or BinaryData"
-            )
+            binary = _content(node)
+            if binary is None:
+                raise UsageError(
+                    f"params: {type(node).__name__} at {_dotted(path)} cannot be sent; "
+                    "use JSON values, bytes, pathlib.Path or BinaryData"
+                )
     found.append(Found(path, binary))
     return binary
 
 
-def _text_key(key: object, path: Place) -> str:
-    if not isinstance(key, str):
-        raise UsageError(f"params: the key {key!r} at {_dotted(path)} must be text")
-    return key
+def _described(node: dict[object, object], path: Place) -> BinaryData | None:
+    """A descriptor around content; what it says of the content goes before what the content says of itself."""
+    mime_type, filename = node.get("mimeType"), node.get("filename")
+    if not isinstance(mime_type, str) or (raw := _content(node.get("content"))) is None:
+        return None
+    inner: list[Found] = []
+    extra = _prepare({key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}, path, inner)
+    if inner or not isinstance(extra, dict):
+        raise UsageError(f"params: the binary at {_dotted(path)} holds another one beside its content")
+    filename = filename if isinstance(filename, str) else raw.filename
+    return BinaryData(raw.content, mime_type, raw.size, filename, {**raw.extra, **extra})
+
+
+def _content(node: object) -> BinaryData | None:
+    match node:
+        case BinaryData():
+            return node
+        case bytes() | bytearray() | memoryview():
+            return BinaryData.from_bytes(node)
+        case Path():
+            return BinaryData.from_path(node)
+        case _:
+            return None
+
+
+def _text(text: object, path: Place) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"params: the key {text!r} at {_dotted(path)} must be text")
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"params: the text at {_dotted(path)} holds half of a surrogate pair") from None
+    return text
 
 
 def _dotted(path: Place) -> str:

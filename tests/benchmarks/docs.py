@@ -1,9 +1,105 @@
+"""``docs/performance.md``, written from the figures of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 from pathlib import Path
-from .report import Report
+
+from .report import Report, Table
+
+__all__ = ["DOCUMENT", "PICTURE", "document"]
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
-DOCUMENT, PICTURE = _DOCS / "performance.md", _DOCS / "performance.svg"
+DOCUMENT = _DOCS / "performance.md"
+PICTURE = _DOCS / "performance.svg"
+
+_INTRODUCTION = """\
+# Performance
+
+Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine.
+Trust the ratios: each baseline ran in the same run, in turns with the kit, on the same kind of page. A ratio of speeds
+is the median over the turns, in each of which both ran one right after the other; latencies are medians of many calls. What the app itself does to make a file is in neither side: the page makes it
+beforehand and hands it out again. Sizes are powers of two (1 MB = 1,048,576 bytes). Memory is what processes have
+resident (pages that they share count in each), sampled every 20 ms.
+"""
+
+_WAYS = """\
+## How each way works
+
+**Page → file.** Each answer comes back as one JSON text over the page's own CDP session. Small content is base64 inside
+it, in the same round trip. Larger content stays in the page, and only a reference comes; then the first of these rungs
+that can be used moves it:
+
+- `download`: a `blob:` URL is made in the page and clicked in an isolated world; the browser writes the file straight
+  into the store's staging folder, where it is renamed, hashed and synced. No byte passes through Python or the driver.
+  Content over 400 MB goes in slices of 64 MB, one alive at a time, because the browser caps what all blobs may hold.
+- `stream`: `IO.resolveBlob` and `IO.read` over CDP; for content where a download costs more than it saves, and for more
+  than nine files a second, since Chromium silently drops downloads beyond ten a second.
+- `slices`: base64 text, 6 MB at a time; works wherever a script can run.
+
+The *documented client* is what a reader of Playwright's manual writes: a binary string built by chunks, `btoa`, the
+text returned by `evaluate`, `base64.b64decode`, `write`. The file is neither hashed nor synced to the disk.
+
+**File → page.** Small files are base64 in the call. Larger ones are given to a detached `<input type=file>` by path
+(`DOM.setFileInputFiles`): the browser reads the file itself, and the app receives an `ArrayBuffer`. The baseline hands
+the bytes to `evaluate` as an argument, which sends them to the page as base64 inside JSON.
+
+**Small calls.** JSON text goes in and out over CDP; Playwright's own serialiser, which walks every value, is left out.
+The kit does more than the baseline: it validates the answer, finds and decodes content, verifies and hashes it, and
+makes a reference.
+"""
+
+_PARTS = """\
+The parts of one call nest: the download holds the click and the move, the commit holds the hash (which runs while the
+file is synced) and the publishing. *In the page* are the app's answer (`call`), making a URL of the content (`url`:
+the blob is copied from the page to the browser), and letting go of both.
+"""
 
 
 def document(report: Report) -> str:
-    return ""
+    """The whole document."""
+    rows = [
+        (row.work, row.baseline, f"**{row.shown}**", row.target(row.at_least), row.target(row.want), row.verdict)
+        for row in report.rows
+    ]
+    head = ("work", "against", "figure", "at least", "we want", "verdict")
+    details = [f"- {row.work}: {row.measured}." for row in report.rows]
+    where = ", ".join(f"{name} {value}" if name != "system" else value for name, value in report.machine.items())
+    return "\n".join(
+        [
+            _INTRODUCTION,
+            f"Measured on: {where}; {report.seconds:.0f} s in all.\n",
+            "## Figures\n",
+            *_table(head, rows),
+            "\n![Ratios and latencies](performance.svg)\n",
+            *details,
+            "\nEmbedded apps (postMessage) and WebSocket are not measured here yet.\n",
+            "## " + _short(report) + "\n",
+            *_why(report),
+            "",
+            _WAYS,
+            "## Where time goes, and latency over size\n",
+            _PARTS,
+            *(line for table in report.tables for line in _latencies(table)),
+        ]
+    )
+
+
+def _short(report: Report) -> str:
+    return "What falls short" if any(row.explanation for row in report.rows) else "Nothing falls short"
+
+
+def _why(report: Report) -> list[str]:
+    short = [row for row in report.rows if row.explanation]
+    if not short:
+        return ["Every figure is what is wanted."]
+    return [f"- **{row.work}** ({row.shown}, {row.verdict}): {row.explanation}." for row in short]
+
+
+def _latencies(table: Table) -> list[str]:
+    head, *body = table.lines()
+    return [f"{table.title}, in milliseconds:\n", *_table(["", *head[1:]], body), ""]
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)]

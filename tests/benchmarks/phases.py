@@ -22,7 +22,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "download": (ladder.Ladder, "_download_url"),
     "click": (ladder.Ladder, "_click"),
     "move": (ladder, "_move"),
-    "agent calls": (agent.PageAgent, "invoke"),
+    "in the page": (agent.PageAgent, "invoke"),
     "collect garbage": (ladder.Ladder, "_collect"),
     "commit": (staging.LocalStaged, "commit"),
     "hash": (staging, "measure_file"),
@@ -45,6 +45,7 @@ def clocked() -> Iterator[dict[str, float]]:
 
 def _clocked(original: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(original):
+        by_method = original.__name__ == "invoke"
 
         @functools.wraps(original)
         async def waiting(*args: Any, **kwargs: Any) -> Any:
@@ -52,7 +53,9 @@ def _clocked(original: Callable[..., Any], name: str, spent: dict[str, float]) -
             try:
                 return await original(*args, **kwargs)
             finally:
-                spent[name] += time.perf_counter() - started
+                # an agent's method by its name: the answer, making a URL, revoking it, letting go
+                label = f"{name}: {args[1]}" if by_method else name
+                spent[label] += time.perf_counter() - started
 
         return waiting
 

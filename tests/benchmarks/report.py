@@ -27,7 +27,9 @@ class Row:
     wrong: str = ""
 
     def _reaches(self, target: float | None) -> bool:
-        return target is None or self.figure >= target if self.unit == "×" else self.figure < target
+        if target is None:
+            return True
+        return self.figure >= target if self.unit == "×" else self.figure < target
 
     @property
     def verdict(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -36,11 +36,24 @@ _SIZES = {
     "16 MB": 16 * MB,
 }
 _RUNGS = ("inline", "stream", "download", "slices")
-_INPUTS = {name: size for name, size in {"1 KB": _KB, "16 KB": 16 * _KB, **_SIZES}.items() if size <= 4 * MB}
+_INPUTS = {
+    "1 KB": _KB,
+    "16 KB": 16 * _KB,
+    "64 KB": 64 * _KB,
+    "128 KB": 128 * _KB,
+    "256 KB": 256 * _KB,
+    "1 MB": MB,
+    "4 MB": 4 * MB,
+}
+
+
+def _of(bench: Bench, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Every size, or with ``quick`` every third."""
+    return dict(list(sizes.items())[:: 3 if bench.quick else 1])
 
 
 def _rounds(bench: Bench, size: int) -> int:
-    return 3 if bench.quick else 5 if size > 2 * MB else 11
+    return 2 if bench.quick else 4 if size > 2 * MB else 11
 
 
 async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:
@@ -54,14 +67,16 @@ async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:
             ways[rung] = transport, page
             if rung != "inline":
                 stack.enter_context(patch.object(transport.ladder, "_rungs", return_value=[rung]))
-        for name, size in _SIZES.items():
+        for name, size in _of(bench, _SIZES).items():
             for _, page in ways.values():
                 await keep(page, bytes=size)
             turns = {rung: _taking(bench, rung, transport, size) for rung, (transport, _) in ways.items()}
             times = await in_turns(turns, rounds=_rounds(bench, size))
             for rung, taken in times.items():
                 cells[rung][name] = 1000 * median(taken)
-    return [], [Table("Page → file: median latency of the call and the bytes in a file", tuple(_SIZES), cells)]
+    return [], [
+        Table("Page → file: median latency of the call and the bytes in a file", tuple(_of(bench, _SIZES)), cells)
+    ]
 
 
 def _taking(bench: Bench, rung: str, transport: PlaywrightTransport, size: int) -> Way:
@@ -114,10 +129,10 @@ async def inputs(bench: Bench) -> tuple[list[Row], list[Table]]:
 
             return turn
 
-        for name, size in _INPUTS.items():
+        for name, size in _of(bench, _INPUTS).items():
             path.write_bytes(b"".join(generate(size)))
             turns = {"base64 in the call": sending(64 * MB), "file input": sending(0)}
             for way, taken in (await in_turns(turns, rounds=2 * _rounds(bench, size))).items():
                 cells[way][name] = 1000 * median(taken)
     path.unlink()
-    return [], [Table("File → page: median latency of a call that is given a file", tuple(_INPUTS), cells)]
+    return [], [Table("File → page: median latency of a call that is given a file", tuple(_of(bench, _INPUTS)), cells)]

@@ -29,7 +29,7 @@ def is_public(address: str) -> bool:
     the check.
     """
     try:
-        ip = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
     if isinstance(ip, ipaddress.IPv6Address):

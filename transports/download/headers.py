@@ -16,7 +16,7 @@ __all__ = ["Head", "content_range", "filename_of", "foreign_encoding", "plain", 
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
-_CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
+_CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
 _PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
 _LONGEST_WAIT = 1e9  # seconds
 
@@ -75,13 +75,14 @@ def _date(text: str) -> datetime | None:
     return date.replace(tzinfo=UTC) if date.tzinfo is None else date
 
 
-def content_range(text: str | None) -> tuple[int, int, int | None] | None:
-    """First byte, last byte and total (``None`` for ``*``) of a ``Content-Range``, or ``None`` if it makes no sense."""
+def content_range(text: str | None) -> tuple[int, int, int] | None:
+    """First byte, last byte and total of a ``Content-Range``. ``None`` if it makes no sense, or keeps the total to
+    itself: then the end could not be told from a break."""
     match = _CONTENT_RANGE.fullmatch((text or "").strip())
     if match is None:
         return None
-    first, last, total = int(match[1]), int(match[2]), None if match[3] == "*" else int(match[3])
-    return (first, last, total) if first <= last and (total is None or last < total) else None
+    first, last, total = int(match[1]), int(match[2]), int(match[3])
+    return (first, last, total) if first <= last < total else None
 
 
 def foreign_encoding(headers: Mapping[str, str]) -> str | None:

@@ -148,7 +148,7 @@ class Transfer:
         head, span = self.head, content_range(response.headers.get("Content-Range"))
         if head is not None and span is not None and head.same(response.headers):
             first, _, total = span
-            if first == self.staged.size and total is not None and head.total in (None, total):
+            if first == self.staged.size and head.total in (None, total):
                 self._expect(total, shown)
                 self.head = replace(head, total=total)
                 return

@@ -14,13 +14,13 @@ __all__ = ["main"]
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     given = list(sys.argv[1:] if args is None else args)
-    try:
-        with stoppable():
+    with stoppable():
+        try:
             from .commands import run  # in here, so that Ctrl-C finds us ready at any moment
 
             return run(given)
-    except Stopped as stop:
-        from .outcome import report
+        except Stopped as stop:
+            from .outcome import report
 
-        report("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
-        return stop.status
+            report("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
+            return stop.status

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -121,13 +121,15 @@ def get(
 
 async def _save(chunks: AsyncIterator[bytes], path: Path) -> Path:
     """Write the file at once or not at all. A device or a pipe is written to, never replaced."""
+    from ...errors import StoreError
+
     if path.exists() and not path.is_file():
         with path.open("wb") as device:
             await _copy(chunks, device)
         return path
     path = path.resolve()  # what a symlink leads to is replaced, not the symlink
     if not path.parent.is_dir():
-        raise NotADirectoryError(20, "no such folder; make it first, or name another", str(path.parent))
+        raise StoreError(f"there is no folder {path.parent}; make it first, or name another file")
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".abp-", delete=False) as file:
         try:
             await _copy(chunks, file)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import artifacts, calls, demo, doctor, fixture
-from .outcome import failed, out, version_of
+from .outcome import begin, failed, out, version_of
 
 __all__ = ["app", "run"]
 
@@ -46,6 +46,7 @@ def _options(
 
 def run(given: Sequence[str]) -> int:
     """Run one command and return its exit status; an error is one line on stderr and, with ``--json``, a document."""
+    begin()
     try:
         command = typer.main.get_command(app)
         with command.make_context("abp", list(given) or ["--help"]) as context:

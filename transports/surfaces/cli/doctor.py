@@ -36,7 +36,7 @@ def doctor(
                 problems.append(error)
         if as_json:
             named = {name.replace(" ", "_").replace("-", "_"): fact for name, fact in facts.items()}
-            first: dict[str, object] = {"error": problem.as_dict() for problem in problems[:1]}
+            first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
             print_json({"success": not problems, **named, **first})
         else:
             for name, fact in facts.items():

@@ -13,9 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
 from ...errors import ABPError, UsageError
-from .signals import until_stopped
+from .signals import cancelling
 
-__all__ = ["failed", "out", "perform", "plain", "print_json", "report", "say", "version_of"]
+__all__ = ["begin", "failed", "out", "perform", "plain", "print_json", "report", "say", "version_of"]
 
 logger = logging.getLogger("transports.cli")
 
@@ -25,6 +25,12 @@ _LONGEST = 2000
 _READER_GONE = 141  # what a shell shows for a program that SIGPIPE ended
 
 _printed = False
+
+
+def begin() -> None:
+    """A command starts: no document is out yet."""
+    global _printed
+    _printed = False
 
 
 def plain(text: str) -> str:
@@ -84,7 +90,18 @@ def perform(work: Callable[[], Coroutine[object, object, int]]) -> int:
     from ...settings import Settings  # late: `abp --help` shall not wait for what only the work needs
 
     logging.basicConfig(level=Settings.load().log_level.upper(), stream=sys.stderr, format="abp: %(message)s")
-    return asyncio.run(until_stopped(work()))
+    return asyncio.run(_until_stopped(work()))
+
+
+async def _until_stopped(work: Coroutine[object, object, int]) -> int:
+    """A signal cancels the work, so that everything is closed on the way out, whatever comes of it."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    with cancelling(lambda: loop.call_soon_threadsafe(task.cancel)) as stopped:
+        await asyncio.wait((task,))
+        stop = stopped()
+    if stop is not None and (task.cancelled() or task.exception() is not None):
+        raise stop
+    return task.result()
 
 
 def failed(error: Exception, *, as_json: bool) -> int:

@@ -1,20 +1,18 @@
-"""Signals that end a command: the work is cancelled, so that everything is closed on the way out."""
+"""Signals that end a command. Only the first one counts: closing takes a few seconds at most."""
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import sys
-from collections.abc import Coroutine, Iterator
+import signal  # and nothing heavier: until we listen, a signal means a traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
 
-__all__ = ["Stopped", "stoppable", "until_stopped"]
-
-T = TypeVar("T")
+__all__ = ["Stopped", "cancelling", "stoppable"]
 
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
+
+_first: int | None = None
+_cancel: Callable[[], object] | None = None
 
 
 class Stopped(KeyboardInterrupt):
@@ -25,20 +23,15 @@ class Stopped(KeyboardInterrupt):
         self.status = 128 + number
 
 
-def _numbers() -> list[int]:
-    """The signals that count; one that our parent had us ignore (``nohup``, a background job) stays ignored."""
-    numbers = [getattr(signal, name) for name in _WORDS if hasattr(signal, name)]
-    return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-
-
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """The signals raise :class:`Stopped` in here; for the time before and after :func:`until_stopped`."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in _numbers()}
+    """The first signal raises :class:`Stopped` in here, or does what :func:`cancelling` says. One that our parent had
+    us ignore (``nohup``, a background job) stays ignored."""
+    global _first
+    _first = None
+    numbers = [getattr(signal, name) for name in _WORDS if hasattr(signal, name)]
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop) for number in heard}
     try:
         yield
     finally:
@@ -46,21 +39,22 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def until_stopped(work: Coroutine[object, object, T]) -> T:
-    """The work's result. The first signal cancels it; later ones change nothing, as closing takes a few seconds at
-    most. Raises :class:`Stopped` when all is closed, whatever the work made of its cancellation."""
-    task = asyncio.ensure_future(work)
-    stopped: list[int] = []
+def _stop(number: int, _: FrameType | None) -> None:
+    global _first
+    if _first is None:
+        _first = number
+        if _cancel is None:
+            raise Stopped(number)
+        _cancel()
 
-    def stop(number: int) -> None:
-        if not stopped:
-            task.cancel()
-        stopped.append(number)
 
-    if sys.platform != "win32":
-        for number in _numbers():
-            asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    await asyncio.wait((task,))
-    if stopped and (task.cancelled() or task.exception() is not None):
-        raise Stopped(stopped[0])
-    return task.result()
+@contextmanager
+def cancelling(cancel: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
+    """In here a signal calls ``cancel``, in whatever the main thread does at that moment. Gives a function that tells
+    whether one came."""
+    global _cancel
+    _cancel = cancel
+    try:
+        yield lambda: None if _first is None else Stopped(_first)
+    finally:
+        _cancel = None

@@ -1,0 +1,361 @@
+"""``abp`` with a real browser and the reference app: calls, their files, their errors, and what a terminal shows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_cli import ABP, Cli, Ran
+from tests.test_cli import abp as abp
+
+pytestmark = pytest.mark.browser
+
+PAGE = b"""<!doctype html><title>Echo</title><script>
+const progress = (value) => window.dispatchEvent(new CustomEvent('x', {detail: value}));
+window.abp = {
+  async initialize() {
+    return { sessionId: 's', protocolVersion: '0.1', app: { id: 'echo', name: 'Echo', version: '1' },
+             capabilities: [{ name: 'echo', description: 'what it gets' }, { name: 'wait', description: 'for ever' }] };
+  },
+  async call(name, params) {
+    if (name === 'wait') { await fetch('/called'); await new Promise(() => {}); }
+    if (name === 'evil') return { success: false, error: { code: 'EVIL', message: 'a\\n\\u001b[31mred\\u009b\\nb' } };
+    return { success: true, data: { params } };
+  },
+};
+</script>"""
+
+
+class Site(ThreadingHTTPServer):
+    """A small site beside the reference app: ``/`` is an app that answers its parameters, ``/bare`` no app at all,
+    ``/hang`` never answers. ``seen`` tells which paths were asked for."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+        self.seen: list[str] = []
+        self.closing = threading.Event()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        pass  # clients that are killed in mid-request are the point
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Site
+
+    def do_GET(self) -> None:
+        body = {"/": PAGE, "/bare": b"<title>Bare</title>no app", "/called": b""}.get(self.path)
+        self.server.seen.append(self.path)
+        if self.path.startswith("/hang"):
+            self.server.closing.wait()
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[Site]:
+    with Site() as site:
+        thread = threading.Thread(target=site.serve_forever, args=(0.05,))
+        thread.start()
+        yield site
+        site.closing.set()
+        site.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serving() as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def workbench() -> Iterator[str]:
+    """The reference app in a process of its own."""
+    with subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.terminate()
+
+
+def together(*runs: Callable[[], Ran]) -> list[Ran]:
+    """Two at a time: most of a run is starting a browser."""
+    with ThreadPoolExecutor(2) as pool:
+        return [future.result() for future in [pool.submit(run) for run in runs]]
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Callable[[], Cli]]:
+    """More of ``abp``, each with its own folders, to run at the same time."""
+    made: list[Cli] = []
+
+    def make() -> Cli:
+        folder = tmp_path / f"cli{len(made)}"
+        folder.mkdir()
+        made.append(Cli(folder))
+        return made[-1]
+
+    yield make
+    for cli in made:
+        cli.temp.rmdir()
+
+
+REFERENCE = {
+    "field": str,
+    "id": str,
+    "uri": str,
+    "path": str,
+    "filename": str,
+    "mime_type": str,
+    "size_bytes": int,
+    "sha256": str,
+}
+ANSWER = {
+    "success": bool,
+    "capability": str,
+    "transport": str,
+    "data": dict,
+    "duration_ms": float,
+    "warnings": list,
+    "artifacts": list,
+}
+
+
+def kinds(document: dict[str, object]) -> dict[str, type]:
+    return {name: type(value) for name, value in document.items()}
+
+
+def test_a_pdf_as_the_document_that_was_promised(abp: Cli, workbench: str) -> None:
+    ran = abp("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
+    assert (ran.status, ran.err) == (0, "")
+    document = ran.document
+    assert kinds(document) == ANSWER and list(document) == list(ANSWER)
+    assert (document["success"], document["capability"], document["transport"]) == (True, "export.pdf", "playwright")
+    assert 0 < document["duration_ms"] < 60_000 and document["warnings"] == []
+    (reference,) = document["artifacts"]
+    assert kinds(reference) == REFERENCE
+    path = Path(reference["path"])
+    content = path.read_bytes()
+    assert path.parent == abp.out and path.name == reference["filename"] and content.startswith(b"%PDF-")
+    assert reference["uri"] == f"artifact://{reference['id']}" and reference["mime_type"] == "application/pdf"
+    assert reference["size_bytes"] == len(content) and reference["sha256"] == hashlib.sha256(content).hexdigest()
+    assert reference["field"] == "document"
+    words = subprocess.run(["pdftotext", path, "-"], capture_output=True, check=True).stdout
+    assert words.split() == [b"Hi"]
+
+
+def test_the_words_of_the_bridge_and_its_settings(another: Callable[[], Cli], workbench: str, tmp_path: Path) -> None:
+    binary, text, small = another(), another(), another()
+    elsewhere = tmp_path / "else" / "where"
+    csv = Path(str(files("webapp_fixture") / "samples" / "sales.csv")).read_text(encoding="utf-8")
+    pdf, data, limited = together(
+        lambda: binary("call", workbench, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere),
+        lambda: text("call", workbench, "data.json", "--params", "-", input=json.dumps({"csv": csv}).encode()),
+        lambda: small(
+            "call", workbench, "file.generate", "-p", "bytes=100000", "--json", env={"ABP_MAX_ARTIFACT_BYTES": "99999"}
+        ),
+    )
+    assert (pdf.status, pdf.err) == (0, "")
+    saved, kind, size, metadata = pdf.text.splitlines()
+    path = Path(saved.removeprefix("File saved: "))
+    assert path.parent == elsewhere and kind == "Type: application/pdf" and not binary.out.exists()
+    assert size == f"Size: {path.stat().st_size} bytes"
+    assert json.loads(metadata.removeprefix("Metadata: ")) == {"rendered": True, "title": "Hi"}
+
+    assert (data.status, data.err) == (0, "")
+    saved, size = data.text.splitlines()
+    written = Path(saved.removeprefix("Output saved to file: ")).read_text(encoding="utf-8")
+    assert size == f"Size: {len(written)} characters" and json.loads(written)["count"] == len(csv.splitlines()) - 1
+
+    assert limited.status == 1 and limited.document["error"]["code"] == "TOO_LARGE"
+    assert "99999" in limited.complaint.replace(",", "") and "ABP_MAX_ARTIFACT_BYTES" in limited.complaint
+    assert small.files() == []
+
+
+def test_parameters_keep_their_types(another: Callable[[], Cli], site: Site, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_bytes(b'\xef\xbb\xbf{"from": "file", "nested": {"kept": [1, 2.5, null]}}')
+    pairs = ["int=7", "float=1.50", "yes=true", "none=null", "text=7 apples", 'quoted="7"', "empty=", "eq=a=b"]
+    pairs += ['list=[1,{"a":"\u4e16"}]', "nested.deep.er=1", "nested.deep.est=-", "from=pair"]
+    args = [word for pair in pairs for word in ("-p", pair)]
+    one, two = another(), another()
+    ran, evil = together(
+        lambda: one("call", site.url, "echo", "--params", f"@{tmp_path / 'p.json'}", *args, "--json"),
+        lambda: two("call", site.url, "evil", "--json"),
+    )
+    assert ran.status == 0, ran
+    assert ran.document["data"]["params"] == {
+        "from": "pair",
+        "nested": {"kept": [1, 2.5, None], "deep": {"er": 1, "est": "-"}},
+        "int": 7,
+        "float": 1.5,
+        "yes": True,
+        "none": None,
+        "text": "7 apples",
+        "quoted": "7",
+        "empty": "",
+        "eq": "a=b",
+        "list": [1, {"a": "\u4e16"}],
+    }
+    # what an app says reaches the terminal as words, in one line; the document has it as it was
+    assert evil.status == 1 and evil.document["error"]["code"] == "EVIL"
+    assert "\x1b" not in evil.complaint and "\x9b" not in evil.complaint and "red" in evil.complaint
+    assert "\x1b[31m" in evil.document["error"]["message"]
+
+
+def test_files_go_to_the_app_byte_for_byte(another: Callable[[], Cli], workbench: str, tmp_path: Path) -> None:
+    picture = Path(str(files("webapp_fixture") / "samples" / "picture.png"))
+    large = tmp_path / "large.bin"
+    large.write_bytes(os.urandom(3_000_001))
+    one, two = another(), another()
+    digest, resized = together(
+        lambda: one("call", workbench, "file.digest", "--file", f"file={large}", "--json"),
+        lambda: two("call", workbench, "image.resize", "--file", f"image={picture}", "-p", "width=64", "--json"),
+    )
+    data = digest.document["data"]
+    assert data["size"] == 3_000_001 and data["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
+    (image,) = resized.document["artifacts"]
+    content = Path(image["path"]).read_bytes()
+    assert content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") == 64
+
+
+def test_failures_are_one_line_and_one_document_and_leave_nothing(
+    another: Callable[[], Cli], workbench: str, site: Site
+) -> None:
+    names = ["lying", "silent", "refused", "bare", "unknown", "setting"]
+    clis = {name: another() for name in names}
+    before = clis["lying"].put(b"before")
+    listing = clis["lying"].files()
+    started = time.monotonic()
+    ran = dict(
+        zip(
+            names,
+            together(
+                lambda: clis["lying"]("call", workbench, "fault.wrong_size", "--json"),
+                lambda: clis["silent"]("call", workbench, "fault.never", "--timeout", "0.5", "--json"),
+                lambda: clis["refused"]("call", "http://127.0.0.1:3/", "x", "--json"),
+                lambda: clis["bare"]("call", site.url + "bare", "x", "--json"),
+                lambda: clis["unknown"]("call", workbench, "export.pfd", "--json"),
+                lambda: clis["setting"](
+                    "call", workbench, "fault.never", "--json", env={"ABP_CALL_TIMEOUT": "400", "ABP_LOG_LEVEL": "INFO"}
+                ),
+            ),
+            strict=True,
+        )
+    )
+    assert time.monotonic() - started < 50
+    expected = {
+        "lying": ("SIZE_MISMATCH", "declared", "nothing of it was stored"),
+        "silent": ("TIMEOUT", "fault.never", "within 0.5 s"),
+        "refused": ("TRANSPORT_ERROR", "http://127.0.0.1:3/", "start the app or correct the address"),
+        "bare": ("NOT_SUPPORTED", "no window.abp", "is it the right address"),
+        "unknown": ("UNKNOWN_CAPABILITY", "export.pfd", "did you mean export.pdf"),
+        "setting": ("TIMEOUT", "fault.never", "within 0.4 s"),
+    }
+    for name, (code, problem, fix) in expected.items():
+        document, line = ran[name].document, ran[name].err.splitlines()[-1]
+        assert ran[name].status == 1 and document == {
+            "success": False,
+            "error": document["error"],
+            "cancelled": False,
+        }, (name, document)
+        assert document["error"]["code"] == code and document["error"]["retryable"] is (code == "TIMEOUT")
+        assert problem in line and fix in line and line.endswith(f"[{code}]"), line
+        if name != "setting":
+            assert line == ran[name].complaint
+        if name != "lying":
+            assert clis[name].files() == []
+    assert clis["lying"].files() == listing and Path(str(before.path)).read_bytes() == b"before"
+    assert ran["unknown"].document["error"]["alternatives"][0] == "export.pdf"
+
+
+def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> None:
+    clis = [another() for _ in range(4)]
+    text, listed, healthy, report = together(
+        lambda: clis[0]("capabilities", workbench),
+        lambda: clis[1]("capabilities", workbench, "--json"),
+        lambda: clis[2]("doctor"),
+        lambda: clis[3]("doctor", "--json"),
+    )
+    lines = text.text.splitlines()
+    document = listed.document
+    names = [capability["name"] for capability in document["capabilities"]]
+    assert lines[0] == "Workbench 1.0.0 (dev.abp.workbench)" and [line.split()[0] for line in lines[1:]] == names
+    assert document["success"] is True and document["app"]["name"] == "Workbench" and "export.pdf" in names
+    assert document["transport"] == "playwright" and "html" in json.dumps(document["capabilities"])
+    assert clis[0].files() == clis[1].files() == []
+    assert (healthy.status, healthy.err) == (0, "")
+    for fact in ("abp-transports", "playwright", "browser version", "self-test        ok", "(can be written)"):
+        assert fact in healthy.text
+    facts = report.document
+    assert facts["success"] is True and facts["self_test"] == "ok" and facts["browser_version"] in healthy.text
+    assert clis[2].files() == clis[3].files() == []
+
+
+def test_a_terminal_gets_a_bar_and_stdout_stays_clean(another: Callable[[], Cli], workbench: str) -> None:
+    hostile = "[/b] \x1b]0;title\x07 [red]stage"
+    args = ["call", workbench, "job.run", "-p", "steps=6", "-p", "delay=150", "-p", f"label={hostile}", "--json"]
+    seen = b""
+
+    def on_a_terminal() -> Ran:
+        nonlocal seen
+        leader, terminal = pty.openpty()
+        with one.start(*args, stderr=terminal, env={"TERM": "xterm-256color", "COLUMNS": "100"}) as process:
+            os.close(terminal)
+            try:
+                while chunk := os.read(leader, 65536):
+                    seen += chunk
+            except OSError:  # how Linux tells that the last writer has closed it
+                pass
+            out, _ = process.communicate(timeout=60)
+        os.close(leader)
+        return Ran(process.returncode, out, "")
+
+    one, two = another(), another()
+    shown, piped = together(
+        on_a_terminal, lambda: two(*args, env={"ABP_LOG_LEVEL": "DEBUG", "FORCE_COLOR": "", "TERM": "xterm"})
+    )
+    assert shown.status == piped.status == 0
+    assert shown.document["data"] == piped.document["data"]
+    assert b"job.run" in seen and b"[red]stage" in seen and b"[/b]" in seen and b"\x1b]0;" not in seen
+    assert b"\r" in seen and b"Traceback" not in seen
+    assert "job.run" not in "".join(line for line in piped.err.splitlines() if "━" in line) and "\r" not in piped.err
+    assert piped.err  # the logs that were asked for
+
+
+def test_a_reader_that_goes_away_after_the_work(abp: Cli, workbench: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = abp("call", workbench, "data.json", "-p", "csv=a,b\n1,2", "--json", stdout=writer)
+    os.close(writer)
+    assert (ran.status, ran.err) == (141, "")
+    assert any(name.endswith(".json") and "/" not in name for name in abp.files())
+
+
+def test_the_demo(abp: Cli) -> None:
+    ran = abp("demo", "--out", abp.out, "--megabytes", "4")
+    assert ran.status == 0, ran
+    rows = [line for line in ran.text.splitlines() if " playwright " in line]
+    assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)
+    assert "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
+    assert all(line.startswith("abp: ") for line in ran.err.splitlines())

@@ -1,0 +1,440 @@
+"""The ``abp`` command as people and programs meet it, without a browser: usage, settings, artifacts, endings."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import ArtifactRef, LocalStore
+from transports.surfaces.cli import main
+
+ABP = [sys.executable, "-m", "transports.surfaces.cli"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that has ended."""
+
+    status: int
+    out: bytes
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out.decode()
+
+    @property
+    def document(self) -> Any:
+        """What ``--json`` promises: exactly one document, and nothing beside it."""
+        assert self.out.count(b"\n") == 1 and self.out.endswith(b"\n"), self
+        return json.loads(self.out)
+
+    @property
+    def complaint(self) -> str:
+        """The one line on stderr."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1 and lines[0].startswith("abp: "), self
+        return lines[0]
+
+
+class Cli:
+    """``abp`` with a temp folder and an output folder of its own, which are looked at after every run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.temp = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))  # a short path: Chromium puts a socket into it
+        self.out = folder / "out"
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("ABP_")}
+        if browser := os.environ.get("ABP_BROWSER"):
+            self.env["ABP_BROWSER"] = browser
+        self.env |= {"ABP_OUTPUT_DIR": str(self.out), "TMPDIR": str(self.temp)}
+
+    def start(self, *args: object, **options: Any) -> subprocess.Popen[bytes]:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        env = self.env | options.pop("env", {})
+        return subprocess.Popen([*ABP, *map(str, args)], env=env, **{**pipes, **options})
+
+    def __call__(self, *args: object, input: bytes = b"", timeout: float = 60, **options: Any) -> Ran:
+        with self.start(*args, **options) as process:
+            try:
+                out, err = process.communicate(input, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        ran = Ran(process.returncode, out or b"", (err or b"").decode())
+        assert "Traceback" not in ran.err, ran.err
+        assert list(self.temp.iterdir()) == [], "left in the temp folder"
+        assert self.staged() == []
+        return ran
+
+    def files(self) -> list[str]:
+        """All files in the output folder."""
+        return sorted(str(path.relative_to(self.out)) for path in self.out.rglob("*") if not path.is_dir())
+
+    def staged(self) -> list[Path]:
+        return list(self.out.glob(".abp/staging/*"))
+
+    def put(self, data: bytes, **described: Any) -> ArtifactRef:
+        return asyncio.run(LocalStore(self.out).put_bytes(data, **described))
+
+
+@pytest.fixture
+def abp(tmp_path: Path) -> Iterator[Cli]:
+    cli = Cli(tmp_path)
+    yield cli
+    shutil.rmtree(cli.temp)
+
+
+@pytest.fixture
+def quick(abp: Cli, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """``main`` in this process: the same, without a second for each start of Python."""
+    for name in [name for name in os.environ if name.startswith("ABP_")]:
+        monkeypatch.delenv(name)
+
+    def run(*args: object, env: Mapping[str, str] | None = None) -> Ran:
+        with monkeypatch.context() as patch:
+            for name, value in {"ABP_OUTPUT_DIR": str(abp.out), **(env or {})}.items():
+                patch.setenv(name, value)
+            status = main([str(arg) for arg in args])
+        out, err = capfdbinary.readouterr()
+        return Ran(status, out, err.decode())
+
+    return run
+
+
+URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
+
+
+@pytest.mark.parametrize(
+    ("args", "problem", "fix"),
+    [
+        (("call", "nonsense", "export.pdf"), "'nonsense' is no target", "such as http://127.0.0.1:8000/"),
+        (("call", "http://", "export.pdf"), "'http://' is no target", "such as http://127.0.0.1:8000/"),
+        (("call", URL), "missing argument 'CAPABILITY'", "`abp call [OPTIONS] TARGET CAPABILITY`"),
+        (("call",), "missing argument 'TARGET'", "`abp call --help`"),
+        (("call", URL, "x", "--bogus"), "no such option: --bogus", "`abp call --help`"),
+        (("call", URL, "x", "--timeout", "soon"), "'--timeout'", "a valid number"),
+        (("call", URL, "x", "--timeout", "0"), "'--timeout'", "greater than or equal to 0.001"),
+        (("call", URL, "x", "--timeout", "nan"), "'--timeout'", "less than or equal to"),
+        (("call", URL, "x", "--transport", "pigeon"), "no transport is called 'pigeon'", "'playwright'"),
+        (("call", URL, "x", "--params", "{html: 1}"), "--params is not JSON", """--params '{"key": 1}'"""),
+        (("call", URL, "x", "--params", ""), "--params is not JSON", """--params '{"key": 1}'"""),
+        (("call", URL, "x", "--params", "[1]"), "must be a JSON object such as '{\"key\": 1}'", "not an array"),
+        (("call", URL, "x", "--params", "@/no/file"), "--params @/no/file: cannot be read", "correct the file name"),
+        (("call", URL, "x", "-p", "html"), "'html' is not of the form -p KEY=VALUE", "-p title=Report"),
+        (("call", URL, "x", "-p", "=1"), "'=1' is not of the form -p KEY=VALUE", "-p title=Report"),
+        (("call", URL, "x", "-p", "a..b=1"), "'a..b=1' is not of the form", "-p title=Report"),
+        (("call", URL, "x", "-p", "a=1", "-p", "a.b=1"), "a.b: 'a' already has a value", "--params"),
+        (("call", URL, "x", "--file", "image"), "'image' is not of the form --file KEY=PATH", "--file image=photo.png"),
+        (("call", URL, "x", "--file", "image=/no/file"), "/no/file", "o such file"),
+        (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is no regular file", "save its content"),
+        (("capabilities",), "missing argument 'TARGET'", "`abp capabilities --help`"),
+        (("fixture", "--port", "99999"), "'--port'", "65535"),
+        (("artifacts", "get", "x"), "no such option: --json", "`abp artifacts get --help`"),
+        (("artifacts", "show"), "missing argument 'ID'", "`abp artifacts show [OPTIONS] ID`"),
+        (("bogus",), "no such command 'bogus'", "the commands are call, capabilities,"),
+    ],
+)
+def test_bad_usage_is_one_line_with_the_problem_and_the_fix(
+    abp: Cli, quick: Callable[..., Ran], args: tuple[str, ...], problem: str, fix: str
+) -> None:
+    ran = quick(*args, "--json")
+    assert ran.status == 2
+    assert problem in ran.complaint and fix in ran.complaint.replace(problem, "")
+    assert ran.complaint.endswith("[INVALID_PARAMS]")
+    error = ran.document["error"]
+    assert ran.document == {"success": False, "error": error, "cancelled": False}
+    assert error["code"] == "INVALID_PARAMS" and error["retryable"] is False
+    assert ran.complaint == f"abp: {error['message']} [INVALID_PARAMS]"
+    assert not abp.out.exists()
+
+
+def test_bad_usage_of_the_real_command(abp: Cli) -> None:
+    ran = abp("call", URL, "x", "--bogus")
+    assert (ran.status, ran.out) == (2, b"") and "--bogus" in ran.complaint
+    ran = abp("call", URL, "x", "--params", "-", "--json", input=b"oops")
+    assert (
+        ran.status == 2 and ran.document["error"]["code"] == "INVALID_PARAMS" and "(stdin) is not JSON" in ran.complaint
+    )
+    ran = abp("artifacts")
+    assert ran.status == 2 and "the commands are list, show, get, rm" in ran.complaint
+    assert not abp.out.exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"not json", b"3"])
+def test_params_from_a_file_and_from_stdin_that_make_no_sense(
+    quick: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    file = tmp_path / "p.json"
+    file.write_bytes(content)
+    with file.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        for source in (f"@{file}", "-"):
+            ran = quick("call", URL, "x", "--params", source)
+            assert ran.status == 2 and f"--params {source}" in ran.complaint
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fix"),
+    [
+        ("ABP_CALL_TIMEOUT", "soon", "a valid number"),
+        ("ABP_LOG_LEVEL", "chatty", "WARNING"),
+        ("ABP_HEADLESS", "perhaps", "a valid boolean"),
+        ("ABP_STORE", "ftp://x/y", "file:"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_named(quick: Callable[..., Ran], name: str, value: str, fix: str) -> None:
+    ran = quick("call", URL, "x", "--json", env={name: value})
+    assert ran.status == 2 and fix in ran.complaint and (name in ran.complaint or value in ran.complaint)
+    assert ran.document["success"] is False
+
+
+def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[..., Ran]) -> None:
+    named = quick("call", URL, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+    assert named.status == 1 and named.document["error"]["code"] == "BROWSER_ERROR"
+    assert "/nonexistent" in named.complaint and "correct ABP_BROWSER or unset it" in named.complaint
+    nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
+    none = abp("call", URL, "x", "--json", env=nowhere)
+    assert none.status == 1 and none.document["error"]["code"] == "BROWSER_ERROR"
+    assert "abp doctor --install" in none.complaint
+    doctor = quick("doctor", env=nowhere)
+    assert doctor.status == 1 and "abp doctor --install" in doctor.complaint and "python" in doctor.text
+    document = quick("doctor", "--json", env=nowhere).document
+    assert document["success"] is False and document["error"]["code"] == "BROWSER_ERROR"
+    assert abp.files() == []
+
+
+def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Callable[..., Ran]) -> None:
+    abp.out.write_text("in the way")
+    ran = quick("doctor", env={"ABP_BROWSER": "/nonexistent"})
+    assert ran.status == 1 and f"{abp.out} is not a folder" in ran.err and "[BROWSER_ERROR]" in ran.err
+
+
+def test_help_and_version(quick: Callable[..., Ran]) -> None:
+    commands = ["call", "capabilities", "doctor", "fixture", "demo", "artifacts"]
+    ran = quick("--help")
+    assert ran.status == 0 and ran.err == "" and all(f"\n  {name} " in ran.text for name in commands)
+    assert "130 interrupted" in " ".join(ran.text.split())
+    for name in (*commands, "artifacts list", "artifacts show", "artifacts get", "artifacts rm"):
+        ran = quick(*name.split(), "--help")
+        assert ran.status == 0 and ran.err == "" and f"Usage: abp {name}" in ran.text and "..." not in ran.text[99:]
+    bare = quick()
+    assert bare.status == 2 and "Usage: abp" in bare.text
+    version = quick("--version")
+    assert version.status == 0 and version.text.startswith("abp ") and version.text[4].isdigit()
+
+
+# --- artifacts --------------------------------------------------------------------------------------------------------
+
+BYTES = bytes(range(256)) * 5000
+
+
+def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callable[..., Ran], tmp_path: Path) -> None:
+    assert quick("artifacts", "list", "--json").document == {"success": True, "artifacts": []}
+    empty = quick("artifacts", "list")
+    assert empty.status == 0 and empty.out == b"" and "there are no artifacts in file://" in empty.complaint
+    ref = abp.put(BYTES, filename="data.bin", source={"capability": "file.generate"})
+    other = abp.put(b"{}", filename="other.json")
+
+    listed = quick("artifacts", "list", "--json").document["artifacts"]
+    assert [item["id"] for item in listed] == [ref.id, other.id]
+    assert listed[0].items() >= ref.as_dict().items() and listed[0]["source"]["capability"] == "file.generate"
+    lines = quick("artifacts", "list").text.splitlines()
+    assert len(lines) == 2 and ref.id in lines[0] and "1,280,000" in lines[0] and "data.bin" in lines[0]
+
+    shown = quick("artifacts", "show", ref.id, "--json").document
+    assert shown["artifact"]["sha256"] == hashlib.sha256(BYTES).hexdigest()
+    assert shown == {"success": True, "artifact": listed[0]}
+    text = quick("artifacts", "show", ref.id, "--out", abp.out, env={"ABP_OUTPUT_DIR": "/nonexistent"}).text
+    assert ref.sha256 in text and str(ref.path) in text
+
+    assert abp("artifacts", "get", ref.id).out == quick("artifacts", "get", ref.id, "-").out == BYTES
+    target = tmp_path / "copy.bin"
+    ran = quick("artifacts", "get", ref.id, target)
+    assert ran.status == 0 and ran.out == b"" and f"wrote {target}" in ran.complaint and target.read_bytes() == BYTES
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert quick("artifacts", "get", ref.id, folder).status == 0
+    assert [path.name for path in folder.iterdir()] == ["data.bin"]
+
+    assert quick("artifacts", "rm", ref.id).status == 0
+    assert quick("artifacts", "list", "--json").document["artifacts"] == [listed[1]]
+    assert not Path(str(ref.path)).exists()
+    again = quick("artifacts", "rm", ref.id, other.id)
+    assert again.status == 1 and ref.id in again.complaint and "[ARTIFACT_NOT_FOUND]" in again.complaint
+    assert quick("artifacts", "list", "--json").document["artifacts"] == []
+
+
+def test_an_unknown_artifact_is_named_with_its_store_and_the_way_on(
+    abp: Cli, quick: Callable[..., Ran], tmp_path: Path
+) -> None:
+    for args in (("show", "nope", "--json"), ("get", "nope"), ("get", "nope", tmp_path / "x"), ("rm", "nope")):
+        ran = quick("artifacts", *args)
+        assert ran.status == 1 and "ARTIFACT_NOT_FOUND" in ran.complaint
+        assert (
+            "'nope'" in ran.complaint and abp.out.as_uri() in ran.complaint and "`abp artifacts list`" in ran.complaint
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_corrupt_artifact_leaves_what_was_there(abp: Cli, tmp_path: Path) -> None:
+    ref = abp.put(BYTES, filename="data.bin")
+    Path(str(ref.path)).write_bytes(BYTES[:-1] + b"!")
+    target = tmp_path / "copy.bin"
+    target.write_text("before")
+    ran = abp("artifacts", "get", ref.id, target)
+    assert ran.status == 1 and ref.id in ran.complaint and "[CORRUPT]" in ran.complaint
+    assert target.read_text() == "before" and sorted(path.name for path in tmp_path.iterdir()) == ["copy.bin", "out"]
+
+
+def test_get_writes_to_pipes_and_through_symlinks_and_not_into_the_void(
+    abp: Cli, quick: Callable[..., Ran], tmp_path: Path
+) -> None:
+    ref = abp.put(b"short", filename="data.bin")
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert quick("artifacts", "get", ref.id, pipe).status == 0
+    assert os.read(reader, 100) == b"short" and pipe.is_fifo()
+    os.close(reader)
+    link.symlink_to(tmp_path / "real")
+    assert quick("artifacts", "get", ref.id, link).status == 0 and link.is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"short"
+    ran = quick("artifacts", "get", ref.id, tmp_path / "no" / "file")
+    assert ran.status == 1 and f"there is no folder {tmp_path / 'no'}; make it first" in ran.complaint
+
+
+def test_bytes_are_not_thrown_at_a_terminal(abp: Cli) -> None:
+    binary = abp.put(BYTES, filename="data.bin")
+    text = abp.put(b'{"a": 1}', filename="a.json", mime_type="application/json")
+    for ref, status, expected in ((binary, 2, "abp artifacts get"), (text, 0, '{"a": 1}')):
+        leader, terminal = pty.openpty()
+        ran = abp("artifacts", "get", ref.id, stdout=terminal)
+        os.close(terminal)
+        shown = os.read(leader, 1000).decode() if status == 0 else ran.complaint
+        os.close(leader)
+        assert ran.status == status and expected in shown
+
+
+# --- endings ----------------------------------------------------------------------------------------------------------
+
+
+def reading(process: subprocess.Popen[bytes]) -> Any:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number: int, status: int) -> None:
+    with abp.start("fixture", "--json") as process:
+        urls = json.loads(reading(process))
+        assert urls["strict_url"] == urls["url"] + "strict" and urls["url"].startswith("http://127.0.0.1:")
+        port = int(urls["url"].rstrip("/").rpartition(":")[2])
+        socket.create_connection(("127.0.0.1", port)).close()
+        if number == signal.SIGINT:
+            taken = abp("fixture", "--json", "--port", port)
+            assert taken.status == 1 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
+            assert taken.document["success"] is False
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+    assert (process.returncode, out) == (status, b"")  # no second document
+    assert len(err.splitlines()) == 1 and b"[CANCELLED]" in err
+
+
+def test_fixture_in_words(abp: Cli) -> None:
+    with abp.start("fixture") as process:
+        assert b"http://127.0.0.1:" in reading(process) and b"/strict" in reading(process)
+        assert b"Ctrl-C" in reading(process)
+        process.terminate()
+        assert process.communicate(timeout=10)[0] == b""
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_wait_for_stdin(abp: Cli, number: int, status: int) -> None:
+    leader, terminal = pty.openpty()
+    with abp.start("call", URL, "x", "--params", "-", "--json", stdin=terminal) as process:
+        os.close(terminal)
+        assert process.stderr is not None and b"Ctrl-D" in process.stderr.readline()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=10)
+    os.close(leader)
+    assert process.returncode == status and b"Traceback" not in err
+    assert json.loads(out)["cancelled"] is True and json.loads(out)["error"]["code"] == "CANCELLED"
+
+
+def test_a_signal_at_any_moment_of_the_start_leaves_no_traceback(abp: Cli) -> None:
+    outcomes = set()
+    for milliseconds in range(60, 300, 40):
+        with abp.start("fixture") as process:
+            time.sleep(milliseconds / 1000)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=10)
+        assert not (b"Traceback" in err and b"in main\n" in err), err.decode()  # before that, it is Python's own
+        outcomes.add(process.returncode)
+    assert 130 in outcomes
+
+
+def test_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        process = abp.start("fixture")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with process:
+        reading(process)
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.terminate()
+        process.communicate(timeout=10)
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize("args", [("artifacts", "list"), ("artifacts", "list", "--json"), ("--help",), ("get",)])
+def test_a_reader_that_goes_away_is_no_catastrophe(abp: Cli, args: tuple[str, ...]) -> None:
+    ref = abp.put(BYTES)
+    args = ("artifacts", "get", ref.id) if args == ("get",) else args
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = abp(*args, stdout=writer)
+    os.close(writer)
+    assert ran.status == 141 and ran.err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_an_output_that_is_full_is_told(abp: Cli) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = abp("artifacts", "list", "--json", stdout=full)
+    assert ran.status == 1 and "No space left on device" in ran.complaint
+
+
+def test_json_is_utf8_whatever_the_locale_and_text_shows_what_it_can(abp: Cli) -> None:
+    ref = abp.put(b"x", filename="grüße.txt")
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    assert abp("artifacts", "show", ref.id, "--json", env=ascii_only).document["artifact"]["filename"] == "grüße.txt"
+    ran = abp("artifacts", "list", env=ascii_only)
+    assert ran.status == 0 and "gr??e.txt" in ran.text
+
+
+def test_what_should_not_happen_is_one_line_too(abp: Cli, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import transports.artifacts as a; a.open_store = None\n")
+    where = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
+    ran = abp("artifacts", "list", "--json", env=where)
+    assert ran.status == 1 and "TypeError" in ran.complaint and "please report it" in ran.complaint
+    assert ran.document["error"]["code"] == "INTERNAL_ERROR"

@@ -1,0 +1,170 @@
+"""The error tree: its drawing, its codes, its JSON form; and what a URL shows of itself in a message."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports import errors
+from transports.errors import ABPError, CallTimeout, CapabilityError, Disconnected, SizeMismatch, redact_url
+
+#: Codes are part of the API (PROTOCOL "Error codes" and ours): a change here breaks somebody's program.
+CODES = {
+    "ABPError": "INTERNAL_ERROR",
+    "AddressBlocked": "BLOCKED_ADDRESS",
+    "ArtifactNotFound": "ARTIFACT_NOT_FOUND",
+    "BadDescriptor": "PROTOCOL_ERROR",
+    "BadEncoding": "INVALID_ENCODING",
+    "BinaryError": "INTERNAL_ERROR",
+    "BrowserCrashed": "DISCONNECTED",
+    "BrowserNotFound": "BROWSER_ERROR",
+    "CallTimeout": "TIMEOUT",
+    "CapabilityError": "OPERATION_FAILED",
+    "ConnectFailed": "TRANSPORT_ERROR",
+    "ContextLost": "DISCONNECTED",
+    "Corrupt": "CORRUPT",
+    "Disconnected": "DISCONNECTED",
+    "DownloadFailed": "DOWNLOAD_FAILED",
+    "EncodingRefused": "DOWNLOAD_FAILED",
+    "NotAbpApp": "NOT_SUPPORTED",
+    "PageCrashed": "DISCONNECTED",
+    "ProtocolError": "PROTOCOL_ERROR",
+    "RedirectRefused": "DOWNLOAD_FAILED",
+    "SizeMismatch": "SIZE_MISMATCH",
+    "StoreError": "STORE_ERROR",
+    "StoreFull": "STORE_FULL",
+    "TooLarge": "TOO_LARGE",
+    "TransportError": "TRANSPORT_ERROR",
+    "Truncated": "DOWNLOAD_FAILED",
+    "UnsupportedBinary": "NOT_SUPPORTED",
+    "UrlExpired": "REFERENCE_EXPIRED",
+    "UsageError": "INVALID_PARAMS",
+}
+RETRYABLE = {"CallTimeout", "Disconnected", "BrowserCrashed", "PageCrashed", "ContextLost", "Truncated"}
+ENDS_THE_SESSION = {
+    "ConnectFailed",
+    "BrowserNotFound",
+    "NotAbpApp",
+    "Disconnected",
+    "BrowserCrashed",
+    "PageCrashed",
+    "ContextLost",
+}
+
+
+def tree() -> dict[str, type[ABPError]]:
+    return {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, ABPError)}
+
+
+def test_the_drawing_in_the_docstring_is_the_tree_with_its_codes() -> None:
+    drawn: dict[str, tuple[str | None, str | None]] = {}
+    parents: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if entry := re.match(r"    ([│├└─ ]*)([A-Z]\w+)(.*)", line):
+            depth = len(entry[1]) // 4
+            parents[depth:] = [entry[2]]
+            column = re.match(r" +([A-Z_]+) {2}", entry[3])
+            drawn[entry[2]] = (parents[depth - 1] if depth else None, column[1] if column else None)
+    assert drawn.keys() == tree().keys()
+    for name, (parent, code) in drawn.items():
+        base = tree()[name].__base__
+        assert parent is None or (base is not None and base.__name__ == parent), name
+        if code is not None:
+            assert tree()[name].code == code, name
+        elif name not in ("ABPError", "CapabilityError"):  # the root, and "the app's own code"
+            assert "code" not in vars(tree()[name]), name
+
+
+@pytest.mark.parametrize("name", sorted(tree()))
+def test_codes_retryability_and_what_a_session_survives_are_stable(name: str) -> None:
+    kind = tree()[name]
+    assert kind.code == CODES[name]
+    assert kind.retryable is (name in RETRYABLE)
+    assert kind.session_survives is (name not in ENDS_THE_SESSION)
+
+
+def test_every_error_is_public() -> None:
+    assert set(errors.__all__) == {*tree(), "redact_url"}
+    assert set(CODES) == set(tree())
+
+
+def test_an_error_says_its_message_and_nothing_else() -> None:
+    error = SizeMismatch("3 declared, 4 came")
+    assert str(error) == error.message == "3 declared, 4 came"
+    assert error.as_dict() == {"code": "SIZE_MISMATCH", "message": "3 declared, 4 came", "retryable": False}
+    assert error.result is None
+
+
+def test_as_dict_is_json_and_leaves_out_what_is_not_there() -> None:
+    error = CapabilityError(
+        "no",
+        code="RATE_LIMITED",
+        retryable=True,
+        retry_after=0,
+        alternatives=["export.png"],
+        details={"limit": 3},
+    )
+    expected = {
+        "code": "RATE_LIMITED",
+        "message": "no",
+        "retryable": True,
+        "retry_after": 0,
+        "alternatives": ["export.png"],
+        "details": {"limit": 3},
+    }
+    assert error.as_dict() == json.loads(json.dumps(error.as_dict())) == expected
+    assert error.cancelled is False and error.alternatives == ("export.png",)
+
+
+def test_details_are_the_errors_own() -> None:
+    given_details = {"a": 1}
+    error = SizeMismatch("no", details=given_details)
+    error.details["b"] = 2
+    out = error.as_dict()
+    error.details["c"] = 3
+    assert given_details == {"a": 1} and out["details"] == {"a": 1, "b": 2}
+
+
+def test_what_an_instance_says_of_itself_does_not_change_its_class() -> None:
+    assert CallTimeout("x", retryable=False).retryable is False and CallTimeout.retryable is True
+    assert Disconnected("x", code="GONE").code == "GONE" and Disconnected.code == "DISCONNECTED"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://app.example/a/b.pdf", "https://app.example/a/b.pdf"),
+        ("https://app.example/@user/a@b.png", "https://app.example/@user/a@b.png"),
+        ("https://user:secret@app.example/x", "https://app.example/x"),
+        ("HTTPS://user:sec@ret@app.example:8443", "HTTPS://app.example:8443"),
+        ("//user:secret@app.example/x", "//app.example/x"),
+        ("https:\\\\user:secret@app.example", "https:\\\\app.example"),
+        ("https:/user:secret@app.example", "https:/app.example"),
+        ("  https://user:secret@app.example/ ", "https://app.example/"),
+        ("blob:https://user:secret@app.example/1-2", "blob:https://app.example/1-2"),
+        ("https://app.example/x?sig=secret", "https://app.example/x?…"),
+        ("https://app.example/x?sig=secret#secret", "https://app.example/x?…"),
+        ("https://app.example/x#secret?no=query", "https://app.example/x"),
+        ("/relative?token=secret@x", "/relative?…"),
+        ("data:text/plain;base64,c2VjcmV0", "data:text/plain;base64,…"),
+        (" DATA:,secret", "DATA:,…"),
+        ("data:secret", "data:,…"),
+        ("data:" + "s" * 100 + ",secret", "data:,…"),
+        ("", ""),
+    ],
+)
+def test_a_shown_url_keeps_its_secrets(url: str, shown: str) -> None:
+    assert redact_url(url) == shown
+
+
+_PART = st.text(st.characters(exclude_characters="/\\?#", exclude_categories=["Cc", "Cs", "Z"]), max_size=8)
+
+
+@given(_PART, st.text(max_size=20), st.text(max_size=20))
+def test_no_part_of_a_secret_is_shown(user: str, query: str, fragment: str) -> None:
+    assert redact_url(f"https://{user}@app.example/x?{query}#{fragment}") == "https://app.example/x?…"

@@ -1,0 +1,138 @@
+"""The names that ``transports`` gives away, and what it costs to import them."""
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import transports
+from transports import artifacts, errors, routing
+
+HEAVY = {"playwright", "aiohttp", "mcp", "pydantic", "pydantic_core", "rich.progress", "websockets", "PIL"}
+#: Where ``Any`` is what is meant, and why.
+ANY = {
+    "Call.elicit": "an app reads an answer whose shape the method decides: answer['data']['value']",
+    "MemoryTransport.ask": "likewise",
+}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after ``code``."""
+    script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(json.loads(done.stdout))
+
+
+def test_the_names_are_sorted_and_each_is_one_thing() -> None:
+    assert transports.__all__ == sorted(set(transports.__all__))
+    for name in transports.__all__:
+        assert getattr(transports, name) is getattr(transports, name)
+
+
+def test_the_names_are_those_that_are_loaded_late_and_those_a_type_checker_sees() -> None:
+    assert set(transports.__all__) == set(transports._HOME)
+    tree = ast.parse(Path(transports.__file__).read_text(encoding="utf-8"))
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        (alias.name, node.module) for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert seen == set(transports._HOME.items())
+
+
+def test_every_name_comes_from_where_it_is_public() -> None:
+    for name, home in transports._HOME.items():
+        module = sys.modules[f"transports.{home}"] if getattr(transports, name) else None
+        assert name in module.__all__, f"{name} is not in the __all__ of {home}"  # type: ignore[union-attr]
+
+
+def test_a_star_import_and_dir_give_the_names() -> None:
+    namespace: dict[str, object] = {}
+    exec("from transports import *", namespace)
+    assert set(transports.__all__) <= set(namespace)
+    assert dir(transports) == transports.__all__
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'conect'"):
+        transports.conect  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from transports import conect")
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    modules = loaded_by("import transports")
+    assert not modules & HEAVY
+    assert {name for name in modules if name.startswith("transports")} == {"transports"}
+
+
+def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
+    modules = loaded_by("import transports.surfaces.cli")
+    assert "transports.surfaces.cli" in modules
+    assert not modules & HEAVY
+
+
+def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
+    modules = loaded_by(
+        "from transports import MemoryTransport, connect\nconnect('memory:', transport=MemoryTransport({}))"
+    )
+    assert not modules & {"playwright", "mcp", "rich", "typer"}
+
+
+# --- documentation and annotations ------------------------------------------------------------------------------------
+
+
+def public() -> Iterator[tuple[str, object]]:
+    for module in (transports, artifacts, errors, routing):
+        for name in module.__all__:
+            yield name, getattr(module, name)
+
+
+def functions() -> Iterator[tuple[str, object]]:
+    """Public functions, and the public methods that public classes define themselves."""
+    for name, value in public():
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value):
+            for attribute, member in vars(value).items():
+                inner = getattr(member, "__func__", getattr(member, "fget", member))
+                wanted = not attribute.startswith("_") or attribute in ("__init__", "__call__", "__aenter__")
+                if wanted and inspect.isfunction(inner) and inner.__module__.startswith("transports"):
+                    yield f"{value.__name__}.{attribute}", inner
+
+
+def test_every_public_name_is_explained() -> None:
+    tree = errors.__doc__ or ""
+    for name, value in public():
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue  # a type alias has no place for words
+        own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+        if inspect.isclass(value) and issubclass(value, errors.ABPError) and not own:
+            assert re.search(rf"── {name} ", tree), f"{name} is not in the tree of errors"
+        else:
+            assert own, f"{name} has no docstring"
+            assert not own.startswith(f"{name}("), f"{name} has a docstring that a dataclass made"
+
+
+def test_only_these_functions_take_or_give_anything() -> None:
+    found = {
+        name
+        for name, function in functions()
+        if any(re.search(r"\bAny\b", str(annotation)) for annotation in inspect.get_annotations(function).values())  # type: ignore[arg-type]
+    }
+    assert found == set(ANY)
+
+
+def test_every_public_function_is_annotated_in_full() -> None:
+    for name, function in functions():
+        signature = inspect.signature(function)  # type: ignore[arg-type]
+        for parameter in signature.parameters.values():
+            given = parameter.annotation is not parameter.empty or parameter.name in ("self", "cls")
+            assert given, f"{name}: {parameter.name}"
+        generated = signature.return_annotation is signature.empty and name.endswith(".__init__")
+        assert generated or signature.return_annotation is not signature.empty, name

@@ -1,0 +1,223 @@
+"""The router alone, on results that came from anywhere."""
+
+import asyncio
+import base64
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transports import LocalStore, NoneStore, Router
+from transports.binary import BinaryData, Broken, Encoded, Handle
+from transports.errors import BadEncoding, ProtocolError, StoreFull, TransportError, UnsupportedBinary, UsageError
+
+PDF = b"%PDF-1.7\n" + bytes(range(256))
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path)
+
+
+@settings(max_examples=25, deadline=None)
+@given(json_values)
+def test_any_json_is_stored_as_it_is(data: object) -> None:
+    async def main() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            store = LocalStore(Path(folder))
+            routed = await Router(store).route(data, capability="any")
+            assert list(routed.artifacts) == [""]
+            assert routed.data == data
+            assert json.loads(await store.get(routed.artifacts[""].id)) == data
+            assert routed.summary().startswith(f"Output saved to file: {folder}")
+
+    asyncio.run(main())
+
+
+@settings(max_examples=60, deadline=None)
+@given(json_values, st.binary(min_size=1, max_size=40), st.lists(st.integers(0, 3), max_size=3))
+def test_a_binary_anywhere_is_replaced_and_nothing_else_is(data: object, content: bytes, nest: list[int]) -> None:
+    tree: object = {"content": base64.b64encode(content).decode(), "mimeType": "application/x-thing"}
+    for n in nest:
+        tree = [*([data] * n), tree] if n % 2 else {"sibling": data, "inner": tree}
+
+    async def main() -> None:
+        routed = await Router(NoneStore()).route(tree, capability="any")
+        ((place, ref),) = routed.artifacts.items()
+        assert ref.size_bytes == len(content)
+        node, original = routed.data, tree
+        for step in place.split(".") if place else ():
+            assert isinstance(node, list | dict)
+            if isinstance(node, list):
+                assert isinstance(original, list)
+                assert node[: int(step)] == original[: int(step)]
+                node, original = node[int(step)], original[int(step)]
+            else:
+                assert isinstance(original, dict)
+                assert {**node, step: None} == {**original, step: None}
+                node, original = node[step], original[step]
+        assert node == ref.as_dict()
+
+    asyncio.run(main())
+
+
+async def test_a_result_of_another_protocol(store: LocalStore) -> None:
+    """Seed 002's case: a tool's JSON with a file in it, which never spoke ABP."""
+    tool_result = {
+        "sheets": 3,
+        "workbook": {"filename": "q3.x", "mimeType": "application/x-thing", "content": base64.b64encode(PDF).decode()},
+    }
+    routed = await Router(store).route(tool_result, capability="download_workbook")
+    ref = routed.artifacts["workbook"]
+    assert ref.id.startswith("download_workbook_")
+    assert await store.get(ref.id) == PDF
+    assert ref.source["capability"] == "download_workbook"
+    assert routed.metadata == {"sheets": 3}
+    assert routed.transport == ""
+
+
+async def test_the_answer_itself_is_not_changed(store: LocalStore) -> None:
+    data = {"document": PNG, "list": [{"image": PNG}], "n": 1}
+    await Router(store).route(data, capability="x")
+    assert data == {"document": PNG, "list": [{"image": PNG}], "n": 1}
+
+
+async def test_large_text_is_decoded_piece_by_piece(store: LocalStore) -> None:
+    content = bytes(range(256)) * 1024
+    encoded = BinaryData(Encoded(base64.b64encode(content).decode(), "base64"), "application/x-thing", len(content))
+    routed = await Router(store).route({"file": encoded}, capability="x")
+    assert await store.get(routed.artifacts["file"].id) == content
+    broken = BinaryData(Encoded("A" * 100_000 + "#" * 100, "base64"), "application/x-thing")
+    with pytest.raises(BadEncoding):
+        await Router(store).route({"file": broken}, capability="x")
+    assert [ref.id for ref in await store.list()] == [routed.artifacts["file"].id]
+
+
+async def test_what_cannot_be_read_names_its_place(store: LocalStore) -> None:
+    with pytest.raises(UnsupportedBinary, match="detached") as caught:
+        await Router(store).route({"a": {"b": Broken("a detached buffer")}, "c": PNG}, capability="x")
+    assert caught.value.details == {"field": "a.b"}
+    assert caught.value.result is not None
+    assert list(caught.value.result.artifacts) == ["c"]
+
+
+async def test_content_that_stayed_elsewhere_needs_its_session(store: LocalStore) -> None:
+    with pytest.raises(TransportError, match="only the session"):
+        await Router(store).route({"file": Handle("1", 5)}, capability="x")
+
+
+async def test_values_that_are_no_json_are_refused(store: LocalStore) -> None:
+    for bad in ({"x": object()}, "\ud800"):
+        with pytest.raises(UsageError, match="no JSON"):
+            await Router(store).route(bad, capability="x")
+
+
+async def test_a_nesting_without_end_is_refused(store: LocalStore) -> None:
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+    try:
+        with pytest.raises(ProtocolError, match="deeper than 64"):
+            await Router(store).route(deep, capability="x")
+    finally:
+        while isinstance(deep, list):  # taken apart by hand: freeing it at once would overflow the stack
+            deep = deep.pop()
+
+
+async def test_a_full_disk_is_every_binarys_failure(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*args: object, **kwargs: object) -> object:
+        raise StoreFull("no space left")
+
+    monkeypatch.setattr(store, "put_bytes", full)
+    with pytest.raises(StoreFull) as caught:
+        await Router(store).route({"a": PNG, "b": PDF, "c": PNG}, capability="x")
+    assert caught.value.details == {"field": "a", "also_failed": ["b", "c"]}
+
+
+# --- what comes beside an answer --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "places"),
+    [
+        (None, ["document", "captured.1", "captured.2"]),
+        ({"pages": 2}, ["document", "captured.1", "captured.2"]),
+        ({"document": "a title"}, ["captured.0", "captured.1", "captured.2"]),
+        ({"image": PNG}, ["image", "captured.0", "captured.1", "captured.2"]),
+        ({"captured": [PNG]}, ["captured.0", "captured.1", "captured.2", "captured.3"]),
+    ],
+)
+async def test_where_outputs_stand(store: LocalStore, data: object, places: list[str]) -> None:
+    outputs = [BinaryData(PDF + bytes([n]), "application/pdf") for n in range(3)]
+    routed = await Router(store).route(data, capability="print", outputs=outputs)
+    assert list(routed.artifacts) == places
+    contents = [await store.get(ref.id) for ref in routed.artifacts.values()]
+    assert contents[-3:] == [output.content for output in outputs]
+    own = len(places) - 3
+    assert routed.data == data if not own else "id" in json.dumps(routed.data)
+
+
+async def test_no_output_is_dropped_however_many_there_are(store: LocalStore) -> None:
+    outputs = [BinaryData(PDF, "application/pdf")] * 130
+    routed = await Router(NoneStore()).route({"n": 1}, capability="print", outputs=outputs)
+    assert len(routed.artifacts) == 130
+
+
+async def test_the_metadata_of_an_answer_with_outputs_is_the_answer(store: LocalStore) -> None:
+    data = {"captured": "yes", "pages": 2}
+    routed = await Router(store).route(data, capability="print", outputs=[BinaryData(PDF, "application/pdf")])
+    assert routed.metadata == data
+    assert routed.summary().endswith('Metadata: {"captured":"yes","pages":2}')
+
+
+async def test_an_output_that_fails_leaves_the_answer_as_it_is(store: LocalStore) -> None:
+    bad = BinaryData(PDF, "application/pdf", size=1)
+    with pytest.raises(Exception, match="declared 1 bytes") as caught:
+        await Router(store).route({"pages": 2, "image": PNG}, capability="print", outputs=[bad])
+    result = getattr(caught.value, "result", None)
+    assert result is not None
+    assert list(result.artifacts) == ["image"]
+    assert result.data == {"pages": 2, "image": result.artifacts["image"].as_dict()}
+
+
+# --- the summary ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_summary_keeps_to_its_length(store: LocalStore) -> None:
+    routed = await Router(store).route({"document": PDF, "note": "é" * 5000}, capability="x")
+    for limit in (1, 40, 1000):
+        assert len(routed.summary(max_chars=limit)) == limit
+        assert routed.summary(max_chars=limit).endswith("…")
+    assert len(routed.summary()) == 1000
+    assert "…" not in routed.summary(max_chars=10_000)
+    assert routed.summary().startswith(f"File saved: {routed.artifacts['document'].path}\n")
+
+
+async def test_the_size_of_json_is_told_in_characters(store: LocalStore) -> None:
+    routed = await Router(store).route("é", capability="x")
+    assert routed.artifacts[""].size_bytes == 4
+    assert routed.summary().endswith("\nSize: 3 characters")
+
+
+async def test_several_files_are_told_one_after_the_other(store: LocalStore) -> None:
+    routed = await Router(store).route({"a": PDF, "b": PNG}, capability="x")
+    a, b = routed.artifacts["a"], routed.artifacts["b"]
+    assert routed.summary().splitlines() == [
+        f"File saved: {a.path}",
+        "Type: application/pdf",
+        f"Size: {len(PDF)} bytes",
+        f"File saved: {b.path}",
+        "Type: image/png",
+        f"Size: {len(PNG)} bytes",
+    ]
