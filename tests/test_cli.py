@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,15 @@ class Ran:
         return lines[0]
 
 
+class Process(subprocess.Popen[bytes]):
+    """As its base, but what still runs when a test has failed is killed, not waited for."""
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self.kill()
+        super().__exit__(*error)
+
+
 class Cli:
     """``abp`` with a temp folder and an output folder of its own, which are looked at after every run."""
 
@@ -64,18 +74,14 @@ class Cli:
             self.env["ABP_BROWSER"] = browser
         self.env |= {"ABP_OUTPUT_DIR": str(self.out), "TMPDIR": str(self.temp)}
 
-    def start(self, *args: object, **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, *args: object, **options: Any) -> Process:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         env = self.env | options.pop("env", {})
-        return subprocess.Popen([*ABP, *map(str, args)], env=env, **{**pipes, **options})
+        return Process([*ABP, *map(str, args)], env=env, **{**pipes, **options})
 
     def __call__(self, *args: object, input: bytes = b"", timeout: float = 60, **options: Any) -> Ran:
         with self.start(*args, **options) as process:
-            try:
-                out, err = process.communicate(input, timeout)
-            except BaseException:
-                process.kill()
-                raise
+            out, err = process.communicate(input, timeout)
         ran = Ran(process.returncode, out or b"", (err or b"").decode())
         assert "Traceback" not in ran.err, ran.err
         assert list(self.temp.iterdir()) == [], "left in the temp folder"
@@ -93,10 +99,23 @@ class Cli:
         return asyncio.run(LocalStore(self.out).put_bytes(data, **described))
 
 
+@contextmanager
+def heard() -> Iterator[None]:
+    """No signal is ignored: a job in the background passes that on to what it starts, and these tests send some."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @pytest.fixture
 def abp(tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path)
-    yield cli
+    with heard():
+        yield cli
     shutil.rmtree(cli.temp)
 
 
@@ -334,7 +353,7 @@ def test_bytes_are_not_thrown_at_a_terminal(abp: Cli) -> None:
 # --- endings ----------------------------------------------------------------------------------------------------------
 
 
-def reading(process: subprocess.Popen[bytes]) -> Any:
+def reading(process: Process) -> Any:
     assert process.stdout is not None
     return process.stdout.readline()
 

@@ -411,16 +411,19 @@ async def test_relative_url_and_spelling(get: Get, serve: Serve, url: str, base:
 @pytest.mark.parametrize(
     ("url", "base", "word"),
     [
-        ("blob:https://app.example/1-2", "https://app.example/", "blob:"),
-        ("data:text/plain,secret-content", None, "data:"),
-        ("file:///etc/passwd", None, "file:"),
-        ("ftp://host/x", None, "ftp:"),
+        ("blob:https://app.example/1-2", "https://app.example/", "scheme is blob:"),
+        ("data:text/plain,secret-content", None, "scheme is data:"),
+        ("file:///etc/passwd", None, "scheme is file:"),
+        ("ftp://host/x", None, "scheme is ftp:"),
         ("a.pdf", None, "relative"),
         ("a.pdf", "chrome-extension://abc/x.html", "chrome-extension:"),
         ("http://[::1/", None, "valid"),
         ("http://host:99999/", None, "valid"),
         ("http://u:s3cr3t-t0ken@ex ample/", None, "valid"),
         ("http:/u:s3cr3t-t0ken@elsewhere/", None, "no host"),
+        ("http://u:s3cr3t-t0ken/x@host/", None, "valid"),
+        ("http://u:s3cr3t-t0ken?x@host/", None, "valid"),
+        ("http://host:99999/?mail=a@b&token=s3cr3t-t0ken", None, "valid"),
         ("//u:s3cr3t-t0ken@host/", None, "relative"),
         ("http://127%2e0.0.1/", None, "its host is not valid"),
     ],
@@ -1185,11 +1188,10 @@ async def test_status_that_is_tried_again(get: Get, serve: Serve, status: int) -
 
 
 async def test_retry_after_is_honoured(get: Get, serve: Serve) -> None:
-    for value in ("1", formatdate(NOW + 1, usegmt=True)):
-        server = await serve(reply(b"", "503 x", Retry_After=value), reply(BODY))
-        started = time.monotonic()
-        await get(server.url)
-        assert 0.95 < time.monotonic() - started < 1.6
+    server = await serve(reply(b"", "503 x", Retry_After="1"), reply(BODY))
+    started = time.monotonic()
+    await get(server.url)
+    assert 0.95 < time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize(
@@ -1348,5 +1350,6 @@ def test_chunks_outrank_a_length() -> None:
 
 def test_retry_after() -> None:
     assert headers.retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
+    assert headers.retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
     assert headers.retry_after(" 7 ", NOW) == 7
     assert headers.retry_after("-7", NOW) is None

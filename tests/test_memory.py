@@ -144,6 +144,7 @@ async def test_a_call_that_outlives_its_timeout_is_forgotten_when_it_ends(
         go.set()
         await asyncio.sleep(0.01)
         assert await ask(slow, Message("capabilities/cancel", {"callId": "1"})) == {"callId": "1", "cancelled": False}
+        assert slow.cancelled == {}
     assert caplog.records == []
 
 

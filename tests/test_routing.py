@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 
 from transports import LocalStore, NoneStore, Router
 from transports.binary import BinaryData, Broken, Encoded, Handle
-from transports.errors import BadEncoding, ProtocolError, StoreFull, TransportError, UnsupportedBinary, UsageError
+from transports.errors import (
+    BadEncoding,
+    ProtocolError,
+    SizeMismatch,
+    StoreFull,
+    TransportError,
+    UnsupportedBinary,
+    UsageError,
+)
 
 PDF = b"%PDF-1.7\n" + bytes(range(256))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -101,6 +110,8 @@ async def test_large_text_is_decoded_piece_by_piece(store: LocalStore) -> None:
     broken = BinaryData(Encoded("A" * 100_000 + "#" * 100, "base64"), "application/x-thing")
     with pytest.raises(BadEncoding):
         await Router(store).route({"file": broken}, capability="x")
+    with pytest.raises(SizeMismatch):
+        await Router(store).route({"file": replace(encoded, size=len(content) - 1)}, capability="x")
     assert [ref.id for ref in await store.list()] == [routed.artifacts["file"].id]
 
 

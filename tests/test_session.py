@@ -82,6 +82,7 @@ class Recording(MemoryTransport):
         self.replies = replies
         self.sent: list[Message] = []
         self.closed = 0
+        self.saved: list[str] = []
         self.released: list[str] = []
         self.outputs: list[BinaryData] = []
 
@@ -101,6 +102,10 @@ class Recording(MemoryTransport):
     async def notify(self, message: Message) -> None:
         self.sent.append(message)
         await super().notify(message)
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        self.saved.append(handle.id)
+        await super().save(handle, path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
         self.released.append(handle.id)
@@ -518,6 +523,7 @@ async def test_a_lie_about_the_size_stores_nothing(app_of: Connect, tmp_path: Pa
             await app.call("lie")
         assert files(tmp_path / "out") == before
         assert len(transport.released) == (content is LARGE)
+        assert transport.saved == []  # a lie is found before a byte has moved
         assert (await app.call("good")).artifacts
     details = caught.value.details
     assert (details["declared"], details["actual"], details["field"]) == (len(content) + 1, len(content), "document")
@@ -554,8 +560,13 @@ async def test_one_bad_binary_of_several_loses_nothing_good(app_of: Connect) -> 
 
 
 async def test_a_download_url_that_is_none_is_a_typed_error(app_of: Connect) -> None:
+    class AtAddress(MemoryTransport):
+        @property
+        def url(self) -> str:
+            return "http://127.0.0.1:1/"
+
     answer = {"good": PNG, "bad": {"downloadUrl": "http://[", "mimeType": "application/pdf"}}
-    async with app_of({"take": answering(answer)}) as app:
+    async with app_of(AtAddress({"take": answering(answer)})) as app:
         with pytest.raises(BinaryError) as caught:
             await app.call("take")
     assert caught.value.code == "DOWNLOAD_FAILED"
@@ -565,10 +576,11 @@ async def test_a_download_url_that_is_none_is_a_typed_error(app_of: Connect) -> 
 
 
 async def test_a_blob_url_is_fetched_by_the_transport(app_of: Connect) -> None:
-    answer = {"bad": {"downloadUrl": "blob:http://x/1", "mimeType": "application/pdf"}}
+    answer = {"bad": {"downloadUrl": "blob:http://x/1?s3cret", "mimeType": "application/pdf"}}
     async with app_of({"take": answering(answer)}) as app:
-        with pytest.raises(ABPError, match="no longer there"):
+        with pytest.raises(ABPError, match="no longer there") as caught:
             await app.call("take")
+    assert caught.value.details == {"field": "bad", "url": "blob:http://x/1?…"}
 
 
 # --- time and cancellation --------------------------------------------------------------------------------------------

@@ -64,8 +64,8 @@ class Encoded:
 
 
 def _is_url_safe(text: str) -> bool:
-    """Whether the text uses the URL-safe alphabet and nothing of the standard one: only then is it unambiguous."""
-    return ("-" in text or "_" in text) and "+" not in text and "/" not in text
+    """Whether the text can be read in the URL-safe alphabet: where it uses both, neither reading would be right."""
+    return "+" not in text and "/" not in text
 
 
 def padded(text: str) -> str:

@@ -18,4 +18,5 @@ def machine(browser: str) -> dict[str, str]:
         "Python": platform.python_version(),
         "Playwright": importlib.metadata.version("playwright"),
         "Chromium": browser,
+        "load before the run": f"{psutil.getloadavg()[0]:.1f}",
     }

@@ -12,7 +12,7 @@ from typing import Self, TypeAlias
 
 import psutil
 
-__all__ = ["MB", "Growth", "Way", "in_turns", "resident", "timed"]
+__all__ = ["MB", "Growth", "Way", "in_turns", "resident"]
 
 MB = 1 << 20
 _EVERY = 0.02  # seconds between two looks at the memory
@@ -21,19 +21,16 @@ _EVERY = 0.02  # seconds between two looks at the memory
 Way: TypeAlias = Callable[[], Awaitable[Sequence[float]]]
 
 
-async def timed(work: Awaitable[object]) -> float:
-    """Seconds until ``work`` has ended."""
-    started = time.perf_counter()
-    await work
-    return time.perf_counter() - started
-
-
-async def in_turns(ways: Mapping[str, Way], *, rounds: int, warm: bool = True) -> dict[str, list[float]]:
+async def in_turns(
+    ways: Mapping[str, Way], *, rounds: int, warm: bool = True, pause: float = 0.0
+) -> dict[str, list[float]]:
     """The times of each way, one turn of each after the other, so that a noisy neighbour meets all of them.
-    With ``warm`` a first round is not counted."""
+    With ``warm`` a first round is not counted. ``pause`` in seconds lets what a turn leaves behind in other processes
+    (garbage of hundreds of MB) come to rest before the next one."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(-1 if warm else 0, rounds):
         for name, way in ways.items():
+            await asyncio.sleep(pause)
             taken = await way()
             if round_ >= 0:
                 times[name] += taken

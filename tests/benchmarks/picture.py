@@ -55,12 +55,12 @@ def _bars(rows: list[Row]) -> Iterator[str]:
     yield _text(_RIGHT, 24, "| at least   ¦ wanted   (logarithmic)", anchor="end", extra=' fill="#666"')
     for number, row in enumerate(rows):
         y = 40 + 34 * number
-        work = row.work.replace(", one after the other, store none:", "").replace("answered with", "→")
+        work = row.work.replace(", one after the other", "").replace("answered with", "→")
         yield _text(_LEFT - 10, y + 15, work, anchor="end")
         colour = "#c0392b" if row.short else _COLOURS[0]
         begin, end = sorted((at(1), at(row.figure)))
         yield f'<rect x="{begin:.1f}" y="{y}" width="{max(end - begin, 2):.1f}" height="20" fill="{colour}"/>'
-        yield _text(max(begin, end) + 6, y + 15, row.shown)
+        yield _text(_RIGHT + 12, y + 15, row.shown)
         for target, dashes in ((row.at_least, ""), (row.want, ' stroke-dasharray="4 3"')):
             if target:
                 yield _line(at(target), y - 4, at(target), y + 24, "#222", f' stroke-width="1.5"{dashes}')
@@ -85,9 +85,12 @@ def _curves(table: Table, top: float) -> Iterator[str]:
         return bottom - (bottom - top) * math.log(value / low) / math.log(high / low)
 
     yield _text(20, top - 24, f"{table.title} (ms, both axes logarithmic)", extra=' font-weight="bold"')
+    labelled = -math.inf
     for name, size in sizes.items():
         yield _line(x(size), top, x(size), bottom, "#eee")
-        yield _text(x(size), bottom + 20, name, anchor="middle")
+        if size == last or (x(last) - x(size) > 60 and x(size) - labelled > 60):
+            yield _text(x(size), bottom + 20, name, anchor="middle")
+            labelled = x(size)
     for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1):
         value = 10.0**power
         yield _line(left, y(value), right, y(value), "#ddd")

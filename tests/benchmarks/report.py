@@ -49,7 +49,9 @@ class Row:
     @property
     def shown(self) -> str:
         """The figure as it is read."""
-        return f"{self.figure:.{0 if self.figure >= 100 else 1}f}{self.unit if self.unit == '×' else ' ' + self.unit}"
+        if self.unit == "×":
+            return f"{self.figure:.{0 if self.figure >= 100 else 1 if self.figure >= 10 else 2}f}×"
+        return f"{self.figure:.{0 if self.figure >= 100 else 1}f} {self.unit}"
 
     def target(self, value: float | None) -> str:
         """A target as it is read."""
@@ -74,10 +76,15 @@ class Table:
     def lines(self) -> list[list[str]]:
         """The table as text, its head first."""
         body = [
-            [name, *(f"{row[column]:.3g}" if column in row else "" for column in self.columns)]
+            [name, *(_short(row[column]) if column in row else "" for column in self.columns)]
             for name, row in self.cells.items()
         ]
         return [["ms", *self.columns], *body]
+
+
+def _short(value: float) -> str:
+    """Three digits that count."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_cli import ABP, Cli, Ran
+from tests.test_cli import ABP, Cli, Ran, heard
 from tests.test_cli import abp as abp
 
 pytestmark = pytest.mark.browser
@@ -78,10 +78,12 @@ def serving() -> Iterator[Site]:
     with Site() as site:
         thread = threading.Thread(target=site.serve_forever, args=(0.05,))
         thread.start()
-        yield site
-        site.closing.set()
-        site.shutdown()
-        thread.join()
+        try:
+            yield site
+        finally:
+            site.closing.set()
+            site.shutdown()
+            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
     """The reference app in a process of its own."""
-    with subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
+    with heard(), subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.terminate()

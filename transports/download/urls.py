@@ -101,8 +101,6 @@ def parse(text: str, base_url: str | None = None) -> Target:
         path = quote(parts.path or "/", safe=_PATH_SAFE, errors="surrogateescape")
         query = quote(parts.query, safe=_QUERY_SAFE, errors="surrogateescape")
         url = URL(f"{name}://{authority}{path}" + (f"?{query}" if query else ""), encoded=True)
-        if not url.raw_host:
-            raise BadUrl("it has no host")
         authorization = None
         if parts.username is not None or parts.password is not None:
             user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
@@ -180,5 +178,9 @@ def secrets_of(*texts: str) -> set[str]:
 
 
 def shown_anyway(text: str) -> str:
-    """A URL that could not be parsed, for a message: user info may stand anywhere before the last ``@``."""
-    return plain(redact_url(text.strip()).rpartition("@")[2], 200)
+    """A URL that could not be parsed, for a message. Where an ``@`` stands in it, what is user info cannot be told:
+    then it is the scheme alone."""
+    if "@" in text:
+        scheme = _SCHEME.match(text.strip())
+        return plain(scheme[0] if scheme else "", 20) + "…"
+    return plain(redact_url(text.strip()), 200)

@@ -89,7 +89,10 @@ def perform(work: Callable[[], Coroutine[object, object, int]]) -> int:
     where a signal ends it at once: waiting for stdin belongs there."""
     from ...settings import Settings  # late: `abp --help` shall not wait for what only the work needs
 
-    logging.basicConfig(level=Settings.load().log_level.upper(), stream=sys.stderr, format="abp: %(message)s")
+    level = Settings.load().log_level.upper()
+    logging.basicConfig(level=level, stream=sys.stderr, format="abp: %(message)s")
+    if level != "DEBUG":  # what nobody waited for when a driver was killed: no news, and in many lines
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return asyncio.run(_until_stopped(work()))
 
 
@@ -153,6 +156,9 @@ def report(
     code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
 ) -> None:
     """The error on stderr and, with ``--json``, as the document on stdout."""
+    others = document.get("alternatives") if document else None
+    if isinstance(others, list) and not any(str(name) in message for name in others):
+        message += f"; did you mean {', '.join(map(str, others))}?"
     say(f"{message} [{code}]")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}

@@ -1,0 +1,204 @@
+"""Signals to ``abp`` at every stage of a call: it ends soon, says so, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.test_cli_browser import Site, serving
+from tests.e2e.test_cli_browser import workbench as workbench
+from tests.test_cli import Cli, Process, heard
+
+pytestmark = pytest.mark.browser
+
+#: Seconds in which a moment comes, also on a machine that does other things.
+PATIENCE = 40.0
+
+
+def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.005)
+
+
+@dataclass
+class Run:
+    """One command in a session of its own, and everything it starts."""
+
+    cli: Cli
+    process: Process
+    family: dict[int, psutil.Process] = field(default_factory=dict)
+
+    def look(self) -> list[psutil.Process]:
+        """The processes of this run so far: its children, and whoever carries its temp folder."""
+        with suppress(psutil.Error):
+            root = psutil.Process(self.process.pid)
+            self.family |= {one.pid: one for one in (root, *root.children(recursive=True))}
+        for one in psutil.process_iter():
+            if one.pid not in self.family:
+                with suppress(psutil.Error):
+                    mine = one.environ().get("TMPDIR", "").startswith(str(self.cli.temp))
+                    if mine or os.getsid(one.pid) == self.process.pid:
+                        self.family[one.pid] = one
+        return list(self.family.values())
+
+    def alive(self) -> list[str]:
+        found = []
+        for one in self.look():
+            with suppress(psutil.Error):
+                if one.is_running() and one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(one.cmdline())[:200])
+        return found
+
+    def children(self, word: str) -> list[psutil.Process]:
+        """Children whose command line holds ``word``."""
+        with suppress(psutil.Error):
+            return [
+                one
+                for one in psutil.Process(self.process.pid).children(recursive=True)
+                if word in " ".join(one.cmdline())
+            ]
+        return []
+
+    def large(self) -> bool:
+        """Whether a file of the answer has begun to come."""
+        found = [*self.cli.out.glob(".abp/staging/*"), *self.cli.temp.glob("abp-run-*/**/*")]
+        with suppress(OSError):
+            return any(path.is_file() and path.stat().st_size > 8 << 20 for path in found)
+        return False
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving() as site:
+        yield site
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    runs: list[Run] = []
+
+    def make(*args: object) -> Run:
+        folder = tmp_path / f"run{len(runs)}"
+        folder.mkdir()
+        cli = Cli(folder)
+        runs.append(Run(cli, cli.start("call", *args, "--json", start_new_session=True)))
+        return runs[-1]
+
+    with heard():
+        yield make
+    for run in runs:
+        for one in run.look():
+            with suppress(psutil.Error):
+                one.kill()
+        run.process.communicate()
+
+
+WAYS = [
+    (signal.SIGINT, True),
+    (signal.SIGINT, False),
+    (signal.SIGTERM, True),
+    (signal.SIGTERM, False),
+]
+
+
+def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool) -> None:
+    until(lambda: moment(run) or run.process.poll() is not None, PATIENCE, "the moment never came")
+    assert run.process.poll() is None, run.process.communicate()
+    run.look()
+    started = time.monotonic()
+    if group:
+        os.killpg(run.process.pid, number)
+    else:
+        run.process.send_signal(number)
+    out, err = run.process.communicate(timeout=30)
+    assert time.monotonic() - started < 10
+    how = (number.name, "group" if group else "alone", err.decode())
+    assert run.process.returncode == 128 + number, how
+    assert b"Traceback" not in err and len(err.splitlines()) == 1 and b"[CANCELLED]" in err, how
+    document = json.loads(out)
+    assert document["cancelled"] is True and document["error"]["code"] == "CANCELLED"
+    until(lambda: not run.alive(), 2, f"{how} left {run.alive()}")
+    assert list(run.cli.temp.iterdir()) == [], how
+    assert run.cli.staged() == [] and run.cli.files() == [], how
+    run.cli.temp.rmdir()
+
+
+def check_all(runs: list[Run], moment: Callable[[Run], object], ways: list[tuple[signal.Signals, bool]] = WAYS) -> None:
+    """The same moment, reached by several commands at once: each gets another signal."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        futures = [pool.submit(check, run, moment, *way) for run, way in zip(runs, ways, strict=True)]
+        for future in futures:
+            future.result()
+
+
+def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site) -> None:
+    runs = [start(site.url, "wait") for _ in WAYS]
+    check_all(runs, lambda run: run.children("run-driver"))
+
+
+def test_while_the_browser_starts(start: Callable[..., Run], site: Site) -> None:
+    runs = [start(site.url, "wait") for _ in WAYS]
+    check_all(runs, lambda run: run.children("--headless"))
+
+
+def test_while_the_page_loads(start: Callable[..., Run], site: Site) -> None:
+    runs = [start(f"{site.url}hang{index}", "wait") for index, _ in enumerate(WAYS)]
+    check_all(runs, lambda run: f"/hang{runs.index(run)}" in site.seen)
+
+
+def test_in_mid_call(start: Callable[..., Run]) -> None:
+    with serving() as one, serving() as two, serving() as three, serving() as four:
+        sites = [one, two, three, four]
+        runs = [start(site.url, "wait") for site in sites]
+        check_all(runs, lambda run: "/called" in sites[runs.index(run)].seen)
+
+
+@pytest.mark.parametrize("way", ["buffer", "url"])
+def test_while_a_large_file_moves(start: Callable[..., Run], workbench: str, way: str) -> None:
+    ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
+    args = (workbench, "file.generate", "-p", "megabytes=256", "-p", f"as={way}")
+    runs = [start(*args) for _ in ways]
+    check_all(runs, Run.large, ways)
+
+
+def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
+    start: Callable[..., Run], site: Site
+) -> None:
+    run = start(site.url, "wait")
+    until(lambda: "/called" in site.seen, PATIENCE, "the call never came")
+    assert len(run.look()) > 3
+    run.process.kill()
+    run.process.communicate()
+    until(lambda: not run.alive(), 3, "processes are left after 3 s")
+    left = [path.name for path in run.cli.temp.iterdir()]
+    assert left == [] or all(name.startswith("abp-run-") for name in left)
+    assert run.cli.files() == []
+    ran = run.cli("call", site.url, "echo", "-p", "a=1")  # asserts that its temp folder is empty at the end
+    assert ran.status == 0
+    run.cli.temp.rmdir()
+
+
+def test_more_signals_change_nothing(start: Callable[..., Run], site: Site) -> None:
+    run = start(site.url, "wait")
+
+    def again(run: Run) -> bool:
+        if "/called" not in site.seen:
+            return False
+        for _ in range(5):
+            os.killpg(run.process.pid, signal.SIGINT)
+            time.sleep(0.01)
+        return True
+
+    check(run, again, signal.SIGINT, True)
