@@ -216,6 +216,7 @@ REAL = {
     "rtf": (b"{\\rtf1\\ansi", "application/rtf"),
     "html": (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "text/html"),
     "html without doctype": (b"<html lang=en>", "text/html"),
+    "html without html": (b"<head><title>", "text/html"),
     "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "image/svg+xml"),
     "svg after xml": (b'<?xml version="1.0"?>\n<!-- x -->\n<svg>', "image/svg+xml"),
     "svg after doctype": (b"<!DOCTYPE svg PUBLIC><svg>", "image/svg+xml"),
@@ -226,6 +227,7 @@ REAL = {
     # Texts that begin like something else.
     "text on ID3": (b"ID3 tags are read", None),
     "text on BM": (b"BMW and others are cars", None),
+    "head of a bmp alone": (image("BMP")[:14], "image/bmp"),
     "short BM": (b"BM\0\0\0\0\0\0\0\0", None),
     "text on BZh": (b"BZh is a magic number", None),
     "text on OTTO": (b"OTTO is a name", None),
@@ -240,6 +242,7 @@ REAL = {
 def test_a_file_is_known_by_its_first_bytes(name: str) -> None:
     data, mime_type = REAL[name]
     assert sniff(data[:4096]) == mime_type
+    assert mime_type is None or extension_for(mime_type) != ".bin"
 
 
 def test_sqlite_is_known(tmp_path: Path) -> None:
@@ -278,6 +281,7 @@ def test_sniffing_never_fails(data: bytes) -> None:
         ("application/msword", DOCX, True),
         ("text/csv", "application/pdf", True),
         ("application/json", "image/gif", True),
+        ("text/x-python", "application/pdf", True),
         # containers
         (DOCX, "application/zip", False),
         ("application/epub+zip", "application/zip", False),
@@ -339,6 +343,8 @@ def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: 
         ("-con .;", "con_.;.pdf"),
         ("COM¹.log", "COM¹_.log"),
         ("CONIN$", "CONIN$_.pdf"),
+        ("conout$.x", "conout$_.x"),
+        ("a\u2028b.pdf", "ab.pdf"),
         ("console.log", "console.log"),
         ("x" * 300 + ".pdf", "x" * 116 + ".pdf"),
         ("é" * 300 + ".docx", "é" * 57 + ".docx"),

@@ -128,6 +128,7 @@ def test_an_error_of_any_form_is_the_apps_no(
     ("field", "value"),
     [
         ("retryable", "sometimes"),
+        ("unknown", "field"),
         ("retryAfter", "soon"),
         ("retryAfter", -1),
         ("retryAfter", "Infinity"),
@@ -140,6 +141,10 @@ def test_an_error_of_any_form_is_the_apps_no(
 def test_a_wrong_field_of_an_error_never_hides_the_error(field: str, value: object) -> None:
     error = refusal({"success": False, "error": {"code": "X", "message": "m", field: value}})
     assert (error.code, error.retryable, error.retry_after, error.alternatives) == ("X", False, None, ())
+
+
+def test_an_app_may_be_ready_again_at_once() -> None:
+    assert refusal({"success": False, "error": {"retryAfter": 0}}).retry_after == 0
 
 
 def test_content_in_an_errors_details_is_named_and_not_carried_along() -> None:
@@ -212,6 +217,7 @@ def test_a_capability_in_full() -> None:
     )
     assert listed.input_schema == listed.output_schema == {"type": "object"}
     assert listed.available is False and listed.requirements[0].resolution == "log in"
+    assert parse(Capability, {"name": "a", "requirements": ["log in"]}, "it").requirements[0].description == "log in"
     assert listed.deprecation_message == "use export.png" and listed.alternatives == ["export.png"]
 
 

@@ -255,6 +255,8 @@ def contradicts(declared: str, sniffed: str) -> bool:
 
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _LONGEST_NAME = 120  # UTF-8 bytes
+#: Most names are as harmless as they look; a reserved name of Windows has at most four of these characters.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
 
 
 def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | None) -> str:
@@ -264,6 +266,8 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     reserved names of Windows go; the result is NFC, at most 120 UTF-8 bytes, and keeps a plausible extension or gets
     the one of ``mime_type``. ``fallback`` (a stem, trusted) is used where nothing is left.
     """
+    if suggestion and _PLAIN.fullmatch(suggestion):
+        return suggestion
     name = re.split(r"[/\\]", suggestion or "")[-1]
     name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
     name = unicodedata.normalize("NFC", ".".join(map(str.rstrip, name.split(".")))).strip().lstrip(".-~ ").rstrip(". ")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pty
+import shutil
 import subprocess
 import threading
 import time
@@ -120,7 +121,7 @@ def another(tmp_path: Path) -> Iterator[Callable[[], Cli]]:
 
     yield make
     for cli in made:
-        cli.temp.rmdir()
+        shutil.rmtree(cli.temp)
 
 
 REFERENCE = {
@@ -271,7 +272,7 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
         "silent": ("TIMEOUT", "fault.never", "within 0.5 s"),
         "refused": ("TRANSPORT_ERROR", "http://127.0.0.1:3/", "start the app or correct the address"),
         "bare": ("NOT_SUPPORTED", "no window.abp", "is it the right address"),
-        "unknown": ("UNKNOWN_CAPABILITY", "export.pfd", "did you mean export.pdf"),
+        "unknown": ("UNKNOWN_CAPABILITY", "did you mean", "export.pdf"),
         "setting": ("TIMEOUT", "fault.never", "within 0.4 s"),
     }
     for name, (code, problem, fix) in expected.items():
@@ -288,7 +289,7 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
         if name != "lying":
             assert clis[name].files() == []
     assert clis["lying"].files() == listing and Path(str(before.path)).read_bytes() == b"before"
-    assert ran["unknown"].document["error"]["alternatives"][0] == "export.pdf"
+    assert ran["unknown"].document["error"]["alternatives"].count("export.pdf") == 1
 
 
 def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from transports import Browser, PlaywrightTransport, Session, connect
+from transports.browser import downloads as downloads_module
 from transports.browser import ladder as ladder_module
 from transports.browser.ladder import Ladder
 from webapp_fixture import Fixture, digest
@@ -44,7 +45,7 @@ async def test_size_decides_the_rung(connected: Connect, size: int, rung: str | 
 async def test_without_the_first_rung_the_next_one_serves(connected: Connect, way: str) -> None:
     async with connected() as app:
         ladder = ladder_of(app)
-        ladder._context_id = None  # a browser that is not ours to download with
+        ladder._downloads = None  # a browser that is not ours to download with
         assert await generated(app, 9 * MB + 1, 2, way) == digest(9 * MB + 1, 2)
         assert ladder.used["stream"] == 1
 
@@ -61,7 +62,7 @@ async def test_a_page_that_may_not_download_falls_back(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sandbox without allow-downloads gives no event at all: the next rung is tried after a silence."""
-    monkeypatch.setattr(ladder_module, "_SILENCE", 0.3)
+    monkeypatch.setattr(downloads_module, "_SILENCE", 0.3)
     transport = PlaywrightTransport(fixture.url, browser=browser)
 
     original = transport._load

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -103,6 +104,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
             with suppress(psutil.Error):
                 one.kill()
         run.process.communicate()
+        shutil.rmtree(run.cli.temp)
 
 
 WAYS = [
@@ -132,7 +134,6 @@ def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, gro
     until(lambda: not run.alive(), 2, f"{how} left {run.alive()}")
     assert list(run.cli.temp.iterdir()) == [], how
     assert run.cli.staged() == [] and run.cli.files() == [], how
-    run.cli.temp.rmdir()
 
 
 def check_all(runs: list[Run], moment: Callable[[Run], object], ways: list[tuple[signal.Signals, bool]] = WAYS) -> None:
@@ -187,7 +188,6 @@ def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
     assert run.cli.files() == []
     ran = run.cli("call", site.url, "echo", "-p", "a=1")  # asserts that its temp folder is empty at the end
     assert ran.status == 0
-    run.cli.temp.rmdir()
 
 
 def test_more_signals_change_nothing(start: Callable[..., Run], site: Site) -> None:

@@ -18,6 +18,7 @@ import pybase64
 from ..base import Features, Transport
 from ..binary import BinaryData, Broken, Handle
 from ..browser.agent import PageAgent
+from ..browser.downloads import Downloads
 from ..browser.inputs import Inputs
 from ..browser.ladder import Ladder
 from ..browser.launch import Browser
@@ -98,8 +99,11 @@ class PlaywrightTransport(Transport):
         self._agent = agent = PageAgent(page, cdp, self._on_event)
         await agent.install()
         info = await cdp.send("Target.getTargetInfo")
-        self._ladder = Ladder(agent, self._browser.cdp, info["targetInfo"]["browserContextId"])
-        self._stack.callback(self._ladder.close)
+        downloads = Downloads(
+            agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
+        )
+        self._stack.callback(downloads.close)
+        self._ladder = Ladder(agent, downloads)
         self._inputs = Inputs(agent, self._browser.folder)
         status = await self._load(page)
         seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))

@@ -72,10 +72,7 @@ class PageAgent:
         self._pinned = False
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         page.on("crash", lambda _: self._lose(PageCrashed("the page's renderer crashed; connect again")))
-        # A dying browser closes its pages first: give it the time to say so.
-        closed = Disconnected("the page was closed; connect again")
-        loop = asyncio.get_running_loop()
-        page.on("close", lambda _: loop.call_later(_LAST_WORDS, self._lose, closed))
+        page.on("close", self._closed)
         browser = page.context.browser
         if browser is not None:
             browser.on("disconnected", lambda _: self._lose(BrowserCrashed("the browser is gone; connect again")))
@@ -108,6 +105,11 @@ class PageAgent:
         self._object = None
         if self._pinned:
             self._lose(ContextLost("the page navigated or reloaded; connect again"))
+
+    def _closed(self, _: Page) -> None:
+        """A dying browser closes its pages first: give it the time to say so."""
+        closed = Disconnected("the page was closed; connect again")
+        asyncio.get_running_loop().call_later(_LAST_WORDS, self._lose, closed)
 
     def _lose(self, error: TransportError) -> None:
         if not self._lost.done():

@@ -13,7 +13,7 @@ import pybase64
 
 from ..binary import BinaryData, LocalFile
 from ..detect import Found, replace
-from ..errors import UsageError
+from ..errors import TransportError, UsageError
 from ..messages import encode_json
 from .agent import PageAgent, RemoteObject
 
@@ -45,26 +45,29 @@ class Inputs:
         inline: list[object] = []
         files: list[object] = []
         elements: list[RemoteObject] = []
-        with contextlib.ExitStack() as stack:
-            for found in content:
-                assert isinstance(found.binary, BinaryData)
-                descriptors[found.path] = _descriptor(found.binary)
-                place = [*found.path, "content"]
-                data = await asyncio.to_thread(_small, found.binary)
-                if data is not None:
-                    inline.append([place, pybase64.b64encode(data).decode()])
-                    continue
-                path = await asyncio.to_thread(_file, found.binary, self._folder, stack)
-                element = await self._agent.invoke("input", timeout=timeout, by_value=False)
-                await self._agent.send(
-                    "DOM.setFileInputFiles", {"objectId": str(element), "files": [str(path)]}, timeout=timeout
-                )
-                elements.append(element)
-                files.append(place)
-            params = replace(payload["params"], descriptors)
-            yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
-        for element in elements:
-            await self._agent.send("Runtime.releaseObject", {"objectId": str(element)}, timeout=5)
+        try:
+            with contextlib.ExitStack() as stack:
+                for found in content:
+                    assert isinstance(found.binary, BinaryData)
+                    descriptors[found.path] = _descriptor(found.binary)
+                    place = [*found.path, "content"]
+                    data = await asyncio.to_thread(_small, found.binary)
+                    if data is not None:
+                        inline.append([place, pybase64.b64encode(data).decode()])
+                        continue
+                    path = await asyncio.to_thread(_file, found.binary, self._folder, stack)
+                    element = await self._agent.invoke("input", timeout=timeout, by_value=False)
+                    await self._agent.send(
+                        "DOM.setFileInputFiles", {"objectId": str(element), "files": [str(path)]}, timeout=timeout
+                    )
+                    elements.append(element)
+                    files.append(place)
+                params = replace(payload["params"], descriptors)
+                yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
+        finally:
+            with contextlib.suppress(TransportError):
+                for element in elements:
+                    await self._agent.send("Runtime.releaseObject", {"objectId": str(element)}, timeout=5)
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:

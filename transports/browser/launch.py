@@ -92,6 +92,8 @@ class Browser:
         self._playwright: Playwright | None = None
         self._pids: list[int] = []
         self.folder = Path()
+        #: More than two large downloads at once only take each other's time (measured).
+        self.download_slots = asyncio.Semaphore(2)
 
     async def __aenter__(self) -> Self:
         choice = find_browser(self._executable)
