@@ -136,7 +136,8 @@ def _encoded(text: str, mime_type: str, encoding: object) -> BinaryData | None:
     """Seed 000: text is binary data if its MIME type is binary or its encoding is base64; else it is plain data."""
     if _is_base64_name(encoding):
         return BinaryData(_data_url(text) or Encoded(text, "base64"))
-    if not is_binary_mime(mime_type):
+    bare = normalise_mime(mime_type)
+    if bare is None or not is_binary_mime(bare):
         return None
     if isinstance(encoding, str) and encoding.lower() in ("utf-8", "utf8"):
         return BinaryData(Encoded(text, "utf-8"))
@@ -144,7 +145,7 @@ def _encoded(text: str, mime_type: str, encoding: object) -> BinaryData | None:
         raise BadEncoding(f"unknown encoding {_shown(encoding)}; ABP knows 'base64' and 'utf-8'")
     if (inline := _data_url(text)) is not None:
         return BinaryData(inline)
-    as_it_stands = _TEXTUAL.search(normalise_mime(mime_type) or "") and not _is_base64(text)
+    as_it_stands = _TEXTUAL.search(bare) and not _is_base64(text)
     return BinaryData(Encoded(text, "utf-8" if as_it_stands else "base64"))
 
 

@@ -165,6 +165,8 @@ class Downloads:
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
             await self._send("Browser.cancelDownload", download, timeout=2)
+        if running := self._running.get(guid):  # the browser still holds the file until it says so
+            await asyncio.wait((running,), timeout=2)
         for written in folder.glob(f"{guid}*"):
             written.unlink(missing_ok=True)
 

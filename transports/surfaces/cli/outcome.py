@@ -67,8 +67,6 @@ def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
         stream.write(data)  # type: ignore[arg-type]
         stream.flush()
     except OSError as error:
-        # Python would try again at its exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if isinstance(error, BrokenPipeError):
             raise
         raise ABPError(f"cannot write to standard output: {error.strerror}; the work itself was done") from error
@@ -109,7 +107,7 @@ async def _until_stopped(work: Coroutine[object, object, int]) -> int:
 
 def failed(error: Exception, *, as_json: bool) -> int:
     """Say in one line what went wrong and what to do about it; returns the exit status."""
-    if isinstance(error, BrokenPipeError):  # `abp … | head`
+    if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would write again at its exit, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
     if hasattr(error, "format_message"):
