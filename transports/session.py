@@ -114,8 +114,8 @@ def _make_transport(
 ) -> Transport:
     try:
         parts = urlsplit(target)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:  # http://[ and the like
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # http://[, a port of 99999 and the like
         known = False
     if not known:
         shown = redact_url(target)

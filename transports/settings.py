@@ -45,4 +45,4 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             name = "ABP_" + "_".join(map(str, first["loc"])).upper()
-            raise UsageError(f"{name}: {first['msg']}") from error
+            raise UsageError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from error

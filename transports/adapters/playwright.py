@@ -33,6 +33,7 @@ _REASONS = {
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
     "ERR_CERT": "its certificate is not trusted",
+    "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "ERR_ABORTED": "the address gives a download, not a page",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer",
 }

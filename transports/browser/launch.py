@@ -35,6 +35,7 @@ _PLACES = (
 )
 #: Seconds that a polite end may take before processes are killed.
 _GRACE = 3.0
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 _HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
 
 
@@ -99,6 +100,10 @@ class Browser:
         choice = find_browser(self._executable)
         if choice is None:
             raise BrowserNotFound(f"no Chromium or Chrome was found on this system; {_HOW_TO_INSTALL}")
+        if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAYS)):
+            raise BrowserNotFound(
+                "there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True"
+            )
         self.folder = self._stack.enter_context(RunFolder())
         try:
             async with asyncio.timeout(self._timeout):

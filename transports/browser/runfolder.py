@@ -45,8 +45,20 @@ class RunFolder:
         with _lock:
             _users -= 1
             if _users == 0 and _path is not None:
-                shutil.rmtree(_path, ignore_errors=True)
+                _remove(_path)
                 _path = None
+
+
+def _remove(folder: Path) -> None:
+    """Also a browser that was starting when its driver was killed: it would write its profile again."""
+    users = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(folder) in word for word in process.cmdline()):
+                process.kill()
+                users.append(process)
+    psutil.wait_procs(users, timeout=2)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _started(pid: int) -> int:
