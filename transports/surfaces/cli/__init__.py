@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from .signals import Stopped, stoppable
+from .signals import Stopped, cancelling, stoppable
 
 __all__ = ["main"]
 
@@ -15,12 +15,13 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     given = list(sys.argv[1:] if args is None else args)
     with stoppable():
+        with cancelling(lambda: None) as stopped:  # Ctrl-C is heard by now, but a module half imported serves nobody
+            from .commands import run
+            from .outcome import report
         try:
-            from .commands import run  # in here, so that Ctrl-C finds us ready at any moment
-
+            if stop := stopped():
+                raise stop
             return run(given)
         except Stopped as stop:
-            from .outcome import report
-
             report("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
             return stop.status
