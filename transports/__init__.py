@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .adapters.memory import Call, MemoryTransport
     from .adapters.playwright import PlaywrightTransport
+    from .adapters.websocket import WebSocketTransport
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, open_store
     from .base import Features, Transport
     from .binary import BinaryData
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     )
     from .messages import Capability, ElicitationRequest, JSONValue, Message, Notification, Progress
     from .routing import Result, Router
-    from .session import Session, connect
+    from .session import Session
+    from .targets import connect
 
 _HOMES = {
     "adapters.memory": ("Call", "MemoryTransport"),
     "adapters.playwright": ("PlaywrightTransport",),
+    "adapters.websocket": ("WebSocketTransport",),
     "artifacts": ("ArtifactRef", "ArtifactStore", "LocalStore", "NoneStore", "open_store"),
     "base": ("Features", "Transport"),
     "binary": ("BinaryData",),
@@ -54,7 +57,8 @@ _HOMES = {
     ),
     "messages": ("Capability", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
     "routing": ("Result", "Router"),
-    "session": ("Session", "connect"),
+    "session": ("Session",),
+    "targets": ("connect",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -88,6 +92,7 @@ __all__ = [
     "Transport",
     "TransportError",
     "UsageError",
+    "WebSocketTransport",
     "connect",
     "open_store",
 ]

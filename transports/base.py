@@ -24,10 +24,14 @@ class Features:
     """What a transport can do beyond calls.
 
     ``listing``: it answers ``capabilities/list`` (PROTOCOL: only page objects have that; envelopes do not).
+    ``reconnects``: a lost connection is opened again by the transport, which says so with the events
+    ``connection/lost`` and ``connection/restored``; requests under way at the break fail with ``DISCONNECTED``, and one
+    that was never sent says so by ``details["sent"] = False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
     """
 
     listing: bool = False
+    reconnects: bool = False
     cookies: bool = False
 
 

@@ -11,15 +11,14 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
-from urllib.parse import urlsplit
 
-from .artifacts import ArtifactStore, open_store
+from .artifacts import ArtifactStore
 from .base import Transport
 from .callbacks import Callbacks, run
+from .detect import Found
 from .errors import (
     ABPError,
     CallTimeout,
@@ -28,7 +27,6 @@ from .errors import (
     ProtocolError,
     TransportError,
     UsageError,
-    redact_url,
 )
 from .messages import (
     PROTOCOL_VERSION,
@@ -47,7 +45,7 @@ from .params import outgoing
 from .routing import Fetcher, Result, Router
 from .settings import Settings
 
-__all__ = ["Session", "connect"]
+__all__ = ["OnElicitation", "OnNotification", "OnProgress", "Session", "seconds_of"]
 
 logger = logging.getLogger("transports")
 
@@ -65,73 +63,7 @@ _END = 1.0
 _REMEMBERED = 1000
 
 
-def connect(
-    target: str,
-    *,
-    transport: str | Transport = "auto",
-    store: ArtifactStore | str | Path | None = None,
-    headless: bool | None = None,
-    timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-    on_notification: OnNotification | None = None,
-    on_elicitation: OnElicitation | None = None,
-) -> Session:
-    """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
-
-    ``target`` is an ``http(s)://`` address. ``transport`` is a name or an instance. ``store`` is a store or its URL;
-    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
-    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
-
-    Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
-    raises to decline; without one every elicitation is declined.
-
-    Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
-    :class:`~transports.errors.TransportError`.
-    """
-    settings = Settings.load()
-    return Session(
-        transport
-        if isinstance(transport, Transport)
-        else _make_transport(target, transport, headless, timeout, settings),
-        store=store if isinstance(store, ArtifactStore) else _open_store(store, settings),
-        settings=settings,
-        timeout=timeout,
-        on_progress=on_progress,
-        on_notification=on_notification,
-        on_elicitation=on_elicitation,
-    )
-
-
-def _open_store(store: str | Path | None, settings: Settings) -> ArtifactStore:
-    try:
-        return open_store(store or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
-    except UsageError as error:
-        raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
-
-
-def _make_transport(
-    target: str, name: str, headless: bool | None, timeout: float | None, settings: Settings
-) -> Transport:
-    try:
-        parts = urlsplit(target)
-        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # http://[, a port of 99999 and the like
-        known = False
-    if not known:
-        shown = redact_url(target)
-        raise UsageError(f"{shown!r} is no target; give the app's address, such as http://127.0.0.1:8000/")
-    if name not in ("auto", "playwright"):
-        raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is 'playwright'")
-    from .adapters.playwright import PlaywrightTransport
-
-    return PlaywrightTransport(
-        target,
-        headless=settings.headless if headless is None else headless,
-        timeout=_seconds(timeout, settings.browser_timeout),
-    )
-
-
-def _seconds(timeout: float | None, default: float) -> float:
+def seconds_of(timeout: float | None, default: float) -> float:
     """A caller's ``timeout``, or ``default`` in milliseconds."""
     if timeout is None:
         return default / 1000
@@ -161,12 +93,13 @@ class Session:
         self.transport = transport
         self.store = store
         self._settings = settings
-        self._connect_timeout = _seconds(timeout, settings.browser_timeout)
-        self._call_timeout = _seconds(timeout, settings.call_timeout)
+        self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
+        self._call_timeout = seconds_of(timeout, settings.call_timeout)
         self._on_progress = on_progress
         self._on_notification = on_notification
         self._on_elicitation = on_elicitation
         self._state: Literal["new", "open", "closed"] = "new"
+        self._ready = asyncio.Event()
         self._stack = contextlib.AsyncExitStack()
         self._callbacks = Callbacks()
         self._calls: dict[str, OnProgress | None] = {}
@@ -192,6 +125,7 @@ class Session:
             stack.push_async_callback(_ended, self._questions)
             stack.push_async_callback(_ended, {asyncio.ensure_future(self._pump())})
             await self._initialize()
+            self._ready.set()
             stack.push_async_callback(self._shutdown)
             self._stack = stack.pop_all()
         self._state = "open"
@@ -261,12 +195,17 @@ class Session:
         *,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        idempotent: bool = False,
     ) -> Result:
         """Call a capability and store what it answers.
 
         ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.binary.BinaryData` may
         stand anywhere in them. ``timeout`` in seconds is for the app's answer. Cancelling the awaiting task cancels the
         call in the app.
+
+        Where the transport reconnects by itself, a call waits for that, within its ``timeout``. One that was under way
+        when the connection broke may have run: it fails with ``DISCONNECTED``, and is sent again only if the caller
+        says that it is ``idempotent``.
 
         Raises :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
         :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
@@ -279,19 +218,60 @@ class Session:
                 else UsageError("the session is not open; use it as `async with connect(…) as app`")
             )
         started = time.perf_counter()
-        seconds = self._call_timeout if timeout is None else _seconds(timeout, 0)
+        seconds = self._call_timeout if timeout is None else seconds_of(timeout, 0)
         prepared, content = outgoing(dict(params or {}))
+        payload = {"capability": capability, "params": prepared}
+        reply = await self._answered(capability, payload, content, seconds, on_progress, idempotent)
+        try:
+            result = await self._taken(reply, capability)
+            return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
+        finally:
+            await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
+
+    async def _answered(
+        self,
+        capability: str,
+        payload: dict[str, object],
+        content: Sequence[Found],
+        seconds: float,
+        on_progress: OnProgress | None,
+        idempotent: bool,
+    ) -> Message:
+        """The reply to a call; over a transport that reconnects it may take more than one attempt."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if not self._ready.is_set():
+                await self._reconnected(deadline)
+                seconds = max(deadline - time.monotonic(), 0.001)
+            try:
+                return await self._attempt(capability, payload, content, seconds, on_progress)
+            except Disconnected as error:
+                unsent = error.details.get("sent") is False
+                if not (self.transport.features.reconnects and (idempotent or unsent)):
+                    raise
+                logger.info("%s: %s; it is sent again", capability, error.message)
+                self._ready.clear()  # until the transport says that it is back
+
+    async def _reconnected(self, deadline: float) -> None:
+        try:
+            await asyncio.wait_for(self._ready.wait(), max(deadline - time.monotonic(), 0))
+        except TimeoutError as error:
+            raise Disconnected("the connection was not there again in time; call again later") from error
+
+    async def _attempt(
+        self,
+        capability: str,
+        payload: dict[str, object],
+        content: Sequence[Found],
+        seconds: float,
+        on_progress: OnProgress | None,
+    ) -> Message:
         call_id = str(uuid.uuid4())
         options = {"timeout": math.ceil(seconds * 1000), "progressToken": call_id, "callId": call_id}
-        message = Message(
-            "capabilities/call",
-            {"capability": capability, "params": prepared, "options": options},
-            id=call_id,
-            content=content,
-        )
+        message = Message("capabilities/call", {**payload, "options": options}, id=call_id, content=content)
         self._calls[call_id] = on_progress
         try:
-            reply = await self.transport.request(message, timeout=seconds)
+            return await self.transport.request(message, timeout=seconds)
         except CallTimeout as error:
             await self._cancel(call_id, "timeout")
             raise CallTimeout(f"{capability}: {error.message}") from error
@@ -301,11 +281,6 @@ class Session:
         finally:
             del self._calls[call_id]
             self._ended.append(call_id)
-        try:
-            result = await self._taken(reply, capability)
-            return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
-        finally:
-            await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
 
     async def _taken(self, reply: Message, capability: str) -> Result:
         """What the app answered, stored."""
@@ -363,10 +338,31 @@ class Session:
             task = asyncio.ensure_future(self._answer(message.id, request))
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
+        elif message.type == "connection/lost":
+            self._ready.clear()
+            self._notify(message.type, payload)
+        elif message.type == "connection/restored":
+            task = asyncio.ensure_future(self._restore(payload))
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
         elif self._on_notification is not None:
             if message.type == "capabilities/changed":
                 payload = {"event": "notifications/capabilities/list_changed", "data": payload}
             self._callbacks.put(self._on_notification, parse(Notification, payload, "a notification"))
+
+    async def _restore(self, payload: object) -> None:
+        """After a reconnection the app knows nothing of us: say hello again, then let calls through."""
+        try:
+            await self._initialize()
+        except ABPError as error:
+            logger.warning("reconnected, but the app refused to begin again: %s", error.message)
+            return
+        self._ready.set()
+        self._notify("connection/restored", payload)
+
+    def _notify(self, event: str, data: object) -> None:
+        if self._on_notification is not None:
+            self._callbacks.put(self._on_notification, Notification(event=event, data=data))
 
     async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
         answer: Mapping[str, object] = {"success": False, "cancelled": True}

@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     download_timeout: float = Field(default=300_000, gt=0)
     log_level: str = "WARNING"
 
+    max_message_bytes: int = Field(default=100_000_000, gt=0)
     max_artifact_bytes: int = Field(default=1 << 30, gt=0)
     allow_private_addresses: bool = False
     store: str | None = None

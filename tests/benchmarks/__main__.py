@@ -15,7 +15,7 @@ from pathlib import Path
 from transports import Browser
 from webapp_fixture import serve
 
-from . import rungs, speed, volume
+from . import rungs, sockets, speed, volume
 from .docs import DOCUMENT, PICTURE, document
 from .machine import machine
 from .pages import Bench
@@ -30,6 +30,9 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "calls": speed.small_calls,
     "many": volume.many_results,
     "sessions": volume.many_sessions,
+    "socket": sockets.large_message,
+    "messages": sockets.small_messages,
+    "pauses": sockets.pauses,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
 }

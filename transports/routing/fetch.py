@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
+from pathlib import Path
 from urllib.parse import urljoin
 
 from ..artifacts import Staged
+from ..artifacts.disk import in_thread, reporting
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
 from ..download import download
@@ -40,9 +41,8 @@ class Fetcher:
                 else:
                     return await self._download(reference, staged, binary)
             case _:
-                chunks = binary.chunks()
-                while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                    await staged.write(chunk)
+                with reporting("write a file", staged.path.parent):
+                    await in_thread(_decode, binary, staged.path)
         return binary
 
     async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
@@ -56,7 +56,8 @@ class Fetcher:
                 "raise ABP_MAX_ARTIFACT_BYTES to accept it",
                 details={"limit": self.limit, "size": handle.size},
             )
-        await self.transport.save(handle, staged.path, timeout=self.timeout)
+        with reporting("write a file", staged.path.parent):
+            await self.transport.save(handle, staged.path, timeout=self.timeout)
 
     async def _download(self, reference: Download, staged: Staged, binary: BinaryData) -> BinaryData:
         fetched = await download(
@@ -89,3 +90,12 @@ class Fetcher:
         """Let the far side forget content that it keeps for us, if it does."""
         if self.transport is not None and isinstance(binary, BinaryData) and isinstance(binary.content, Handle):
             await self.transport.release(binary.content)
+
+
+def _decode(binary: BinaryData, path: Path) -> None:
+    """One thread for the whole content; the store measures the file and syncs it at the same time."""
+    with path.open("xb", buffering=0) as file:
+        for chunk in binary.chunks():
+            view = memoryview(chunk)
+            while view:
+                view = view[file.write(view) :]

@@ -55,7 +55,7 @@ def call(
         return answer(read_params(params, param or [], file or []))
 
     async def answer(values: dict[str, object]) -> int:
-        from ...session import connect
+        from ...targets import connect
 
         with ExitStack() as stack:
             on_progress = stack.enter_context(_Bar(capability)) if sys.stderr.isatty() else None
@@ -74,7 +74,7 @@ def capabilities(target: Target, transport: TransportName = "auto", as_json: Jso
     """List what an app can do."""
 
     async def work() -> int:
-        from ...session import connect
+        from ...targets import connect
 
         async with connect(target, transport=transport, store="none:") as app:
             if as_json:

@@ -34,7 +34,7 @@ def demo(
     async def work() -> int:
         from webapp_fixture import serve
 
-        from ...session import connect
+        from ...targets import connect
 
         with as_file(files("webapp_fixture") / "samples") as samples:
             say("starting Workbench and a browser …")

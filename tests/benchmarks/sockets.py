@@ -1,0 +1,192 @@
+"""WebSocket rows: a large inline result, small calls, and what a large answer does to others on the same loop."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from websockets.asyncio.client import connect as bare_connect
+
+from transports import Session, WebSocketTransport, connect
+
+from .measure import MB, in_turns
+from .pages import Bench
+from .report import Row, Table
+
+__all__ = ["large_message", "pauses", "small_messages"]
+
+_LIMIT = 200_000_000
+
+
+@contextlib.asynccontextmanager
+async def _server(megabytes: int) -> AsyncIterator[str]:
+    """An app in a process of its own, so that its work is not ours."""
+    command = [sys.executable, "-m", "tests.benchmarks.socket_app", str(megabytes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield (await asyncio.to_thread(process.stdout.readline)).strip()
+        finally:
+            process.kill()
+
+
+def _request(capability: str, identity: str) -> str:
+    payload = {"capability": capability, "params": {}, "options": {"callId": identity}}
+    return json.dumps({"type": "capabilities/call", "id": identity, "timestamp": 0, "payload": payload})
+
+
+def _session(url: str, store: str | Path) -> Session:
+    return connect(url, transport=WebSocketTransport(url, max_bytes=_LIMIT), store=store, timeout=60)
+
+
+async def large_message(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A large inline result, socket to verified file, against what a program without this kit does."""
+    megabytes = 16 if bench.quick else 64
+    target = bench.folder / "baseline.bin"
+    async with _server(megabytes) as url, bare_connect(url, max_size=None, compression=None) as bare:
+
+        async def received() -> Sequence[float]:
+            started = time.perf_counter()
+            await bare.send(_request("large", "1"))
+            await bare.recv(decode=False)
+            return [time.perf_counter() - started]
+
+        async def documented() -> Sequence[float]:
+            started = time.perf_counter()
+            await bare.send(_request("large", "1"))
+            answer = json.loads(await bare.recv())
+            target.write_bytes(base64.b64decode(answer["payload"]["data"]["file"]["content"]))
+            return [time.perf_counter() - started]
+
+        async with _session(url, bench.folder / "ws") as app:
+
+            async def kit() -> Sequence[float]:
+                started = time.perf_counter()
+                result = await app.call("large")
+                seconds = time.perf_counter() - started
+                ref = result.artifacts["file"]
+                wrong = ref.size_bytes != megabytes * MB or ref.sha256 != result.data["sha256"]  # type: ignore[index, call-overload]
+                assert not wrong, "the content is not what the server sent"
+                await app.store.delete(ref.id)
+                return [seconds]
+
+            ways = {"received": received, "documented": documented, "kit": kit}
+            times = await in_turns(ways, rounds=3 if bench.quick else 7, pause=0.3)
+    best = {name: min(values) for name, values in times.items()}
+    assert hashlib.sha256(target.read_bytes()).hexdigest()
+    speed = {name: megabytes / seconds for name, seconds in best.items()}
+    medians = statistics.median(times["documented"]) / statistics.median(times["kit"])
+    row = Row(
+        f"WebSocket, {megabytes} MB inline → verified file",
+        "json.loads + base64.b64decode + write, on the same library",
+        best["documented"] / best["kit"],
+        "×",
+        f"{speed['kit']:.0f} MB/s against {speed['documented']:.0f} MB/s (medians: {medians:.2f}×); "
+        f"bytes received only: {speed['received']:.0f} MB/s",
+        1.5,
+        2,
+        "both wait for the same bytes; the kit also hashes, syncs and names the file, which the baseline does not",
+    )
+    return [row], []
+
+
+async def small_messages(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """Small calls against a bare echo of the same text."""
+    count = 300 if bench.quick else 2000
+    async with _server(1) as url, bare_connect(url, max_size=None, compression=None) as bare:
+
+        async def echo() -> Sequence[float]:
+            taken = []
+            for n in range(count // 10):
+                started = time.perf_counter()
+                await bare.send(_request("small", str(n)))
+                await bare.recv()
+                taken.append(time.perf_counter() - started)
+            return taken
+
+        async with _session(url, "none:") as app:
+
+            async def kit() -> Sequence[float]:
+                taken = []
+                for _ in range(count // 10):
+                    started = time.perf_counter()
+                    await app.call("small")
+                    taken.append(time.perf_counter() - started)
+                return taken
+
+            times = await in_turns({"echo": echo, "kit": kit}, rounds=10)
+            started = time.perf_counter()
+            for _ in range(count // 100):
+                await asyncio.gather(*(app.call("small") for _ in range(100)))
+            at_once = count / (time.perf_counter() - started)
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    row = Row(
+        "WebSocket, small calls one after the other",
+        "bare websockets echo of the same text",
+        middle["echo"] / middle["kit"],
+        "×",
+        f"median {middle['kit'] * 1e3:.2f} ms against {middle['echo'] * 1e3:.2f} ms; "
+        f"{at_once:,.0f} calls a second with 100 at once",
+        0.6,
+        0.8,
+        "a call is more than an echo: its answer is parsed, searched for content, hashed and described",
+    )
+    return [row], []
+
+
+async def pauses(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A stream of small calls at 1 kHz while a large answer arrives on another connection of the same loop."""
+    megabytes = 16 if bench.quick else 64
+    delays: list[float] = []
+    stop = asyncio.Event()
+    async with _server(megabytes) as url, _session(url, bench.folder / "ws") as large, _session(url, "none:") as small:
+
+        async def one(due: float) -> None:
+            await small.call("small")
+            delays.append(asyncio.get_running_loop().time() - due)
+
+        async def stream() -> None:
+            loop, calls = asyncio.get_running_loop(), set()
+            due = loop.time()
+            while not stop.is_set():
+                due += 0.001
+                await asyncio.sleep(max(due - loop.time(), 0))
+                task = asyncio.ensure_future(one(due))
+                calls.add(task)
+                task.add_done_callback(calls.discard)
+            await asyncio.gather(*calls)
+
+        streaming = asyncio.ensure_future(stream())
+        await asyncio.sleep(0.5)
+        alone = sorted(delays)
+        delays.clear()
+        for _ in range(3):
+            await large.call("large")
+        stop.set()
+        await streaming
+    beside = sorted(delays)
+
+    def percentile(values: list[float]) -> float:
+        return values[int(len(values) * 0.99)] * 1e3
+
+    row = Row(
+        f"p99 of small calls at 1 kHz while {megabytes} MB answers arrive",
+        "the same stream alone",
+        percentile(beside),
+        "ms",
+        f"alone {percentile(alone):.1f} ms; worst {beside[-1] * 1e3:.0f} ms of {len(beside)} calls; 20 ms is the mark",
+        20,
+        None,
+        "receiving and parsing one frame of 85 MB hold Python's lock for tens of milliseconds at a time; "
+        "an app that sends large content as fragments or as a downloadUrl avoids it",
+    )
+    return [row], []

@@ -1,0 +1,247 @@
+"""The WebSocket transport on real sockets, against a small server of this file's own that can be broken at will."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.asyncio.server import Server, ServerConnection, serve
+
+from transports import CallTimeout, Disconnected, Notification, TransportError, WebSocketTransport, connect
+from transports.errors import ConnectFailed
+
+Answer = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
+
+
+async def send(socket: ServerConnection, kind: str, identity: object, payload: object) -> None:
+    envelope = {"type": kind, "id": identity, "timestamp": 1, "payload": payload}
+    await socket.send(msgspec.json.encode(envelope), text=True)
+
+
+async def ok(socket: ServerConnection, request: dict[str, Any], data: object = None) -> None:
+    await send(socket, "capabilities/call-result", request["id"], {"success": True, "data": data})
+
+
+class App:
+    """An ABP app behind a WebSocket; ``answer`` decides what becomes of calls."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.calls: list[dict[str, Any]] = []
+        self.initialized = 0
+        self.cancelled: list[str] = []
+        self.server: Server | None = None
+        self.port = 0
+        self.headers: list[dict[str, str]] = []
+
+    async def start(self, **options: Any) -> None:
+        self.server = await serve(self.serve, "127.0.0.1", self.port, max_size=None, compression=None, **options)
+        self.port = next(iter(self.server.sockets)).getsockname()[1]
+
+    async def stop(self) -> None:
+        if self.server is not None:
+            for connection in tuple(self.server.connections):
+                connection.transport.abort()
+            self.server.close()
+            await self.server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/abp"
+
+    async def serve(self, socket: ServerConnection) -> None:
+        assert socket.request is not None
+        self.headers.append(dict(socket.request.headers.raw_items()))
+        tasks: set[asyncio.Task[None]] = set()
+        async for text in socket:
+            message = msgspec.json.decode(text)
+            if message["type"] == "initialize":
+                self.initialized += 1
+                info = {
+                    "sessionId": "s",
+                    "protocolVersion": "0.1",
+                    "app": {"name": "Test"},
+                    "capabilities": [{"name": "x"}],
+                }
+                await send(socket, "initialize-result", message["id"], info)
+            elif message["type"] == "capabilities/call":
+                self.calls.append(message)
+                task = asyncio.ensure_future(self.answer(socket, message))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            elif message["type"] == "capabilities/cancel":
+                self.cancelled.append(message["payload"]["callId"])
+                await send(socket, "capabilities/cancel-result", message["id"], {"cancelled": True})
+
+
+@contextlib.asynccontextmanager
+async def running(answer: Answer, **options: Any) -> AsyncIterator[App]:
+    app = App(answer)
+    await app.start(**options)
+    try:
+        yield app
+    finally:
+        await app.stop()
+
+
+async def echo(socket: ServerConnection, request: dict[str, Any]) -> None:
+    await ok(socket, request, request["payload"]["params"])
+
+
+async def test_a_thousand_calls_with_shuffled_replies_each_get_their_own(tmp_path: Path) -> None:
+    async def later(socket: ServerConnection, request: dict[str, Any]) -> None:
+        await asyncio.sleep(random.random() * 0.3)
+        await echo(socket, request)
+
+    async with running(later) as app, connect(app.url, store="none:") as session:
+        results = await asyncio.gather(*(session.call("x", {"n": n}) for n in range(1000)))
+        assert [result.data for result in results] == [{"n": n} for n in range(1000)]
+
+
+async def test_a_server_that_restarts_during_a_loop_of_calls_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    answered: list[int] = []
+
+    async def slowly(socket: ServerConnection, request: dict[str, Any]) -> None:
+        await asyncio.sleep(0.005)
+        await echo(socket, request)
+
+    async with running(slowly) as app:
+        events: list[Notification] = []
+        async with connect(app.url, store="none:", on_notification=events.append, timeout=20) as session:
+
+            async def restart() -> None:
+                for connections in (2, 3):
+                    await asyncio.sleep(0.15)
+                    await app.stop()
+                    await asyncio.sleep(0.2)
+                    await app.start()
+                    while app.initialized < connections:
+                        await asyncio.sleep(0.01)
+
+            restarting = asyncio.ensure_future(restart())
+            while len(answered) < 120 or not restarting.done():
+                n = len(answered)
+                result = await session.call("x", {"n": n}, idempotent=True)
+                assert result.data == {"n": n}
+                answered.append(n)
+            await restarting
+            async with asyncio.timeout(5):
+                while len(events) < 4:
+                    await asyncio.sleep(0.01)
+            assert app.initialized == 3
+            assert [event.event for event in events] == ["connection/lost", "connection/restored"] * 2
+
+
+async def test_a_call_under_way_at_the_break_fails_and_is_not_sent_again(tmp_path: Path) -> None:
+    async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
+        if len(app.calls) == 1:
+            socket.transport.abort()
+        else:
+            await echo(socket, request)
+
+    async with running(cut) as app, connect(app.url, store="none:", timeout=10) as session:
+        with pytest.raises(Disconnected) as caught:
+            await session.call("x", {"n": 1})
+        assert caught.value.retryable
+        assert len(app.calls) == 1
+        assert (await session.call("x", {"n": 2})).data == {"n": 2}  # waits for the reconnection by itself
+        assert len(app.calls) == 2
+
+
+async def test_without_reconnection_a_break_ends_the_session(tmp_path: Path) -> None:
+    async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
+        socket.transport.abort()
+
+    async with running(cut) as app:
+        transport = WebSocketTransport(app.url, reconnect=False)
+        async with connect(app.url, transport=transport, store="none:") as session:
+            for _ in range(2):
+                with pytest.raises(Disconnected):
+                    await session.call("x", idempotent=True)
+            assert transport.state == "closed"
+
+
+async def test_a_frozen_peer_is_given_up_within_its_time(tmp_path: Path) -> None:
+    async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
+        socket.transport.pause_reading()
+
+    async with running(freeze) as app:
+        transport = WebSocketTransport(app.url, ping_interval=0.2, ping_timeout=0.3, close_timeout=0.2, reconnect=False)
+        async with connect(app.url, transport=transport, store="none:") as session:
+            started = asyncio.get_running_loop().time()
+            with pytest.raises(Disconnected, match="no ping"):
+                await session.call("x", timeout=20)
+            assert asyncio.get_running_loop().time() - started < 3
+
+
+async def test_timeouts_reach_the_app_and_late_replies_reach_nobody(tmp_path: Path) -> None:
+    async def late(socket: ServerConnection, request: dict[str, Any]) -> None:
+        if request["payload"]["params"].get("late"):
+            await asyncio.sleep(0.3)
+        await echo(socket, request)
+
+    async with running(late) as app, connect(app.url, store="none:") as session:
+        with pytest.raises(CallTimeout):
+            await session.call("x", {"late": True}, timeout=0.1)
+        assert app.cancelled == [app.calls[0]["id"]]
+        await asyncio.sleep(0.4)
+        assert (await session.call("x", {"n": 2})).data == {"n": 2}
+        assert isinstance(session.transport, WebSocketTransport)
+        assert session.transport.counts["late"] == 1
+
+
+async def test_headers_tokens_and_subprotocols_travel_and_are_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="transports")
+    async with running(echo, subprotocols=["abp"]) as app:
+        transport = WebSocketTransport(
+            app.url, token="s3cret", headers={"X-Team": "t0p"}, subprotocols=["abp"], origin="https://a.example"
+        )
+        async with connect(app.url, transport=transport, store="none:") as session:
+            await session.call("x")
+        (sent,) = app.headers
+        assert sent["Authorization"] == "Bearer s3cret" and sent["X-Team"] == "t0p"
+        assert sent["Sec-WebSocket-Protocol"] == "abp" and sent["Origin"] == "https://a.example"
+    assert "s3cret" not in caplog.text and "t0p" not in caplog.text
+
+
+async def test_addresses_that_are_no_websocket(tmp_path: Path) -> None:
+    async def refuse(connection: ServerConnection, request: object) -> Any:
+        return connection.respond(401, "no\n")
+
+    async with running(echo, process_request=refuse) as app:
+        with pytest.raises(ConnectFailed, match=r"401.*token"):
+            async with connect(app.url, store="none:"):
+                pass
+    with pytest.raises(ConnectFailed, match="start the app"):
+        async with connect("ws://127.0.0.1:9/", store="none:"):
+            pass
+
+
+async def test_two_hundred_connections_leave_nothing(tmp_path: Path) -> None:
+    import psutil
+
+    async with running(echo) as app:
+        tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
+        threads = psutil.Process().num_threads()
+        for _ in range(200):
+            async with connect(app.url, store="none:") as session:
+                await session.call("x")
+        await asyncio.sleep(0.2)
+        assert len(asyncio.all_tasks()) <= tasks
+        assert psutil.Process().num_fds() <= files + 1
+        assert psutil.Process().num_threads() <= threads + 8  # the loop's own pool
+
+
+async def test_using_it_closed_is_a_typed_error() -> None:
+    transport = WebSocketTransport("ws://127.0.0.1:9/")
+    with pytest.raises(TransportError):
+        await transport.notify(__import__("transports").Message("shutdown", {}))
+    await transport.aclose()

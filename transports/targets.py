@@ -1,0 +1,87 @@
+"""Targets: which transport reaches what, and :func:`connect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .artifacts import ArtifactStore, open_store
+from .base import Transport
+from .errors import UsageError, redact_url
+from .session import OnElicitation, OnNotification, OnProgress, Session, seconds_of
+from .settings import Settings
+
+__all__ = ["connect"]
+
+_TRANSPORTS = {"http": "playwright", "https": "playwright", "ws": "websocket", "wss": "websocket"}
+
+
+def connect(
+    target: str,
+    *,
+    transport: str | Transport = "auto",
+    store: ArtifactStore | str | Path | None = None,
+    headless: bool | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    on_notification: OnNotification | None = None,
+    on_elicitation: OnElicitation | None = None,
+) -> Session:
+    """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
+
+    ``target`` is an ``http(s)://`` address (a page, driven in a browser) or a ``ws(s)://`` one (an app behind a
+    WebSocket). ``transport`` is a name or an instance. ``store`` is a store or its URL;
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
+    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+
+    Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
+    raises to decline; without one every elicitation is declined.
+
+    Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
+    :class:`~transports.errors.TransportError`.
+    """
+    settings = Settings.load()
+    return Session(
+        transport
+        if isinstance(transport, Transport)
+        else _make_transport(target, transport, headless, timeout, settings),
+        store=store if isinstance(store, ArtifactStore) else _open_store(store, settings),
+        settings=settings,
+        timeout=timeout,
+        on_progress=on_progress,
+        on_notification=on_notification,
+        on_elicitation=on_elicitation,
+    )
+
+
+def _open_store(store: str | Path | None, settings: Settings) -> ArtifactStore:
+    try:
+        return open_store(store or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
+    except UsageError as error:
+        raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
+
+
+def _make_transport(
+    target: str, name: str, headless: bool | None, timeout: float | None, settings: Settings
+) -> Transport:
+    try:
+        parts = urlsplit(target)
+        known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # http://[, a port of 99999 and the like
+        known = False
+    if not known:
+        shown = redact_url(target)
+        raise UsageError(
+            f"{shown!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp"
+        )
+    usual = _TRANSPORTS[parts.scheme]
+    if name not in ("auto", usual):
+        raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is {usual!r}")
+    seconds = seconds_of(timeout, settings.browser_timeout)
+    if usual == "websocket":
+        from .adapters.websocket import WebSocketTransport
+
+        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes)
+    from .adapters.playwright import PlaywrightTransport
+
+    return PlaywrightTransport(target, headless=settings.headless if headless is None else headless, timeout=seconds)
