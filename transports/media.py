@@ -174,6 +174,14 @@ _MARKUP = {"text/html", "image/svg+xml", "application/xml"}
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 
 
+#: Most content is told apart by its first byte already; what stands elsewhere can follow any.
+_ELSEWHERE = tuple(row for row in _SIGNATURES if row[0] > 0)
+_BY_FIRST_BYTE = {
+    first: tuple(row for row in _SIGNATURES if row[0] > 0 or row[1][0] == first)
+    for first in {row[1][0] for row in _SIGNATURES if row[0] == 0}
+}
+
+
 def normalise_mime(mime_type: str | None) -> str | None:
     """Lower case, no parameters, well-known aliases resolved (``image/jpg``). ``None`` if it is no MIME type."""
     if not mime_type:
@@ -195,7 +203,9 @@ def extension_for(mime_type: str | None) -> str:
 
 def sniff(head: bytes) -> str | None:
     """MIME type by the first bytes (give 4,096 of them where there are), or ``None`` if no signature is known."""
-    for offset, magic, mime_type in _SIGNATURES:
+    if not head:
+        return None
+    for offset, magic, mime_type in _BY_FIRST_BYTE.get(head[0], _ELSEWHERE):
         if head.startswith(magic, offset):
             return mime_type
     match head[:4]:

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self, TypeAlias
 
 from .artifacts import ArtifactStore
@@ -223,8 +222,7 @@ class Session:
         payload = {"capability": capability, "params": prepared}
         reply = await self._answered(capability, payload, content, seconds, on_progress, idempotent)
         try:
-            result = await self._taken(reply, capability)
-            return replace(result, duration_ms=(time.perf_counter() - started) * 1000)
+            return await self._taken(reply, capability, started)
         finally:
             await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
 
@@ -282,7 +280,7 @@ class Session:
             del self._calls[call_id]
             self._ended.append(call_id)
 
-    async def _taken(self, reply: Message, capability: str) -> Result:
+    async def _taken(self, reply: Message, capability: str, started: float) -> Result:
         """What the app answered, stored."""
         answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
         try:
@@ -296,6 +294,7 @@ class Session:
             source={"app": self.info.id or self.info.name},
             warnings=reply.warnings,
             transport=self.transport.name,
+            started=started,
         )
 
     def _explained(self, error: CapabilityError, capability: str) -> CapabilityError:

@@ -1,12 +1,14 @@
-"""Workbench, the reference ABP web app: a small real app for people, and for programs through ``window.abp``.
+"""Workbench, the reference ABP web app: a small real app for people, and for programs through ``window.abp``
+or over WebSocket.
 
     from webapp_fixture import serve
 
     async with serve() as fixture:
-        print(fixture.url)
+        print(fixture.url, fixture.ws_url)
 
-The app also has named faults (``fault.*`` capabilities, ``/faults/`` addresses and page options such as ``?late=500``),
-so that a client can meet every misbehaviour on purpose. ``python -m webapp_fixture`` serves it until Ctrl-C.
+The app also has named faults (``fault.*`` and ``wire.*`` capabilities, ``/faults/`` addresses and options such as
+``?late=500``), so that a client can meet every misbehaviour on purpose. ``python -m webapp_fixture`` serves it until
+Ctrl-C.
 """
 
 from webapp_fixture.definitions import capabilities, manifest

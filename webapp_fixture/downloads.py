@@ -18,9 +18,8 @@ MODIFIED = formatdate(1_700_000_000, usegmt=True)
 routes = web.RouteTableDef()
 
 
-def _credential(request: web.Request, state: State) -> tuple[str | None, str]:
-    """What the request offers for the kind of credential its address asks for, and what would be right."""
-    kind = request.query.get("auth", "none")
+def offered_credential(request: web.Request, state: State, kind: str) -> tuple[str | None, str]:
+    """What the request offers for that kind of credential, and what would be right."""
     if kind == "none":
         return "", ""
     if kind == "bearer":
@@ -37,7 +36,7 @@ def _credential(request: web.Request, state: State) -> tuple[str | None, str]:
 
 def check_access(request: web.Request) -> None:
     """Raise 401 without the credential, 403 with a wrong one, 410 after the expiry."""
-    offered, right = _credential(request, request.app[STATE])
+    offered, right = offered_credential(request, request.app[STATE], request.query.get("auth", "none"))
     if offered is None:
         raise web.HTTPUnauthorized(text="this download needs a credential\n", headers={"WWW-Authenticate": "Bearer"})
     if not hmac.compare_digest(offered.encode(), right.encode()):

@@ -29,6 +29,9 @@ class State:
     origin: str = ""
     other_origin: str = ""
     requests: list[RequestRecord] = field(default_factory=list)
+    handshakes: list[RequestRecord] = field(default_factory=list)
+    sockets: set[object] = field(default_factory=set)
+    """The WebSocket connections that are open."""
     seen: dict[str, int] = field(default_factory=dict)
     """How often each address that counts its visits (``cut_once``, ``status``) was asked for."""
 

@@ -1,12 +1,12 @@
 """Serving the app on 127.0.0.1, on two ports: its own and, as a second origin, another."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
 
-from webapp_fixture import downloads, faults, pages
+from webapp_fixture import downloads, faults, pages, websocket
 from webapp_fixture.records import STATE, RequestRecord, State, record_request
 
 HOST = "127.0.0.1"
@@ -27,6 +27,12 @@ class Fixture:
     """The credential of the ``bearer``, ``bearerLine``, ``bearerToken`` and ``query`` downloads."""
     requests: Sequence[RequestRecord]
     """What reached ``/downloads`` and ``/faults`` so far, on both ports, in order; it grows."""
+    ws_url: str
+    """The app over WebSocket, ``ws://127.0.0.1:PORT/abp``; its query takes options (see ``websocket.py``)."""
+    handshakes: Sequence[RequestRecord]
+    """What asked for a WebSocket so far, refused or not; it grows."""
+    sockets: Collection[object]
+    """The WebSocket connections that are open now."""
 
 
 async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
@@ -39,7 +45,8 @@ def build_app(state: State) -> web.Application:
     app = web.Application(middlewares=[record_request])
     app[STATE] = state
     app.on_response_prepare.append(_headers)
-    for table in (pages.routes, downloads.routes, faults.routes):
+    app.on_shutdown.append(websocket.stop_sockets)
+    for table in (pages.routes, downloads.routes, faults.routes, websocket.routes):
         app.add_routes(table)
     app.router.add_static("/static", pages.STATIC)
     return app
@@ -55,6 +62,15 @@ async def serve(port: int = 0) -> AsyncIterator[Fixture]:
         for listen_on in (port, 0):
             await web.TCPSite(runner, HOST, listen_on).start()
         state.origin, state.other_origin = (f"http://{HOST}:{address[1]}/" for address in runner.addresses)
-        yield Fixture(state.origin, f"{state.origin}strict", state.other_origin, state.token, state.requests)
+        yield Fixture(
+            url=state.origin,
+            strict_url=f"{state.origin}strict",
+            other_origin=state.other_origin,
+            token=state.token,
+            requests=state.requests,
+            ws_url=f"{state.origin.replace('http', 'ws', 1)}abp",
+            handshakes=state.handshakes,
+            sockets=state.sockets,
+        )
     finally:
         await runner.cleanup()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
@@ -13,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ..binary import verify_size
-from ..errors import StoreError, TooLarge, UsageError
+from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
+from ..messages import decode_json, encode_json
 
 __all__ = [
     "Description",
@@ -157,7 +157,8 @@ def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
     if not source:
         return {}
     try:
-        copy: dict[str, object] = json.loads(json.dumps(dict(source), allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
+        copy = decode_json(encode_json(dict(source)))
+    except (TypeError, ValueError, RecursionError, ABPError) as error:
         raise UsageError(f"source must hold JSON values only: {error}") from error
+    assert isinstance(copy, dict)
     return copy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
@@ -40,8 +41,10 @@ class Router:
         source: Mapping[str, object] | None = None,
         warnings: Sequence[str] = (),
         transport: str = "",
+        started: float | None = None,
     ) -> Result:
         """Route ``data``, any tree of JSON values and content; ``outputs`` are binaries that came beside it.
+        ``started`` is when the work began, as :func:`time.perf_counter` has it.
 
         Raises the first :class:`~transports.errors.ABPError` of a binary that could not be stored, after all others
         were: its ``result`` holds those, its ``details`` the field, and the URL without credentials.
@@ -75,7 +78,8 @@ class Router:
             stored[""] = await self._store_json(data, capability, record)
         routed = cast(JSONValue, replace(data, replacements))
         metadata = _metadata(data, found) if found or beside else {}
-        result = Result(capability, routed, stored, transport, warnings=tuple(notes), metadata=metadata)
+        took = 0.0 if started is None else (time.perf_counter() - started) * 1000
+        result = Result(capability, routed, stored, transport, took, tuple(notes), metadata)
         if failures:
             raise self._failure(failures, result)
         return result

@@ -1,0 +1,269 @@
+"""One behaviour suite, run over every transport: the same session, the same content, the same results, another wire.
+
+Known differences are data: :data:`DIFFERENCES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import (
+    Browser,
+    CallTimeout,
+    CapabilityError,
+    MemoryTransport,
+    PlaywrightTransport,
+    Progress,
+    Session,
+    Transport,
+    WebSocketTransport,
+    connect,
+)
+from transports.adapters.memory import Call
+from transports.envelope import encode_envelope
+from transports.errors import BinaryError
+from transports.messages import Message
+from transports.params import outgoing
+from webapp_fixture import Fixture, digest
+from webapp_fixture.calls import Capability, Context, Record
+from webapp_fixture.handlers import make_capabilities
+from webapp_fixture.problems import AbpError, Cancelled
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+TRANSPORTS = ("memory", "playwright", "websocket")
+
+#: (behaviour, transport) → why it does not hold there.
+DIFFERENCES = {
+    ("large content stays with the app until it is fetched", "websocket"): "JSON text frames carry everything inline",
+    ("content in parameters is a buffer", "websocket"): "binary input travels as base64 (seed 001)",
+    ("content in parameters is a buffer", "memory"): "the reference app's Python side reads base64",
+    ("capabilities come with their schemas", "memory"): "handlers are plain functions without a schema",
+}
+
+Connected = Callable[..., AbstractAsyncContextManager[Session]]
+
+
+def in_process() -> MemoryTransport:
+    """The reference app's Python capabilities behind the in-process transport."""
+    record = Record()
+
+    def handler(capability: Capability) -> Any:
+        async def run(params: Mapping[str, object], call: Call) -> object:
+            prepared, content = outgoing(dict(params))
+            message = Message("capabilities/call", {"params": prepared}, content=content)
+            plain = json.loads(encode_envelope(message))["payload"]["params"]
+
+            async def elicit(request: dict[str, Any]) -> Any:
+                return await call.elicit(request["method"], request.get("params", {}))
+
+            try:
+                return await capability.handler(plain, Context(call.id, call.progress, call.notify, elicit))
+            except Cancelled:
+                error = CapabilityError("cancelled", code="CANCELLED")
+                error.cancelled = True
+                raise error from None
+            except AbpError as error:
+                described = error.as_json()
+                raise CapabilityError(described["message"], code=described["code"]) from error
+
+        return run
+
+    return MemoryTransport({name: handler(known) for name, known in make_capabilities(record).items()})
+
+
+@pytest.fixture(params=TRANSPORTS)
+def name(request: pytest.FixtureRequest) -> str:
+    assert isinstance(request.param, str)
+    return request.param
+
+
+@pytest.fixture
+def app(name: str, fixture: Fixture, browser: Browser, tmp_path: Path) -> Connected:
+    makers: dict[str, Callable[[], Transport]] = {
+        "memory": in_process,
+        "playwright": lambda: PlaywrightTransport(fixture.url, browser=browser),
+        "websocket": lambda: WebSocketTransport(fixture.ws_url),
+    }
+
+    def connected(**options: Any) -> Session:
+        options.setdefault("store", tmp_path / "out")
+        return connect(f"{name}:", transport=makers[name](), **options)
+
+    return connected
+
+
+def holds(behaviour: str, name: str) -> bool:
+    return (behaviour, name) not in DIFFERENCES
+
+
+def value(tree: object, *path: str | int) -> Any:
+    for step in path:
+        tree = tree[step]  # type: ignore[index]
+    return tree
+
+
+def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
+    assert len(DIFFERENCES) < 10
+    assert {transport for _, transport in DIFFERENCES} <= set(TRANSPORTS)
+
+
+async def test_the_session_knows_the_app(app: Connected, name: str) -> None:
+    async with app() as session:
+        assert {"data.csv", "export.pdf", "file.generate", "job.run"} <= set(session.capabilities)
+        assert session.transport.name == name
+        if holds("capabilities come with their schemas", name):
+            assert session.info.name == "Workbench"
+            assert session.capabilities["data.csv"].input_schema
+
+
+async def test_json_results_become_files(app: Connected, name: str) -> None:
+    async with app() as session:
+        result = await session.call("convert.markdownToHtml", {"markdown": "# Hi"})
+        assert "<h1>Hi</h1>" in value(result.data, "html")
+        assert json.loads(Path(str(result.artifacts[""].path)).read_text()) == result.data
+        assert result.transport == name
+
+
+async def test_one_capabilitys_bytes_are_the_same_over_all_of_them(app: Connected) -> None:
+    async with app() as session:
+        rows = [{"product": "tea", "sold": 12}, {"product": "cöffee, black", "sold": 30}]
+        ref = (await session.call("data.csv", {"rows": rows})).artifacts["file"]
+        assert ref.mime_type == "text/csv"
+        content = Path(str(ref.path)).read_bytes()
+        assert ref.sha256 == hashlib.sha256(content).hexdigest()
+        assert ref.sha256 == "SHA"
+
+
+@pytest.mark.parametrize("size", [0, 1000, 256 * 1024 + 1, 3 << 20])
+async def test_content_arrives_byte_for_byte(app: Connected, name: str, size: int) -> None:
+    async with app() as session:
+        ref = (await session.call("file.generate", {"bytes": size, "seed": 3})).artifacts["file"]
+        assert (ref.size_bytes, ref.sha256) == (size, digest(size, 3))
+
+
+async def test_download_urls_are_followed(app: Connected, name: str) -> None:
+    if name == "memory":
+        pytest.skip("an in-process app has no address")
+    async with app() as session:
+        for auth in ("none", "bearer", "query"):
+            params = {"bytes": 50_000, "as": "url", "auth": auth}
+            assert (await session.call("file.generate", params)).artifacts["file"].sha256 == digest(50_000, 0)
+
+
+async def test_content_in_parameters_arrives_byte_for_byte(app: Connected, name: str, tmp_path: Path) -> None:
+    async with app() as session:
+        for size in (0, 10, 300_000):
+            data = bytes(i % 251 for i in range(size))
+            (tmp_path / "in.bin").write_bytes(data)
+            for way in (data, tmp_path / "in.bin"):
+                received = (await session.call("file.digest", {"file": way})).data
+                assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
+                buffer = holds("content in parameters is a buffer", name)
+                assert value(received, "received") == ("ArrayBuffer" if buffer else "base64")
+
+
+async def test_places_and_siblings(app: Connected) -> None:
+    async with app() as session:
+        deep = await session.call("shape", {"shape": "deep"})
+        (place,) = deep.artifacts
+        assert place.count(".") >= 4
+        flat = await session.call("shape", {"shape": "flat"})
+        assert next(iter(flat.artifacts.values())).size_bytes == 1024
+        assert value(flat.data, "shape") == "flat"
+
+
+@pytest.mark.parametrize("fault", ["wrong_size", "bad_size", "bad_base64", "noncanonical_base64"])
+async def test_content_that_lies_is_refused_and_the_session_goes_on(
+    app: Connected, name: str, tmp_path: Path, fault: str
+) -> None:
+    async with app() as session:
+        with pytest.raises(BinaryError):
+            await session.call(f"fault.{fault}", {"value": -1} if fault == "bad_size" else {})
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert (await session.call("file.list")).artifacts
+
+
+async def test_errors_of_the_app_are_typed(app: Connected) -> None:
+    async with app() as session:
+        with pytest.raises(CapabilityError) as unknown:
+            await session.call("export.pfd")
+        assert unknown.value.code == "UNKNOWN_CAPABILITY"
+        with pytest.raises(CapabilityError) as thrown:
+            await session.call("fault.throws")
+        assert thrown.value.code == "OPERATION_FAILED"
+
+
+async def test_progress_comes_in_order_and_each_once(app: Connected) -> None:
+    seen: list[Progress] = []
+    async with app() as session:
+        await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
+    assert [item.progress for item in seen] == [1, 2, 3, 4, 5]
+
+
+async def test_notifications_reach_the_session(app: Connected) -> None:
+    events: list[str] = []
+    async with app(on_notification=lambda notification: events.append(notification.event)) as session:
+        await session.call("job.run", {"steps": 1, "delay": 1})
+        async with asyncio.timeout(2):
+            while len(events) < 2:
+                await asyncio.sleep(0.01)
+    assert events == ["notifications/operation/started", "notifications/operation/completed"]
+
+
+async def test_elicitation_is_answered_or_declined(app: Connected) -> None:
+    async def answer(request: object) -> Mapping[str, object]:
+        return {"success": True, "data": {"value": "blue"}}
+
+    question = {"method": "elicitation/input", "params": {"message": "Colour?"}}
+    async with app(on_elicitation=answer) as session:
+        answered = value((await session.call("form.ask", question)).data, "response")
+        assert answered["data"] == {"value": "blue"}
+    async with app() as session:
+        with pytest.raises(CapabilityError) as caught:
+            await session.call("files.clear")
+        assert caught.value.cancelled
+
+
+async def test_timeout_and_cancellation_reach_the_app_and_the_next_call_works(app: Connected, name: str) -> None:
+    async with app() as session:
+        with pytest.raises(CallTimeout):
+            await session.call("job.wait", timeout=0.2)
+        waiting = asyncio.ensure_future(session.call("job.wait"))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        if isinstance(session.transport, MemoryTransport):
+            reasons = list(session.transport.cancelled.values())
+        else:
+            record = (await session.call("app.record")).data
+            reasons = [entry["reason"] for entry in value(record, "cancelled")]
+        assert reasons == ["timeout", "cancelled by the client"]
+
+
+async def test_calls_at_once_each_get_their_own(app: Connected) -> None:
+    async with app() as session:
+        calls = [session.call("file.digest", {"file": str(n).encode()}) for n in range(40)]
+        sums = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
+        assert sums == [hashlib.sha256(str(n).encode()).hexdigest() for n in range(40)]
+
+
+async def test_closing_twice_is_harmless_and_leaves_no_task(app: Connected) -> None:
+    before = len(asyncio.all_tasks())
+    session = app()
+    async with session as opened:
+        await opened.call("file.list")
+    await opened.aclose()
+    await asyncio.sleep(0.1)
+    assert len(asyncio.all_tasks()) <= before
+
+

@@ -1,0 +1,683 @@
+"""The reference app over WebSocket, met by a plain client. No part of `transports` is used here."""
+
+import asyncio
+import base64
+import gzip
+import hashlib
+import io
+import json
+import struct
+import time
+import wave
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from playwright.async_api import async_playwright
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError, InvalidHandshake, InvalidStatus
+
+from webapp_fixture import Fixture, block, digest, generate, serve
+
+AGENT = {"agent": {"name": "test", "version": "1"}, "protocolVersion": "0.1"}
+SOON = 5.0
+ROWS: list[dict[str, Any]] = [
+    {"name": "Ann, the 'first'", "2": 2, "10": True, "1": None, "note": 'say "hi"\r\nbye'},
+    {
+        "name": "世界 𝄞",
+        "n": 1e21,
+        "m": 1.0,
+        "x": 1e-7,
+        "y": -0.000001234,
+        "z": 123456789.125,
+        "late": [1, None, ["a", 2]],
+    },
+    {"big": 12345678901234567890, "o": {"a": 1}, "e": "", "tiny": 5e-324, "huge": 1.7976931348623157e308, "a": 1e20},
+    {},
+    {"a": 123456789012345680000, "name": -0.0, "x": 0.1, "y": 100, "z": 1.5e300},
+]
+MARKDOWN = """# The *title* & more
+
+A paragraph with **bold**, _em_, `co<de>`, ~~gone~~, a [link](https://example.com/a?b=1&c=2 "It's") and <b>html</b>.
+Second line  \nwith a break, https://example.com/x. and snake_case_word, [bad](javascript:alert(1)).
+
+- one
+- two
+  1. nested *item*
+  2. more
+
+3. third
+4. fourth
+
+> quoted
+> > twice
+
+```python
+x = "<&>"
+```
+***
+Setext is not known
+"""
+
+
+class Client:
+    """Messages as dicts over one connection."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.others: list[dict[str, Any]] = []
+        self.count = 0
+
+    async def send(self, kind: str, payload: Any = None) -> str:
+        self.count += 1
+        message = {"type": kind, "id": f"m{self.count}", "timestamp": 0, "payload": payload}
+        await self.socket.send(json.dumps(message))
+        return f"m{self.count}"
+
+    async def start(self, name: str, options: dict[str, Any] | None = None, /, **params: Any) -> str:
+        return await self.send("capabilities/call", {"capability": name, "params": params, "options": options or {}})
+
+    async def receive(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(await asyncio.wait_for(self.socket.recv(), SOON))
+        assert message["type"] and abs(message["timestamp"] / 1000 - time.time()) < 60
+        return message
+
+    async def until(self, message_id: str) -> Any:
+        """The payload of the reply with that id; what comes before it is kept."""
+        while (message := await self.receive()).get("id") != message_id:
+            self.others.append(message)
+        return message.get("payload")
+
+    async def call(self, name: str, options: dict[str, Any] | None = None, /, **params: Any) -> Any:
+        return await self.until(await self.start(name, options, **params))
+
+    async def data(self, name: str, /, **params: Any) -> Any:
+        answer = await self.call(name, **params)
+        assert answer["success"] is True, answer
+        return answer["data"]
+
+    async def error(self, name: str, /, **params: Any) -> str:
+        answer = await self.call(name, **params)
+        assert answer["success"] is False and answer["error"]["message"], answer
+        return str(answer["error"]["code"])
+
+    async def initialize(self, **params: Any) -> Any:
+        return await self.until(await self.send("initialize", {**AGENT, **params}))
+
+
+@asynccontextmanager
+async def dial(fixture: Fixture, query: str = "", **options: Any) -> AsyncIterator[Client]:
+    """A connection without a session."""
+    settings = {"compression": None, "ping_interval": None, "max_size": None, "close_timeout": 0.5, "proxy": None}
+    async with connect(f"{fixture.ws_url}{query}", **{**settings, **options}) as socket:
+        yield Client(socket)
+
+
+@pytest.fixture
+async def fixture() -> AsyncIterator[Fixture]:
+    async with serve() as served:
+        yield served
+        await drained(served)
+
+
+async def drained(fixture: Fixture) -> None:
+    """The server has no connection left."""
+    async with asyncio.timeout(SOON):
+        while fixture.sockets:
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def app(fixture: Fixture) -> AsyncIterator[Client]:
+    async with dial(fixture) as client:
+        await client.initialize()
+        yield client
+
+
+def content(binary: dict[str, Any]) -> bytes:
+    """The bytes of a BinaryData; its declared size must be true."""
+    assert binary["encoding"] == "base64"
+    data = base64.b64decode(binary["content"], validate=True)
+    assert len(data) == binary["size"]
+    return data
+
+
+# The session and its envelope
+
+
+async def test_initialize_tells_what_there_is(fixture: Fixture) -> None:
+    async with dial(fixture) as client:
+        early = await client.call("file.list")
+        assert early["error"]["code"] == "NOT_INITIALIZED" and early["error"]["retryable"] is True
+        answer = await client.initialize()
+        assert answer["app"] == {"id": "dev.abp.workbench", "name": "Workbench", "version": "1.0.0"}
+        assert answer["sessionId"] and answer["protocolVersion"] == "0.1" and answer["features"]["elicitation"] is True
+        listed = {entry["name"]: entry for entry in answer["capabilities"]}
+        assert {"data.csv", "export.pdf", "shape", "job.run"} <= listed.keys()
+        assert not [name for name in listed if name.startswith(("fault.", "wire."))]
+        for entry in listed.values():
+            assert {"description", "inputSchema", "outputSchema", "available", "requirements"} <= entry.keys()
+            assert "uses" not in entry
+        again = await client.initialize()
+        assert again["error"]["code"] == "ALREADY_INITIALIZED"
+        await client.send("shutdown")
+        assert (await client.initialize())["sessionId"] != answer["sessionId"]
+        assert await client.error("no.such") == "UNKNOWN_CAPABILITY"
+        assert await client.error("data.csv") == "MISSING_PARAM"
+        assert await client.error("data.csv", rows="x") == "INVALID_TYPE"
+        await client.send("something/else")
+        record = await client.data("app.record")
+        assert {"type": "something/else"} in [event["payload"] for event in record["events"]]
+    assert client.others == []
+
+
+async def test_initialize_refuses(fixture: Fixture) -> None:
+    async with dial(fixture) as client:
+        assert (await client.initialize(agent=None))["error"]["code"] == "MISSING_PARAM"
+        assert (await client.initialize(protocolVersion="1.0"))["error"]["code"] == "NOT_SUPPORTED"
+
+
+async def test_options_of_the_address(fixture: Fixture) -> None:
+    async with dial(fixture, "?faults&capabilities=3") as client:
+        names = [entry["name"] for entry in (await client.initialize())["capabilities"]]
+        assert {"wire.cut", "wire.shuffle", "fault.never", "bulk.000002"} <= set(names)
+        assert await client.data("bulk.000001", value="x") == {"name": "bulk.000001", "value": "x"}
+        assert await client.data("bulk.000000") == {"name": "bulk.000000", "value": ""}
+    async with dial(fixture, "?noinit") as client:
+        await client.send("initialize", AGENT)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.socket.recv(), 0.1)
+    async with dial(fixture, "?subprotocol=abp", subprotocols=["other", "abp"]) as client:
+        assert client.socket.subprotocol == "abp"
+    with pytest.raises(InvalidHandshake):
+        async with dial(fixture, "?subprotocol=abp"):
+            pass
+
+
+async def test_credentials(fixture: Fixture) -> None:
+    bearer = {"Authorization": f"Bearer {fixture.token}"}
+    for query, headers in (("?auth=bearer", bearer), (f"?token={fixture.token}", {})):
+        async with dial(fixture, query, additional_headers=headers) as client:
+            assert (await client.initialize())["sessionId"]
+    for query, headers in (("?auth=bearer", {}), ("?auth=bearer", {"Authorization": "Bearer no"}), ("?token=no", {})):
+        with pytest.raises(InvalidStatus) as refused:
+            async with dial(fixture, query, additional_headers=headers):
+                pass
+        assert refused.value.response.status_code == 401
+    assert len(fixture.handshakes) == 5 and fixture.handshakes[0].headers["authorization"] == bearer["Authorization"]
+
+
+@pytest.mark.parametrize(("frame", "code"), [("{", 1007), ("[" * 100_000, 1007), (b"{}", 1003)])
+async def test_frames_that_are_no_messages(app: Client, frame: str | bytes, code: int) -> None:
+    await app.socket.send(frame)
+    with pytest.raises(ConnectionClosedError):
+        await app.receive()
+    assert app.socket.close_code == code
+
+
+# Capabilities
+
+
+async def test_documents(app: Client) -> None:
+    html = await app.data("convert.markdownToHtml", markdown="# A <b>\n\n1. x\n2. **y**\n", title="T")
+    listed = "<ol><li>x</li><li><strong>y</strong></li></ol>"
+    assert html == {"html": f"<h1>A &lt;b&gt;</h1>\n{listed}", "title": "T", "words": 3}
+    whole = (await app.data("export.html", markdown="# Grüße\n"))["document"]
+    assert b"<h1>Gr\xc3\xbc\xc3\x9fe</h1>" in content(whole) and whole["filename"] == "gru\u00dfe.html"
+    pdf = await app.data(
+        "export.pdf", html="<h1>Hi (you)</h1><script>no</script><p>caf\u00e9", options={"landscape": True}
+    )
+    data = content(pdf["document"])
+    assert data.startswith(b"%PDF-1.4") and b"(Hi \\(you\\)) Tj" in data and b"caf\xe9" in data and b"no" not in data
+    assert b"[0 0 842 595]" in data and pdf["title"] == "Hi (you)" and pdf["document"]["filename"] == "hi-you.pdf"
+    for at in (int(line.split()[0]) for line in data.split(b"xref")[1].splitlines() if line.endswith(b" n ")):
+        assert data[at:].split(b" ", 2)[1:2] == [b"0"]
+    archive = await app.data("archive.gzip", text="ab" * 1000)
+    packed = content(archive["archive"])
+    assert gzip.decompress(packed) == b"ab" * 1000 and packed[4:8] == bytes(4) and archive["originalSize"] == 2000
+
+
+async def test_data_files_and_sound(app: Client) -> None:
+    assert (await app.data("data.json", csv='a,b\n1,"x ""y"""\n-2.50,007\n'))["items"] == [
+        {"a": 1, "b": 'x "y"'},
+        {"a": -2.5, "b": "007"},
+    ]
+    tone = await app.data("audio.tone", seconds=0.1, sampleRate=8000)
+    with wave.open(io.BytesIO(content(tone["audio"]))) as sound:
+        assert (sound.getframerate(), sound.getnframes(), sound.getsampwidth()) == (8000, 800, 2)
+    sent = {"content": base64.b64encode(b"hello").decode(), "encoding": "base64", "mimeType": "x/y", "size": 5}
+    digest_ = {"size": 5, "sha256": hashlib.sha256(b"hello").hexdigest(), "received": "base64"}
+    assert await app.data("file.digest", file=sent) == digest_
+    for wrong in ({**sent, "size": 4}, {**sent, "content": "a*=="}, {"content": "x", "encoding": "base64"}):
+        assert await app.error("file.digest", file=wrong) == "INVALID_PARAMS"
+    assert await app.error("file.digest", file={"content": "abcd"}) == "MISSING_PARAM"
+    png = b"\x89PNG\r\n\x1a\n" + struct.pack("!I4sII", 13, b"IHDR", 20, 30)
+    image = {"content": base64.b64encode(png).decode(), "encoding": "base64"}
+    assert (await app.data("image.info", image=image))["height"] == 30
+    assert [file["name"] for file in (await app.data("file.list"))["files"]] == ["welcome.md", "sales.csv"]
+
+
+async def test_generated_files(app: Client, fixture: Fixture) -> None:
+    for form in ("base64", "buffer", "blob"):
+        made = await app.data("file.generate", megabytes=1.5, seed=7, digest=True, **{"as": form})
+        assert hashlib.sha256(content(made["file"])).hexdigest() == digest(3 << 19, 7) == made["sha256"]
+    assert content((await app.data("file.generate", megabytes=16))["file"])[-(1 << 20) :] == block(15)
+    assert (await app.data("file.generate", bytes=3, **{"as": "dataUrl"}))["file"]["downloadUrl"].startswith("data:")
+    assert await app.error("file.generate", megabytes=257) == "INVALID_PARAMS"
+    assert await app.error("file.generate", bytes=1, **{"as": "blobUrl"}) == "INVALID_PARAMS"
+    assert await app.error("file.generate") == "MISSING_PARAM"
+    async with aiohttp.ClientSession() as session:
+        for auth in ("none", "bearer", "bearerLine", "bearerToken", "query"):
+            wanted = {"as": "url", "auth": auth, "absolute": True, "filename": "a b.bin", "expiresIn": 60}
+            file = (await app.data("file.generate", bytes=2000, seed=1, **wanted))["file"]
+            key: dict[str, str] = file.get("auth", {})
+            header = key.get("header", f"Bearer {key.get('token')}")
+            name, value = header.split(": ") if ": " in header else ("Authorization", header)
+            url = file["downloadUrl"] + (f"&token={key['token']}" if auth == "query" else "")
+            async with session.get(url, headers={name: value} if key else {}) as response:
+                assert response.status == 200 and await response.read() == b"".join(generate(2000, 1))
+            if key:
+                async with session.get(file["downloadUrl"]) as response:
+                    assert response.status == 401
+    relative = (await app.data("file.generate", bytes=1, **{"as": "url", "auth": "cookie"}))["file"]["downloadUrl"]
+    assert relative.startswith("/downloads/1/0/generated.bin?auth=cookie")
+    assert app.socket.response is not None and "workbench_session=" in app.socket.response.headers["Set-Cookie"]
+
+
+async def test_shapes(app: Client) -> None:
+    expected = bytes(i % 251 for i in range(700))
+    made = {name: await app.data("shape", shape=name, size=700) for name in ("base64", "top", "flat", "deep", "list")}
+    assert content(made["base64"]["file"]) == content(made["top"]) == expected
+    assert base64.b64decode(made["flat"]["document"]) == expected and made["flat"].keys() == {
+        "document",
+        "mimeType",
+        "size",
+    }
+    assert content(made["deep"]["one"]["two"]["three"]["four"]["five"]["six"]) == expected
+    assert [file["size"] for file in made["list"]["files"]] == [700, 701, 702]
+    assert content((await app.data("shape", shape="empty"))["file"]) == b""
+    mixed = await app.data("shape", shape="mixed")
+    assert len(content(mixed["large"])) == 300 * 1024 and mixed["plain"]["content"] == "grüße, 世界"
+    assert (await app.data("shape", shape="nonAscii"))["ключ 🎵"] == "value"
+    assert await app.error("shape", shape="Blob") == "INVALID_PARAMS"
+
+
+@pytest.mark.browser
+async def test_the_same_bytes_as_the_page(app: Client, fixture: Fixture) -> None:
+    script = """async ([name, params]) => (await abp.call(name, params)).data"""
+    csv = 'a,b,"c\n"\r\n1,-0,1.50\n"x,""y""",007,123456789012345\n\nz\n'
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = await browser.new_page()
+        await page.goto(fixture.url)
+        await page.evaluate("async (params) => { await abp.initialize(params) }", AGENT)
+
+        async def there(name: str, **params: Any) -> Any:
+            # As text, because Playwright's own reading of arguments is not JSON's.
+            wanted = json.dumps([name, params])
+            return json.loads(
+                await page.evaluate(f"async (text) => JSON.stringify(await ({script})(JSON.parse(text)))", wanted)
+            )
+
+        for rows in (ROWS, [], [{"only": "one"}], [{"lone": "a\ud834b"}]):
+            ours, theirs = await app.data("data.csv", rows=rows), await there("data.csv", rows=rows)
+            assert content(ours["file"]) == content(theirs["file"])
+            assert ours == theirs
+        assert await app.data("data.json", csv=csv) == await there("data.json", csv=csv)
+        markdown = await app.data("convert.markdownToHtml", markdown=MARKDOWN)
+        assert markdown == await there("convert.markdownToHtml", markdown=MARKDOWN)
+        for params in ({"markdown": MARKDOWN}, {"html": "<p>ü", "title": "A & B: Größe"}, {"html": "<html>x"}):
+            ours, theirs = (await app.data("export.html", **params))["document"], await there("export.html", **params)
+            assert content(ours).decode() == theirs["document"]["content"]
+            same = ("mimeType", "size", "filename")
+            assert [ours[key] for key in same] == [theirs["document"][key] for key in same]
+        await browser.close()
+
+
+# What happens during calls
+
+
+async def test_progress_and_notifications(app: Client) -> None:
+    answer = await app.call("job.run", {"progressToken": "tok", "callId": "c1"}, steps=3, delay=1, label="L")
+    assert answer["data"] == {"steps": 3, "label": "L"} and answer["metadata"]["duration"] >= 3
+    kinds = [message["type"] for message in app.others]
+    assert kinds == ["notification", "progress", "progress", "progress", "notification"]
+    started, second, completed = (app.others[at]["payload"] for at in (0, 2, 4))
+    about = {"operationId": "c1", "label": "L"}
+    assert started == {"event": "notifications/operation/started", "data": {**about, "steps": 3}}
+    report = {"progress": 2, "total": 3, "percentage": 66.7, "status": "step 2 of 3", "stage": "L"}
+    assert second == {"operationId": "tok", **report}
+    assert completed == {"event": "notifications/operation/completed", "data": {**about, "outcome": "success"}}
+
+
+async def test_features_that_the_client_does_not_have(fixture: Fixture) -> None:
+    async with dial(fixture) as client:
+        await client.initialize(features={"notifications": False, "progress": False, "elicitation": False})
+        await client.data("job.run", steps=2, delay=0)
+        response = (await client.data("form.ask", method="elicitation/input", params={}))["response"]
+        assert response["error"]["code"] == "NOT_SUPPORTED" and client.others == []
+
+
+async def test_cancel_and_timeout(app: Client) -> None:
+    waiting = await app.start("job.wait", {"callId": "w"})
+    stop = {"callId": "w", "reason": "enough"}
+    assert await app.until(await app.send("capabilities/cancel", stop)) == {**stop, "cancelled": True}
+    answer = await app.until(waiting) if not app.others else app.others.pop()["payload"]
+    assert answer["success"] is False and answer["cancelled"] is True
+    assert await app.until(await app.send("capabilities/cancel", stop)) == {**stop, "cancelled": True}
+    unknown = await app.until(await app.send("capabilities/cancel", {"callId": "never was"}))
+    assert unknown == {"callId": "never was", "cancelled": False}
+    late = await app.call("job.run", {"timeout": 30, "callId": "t"}, delay=1000)
+    assert late["cancelled"] is True and late["error"]["code"] == "TIMEOUT" and late["error"]["retryable"] is True
+    assert app.others[-1]["payload"]["data"]["outcome"] == "cancelled"
+    await app.start("job.wait", {"callId": "d"})
+    assert (await app.call("job.wait", {"callId": "d"}))["error"]["code"] == "INVALID_PARAMS"
+    assert (await app.call("file.list", {"callId": ["x"]}))["error"]["code"] == "INVALID_TYPE"
+    record = await app.data("app.record")
+    states = {(entry["callId"], entry["state"]) for entry in record["calls"]}
+    assert {("w", "cancelled"), ("t", "cancelled"), ("d", "running")} <= states and record["first"] is None
+    assert [entry["callId"] for entry in record["cancelled"]] == ["w", "w", "never was"]
+
+
+async def test_questions(app: Client) -> None:
+    async def answer_with(call: str, payload: Any) -> Any:
+        request = await app.receive()
+        assert request["type"] == "elicitation/request"
+        response = {"type": "elicitation/response", "id": request["id"], "timestamp": 0, "payload": payload}
+        await app.socket.send(json.dumps(response))
+        return request["payload"], await app.until(call)
+
+    call = await app.start("form.ask", method="elicitation/input", params={"message": "?"}, timeout=2000)
+    asked, answer = await answer_with(call, {"success": True, "data": {"value": 4}})
+    assert asked == {"method": "elicitation/input", "params": {"message": "?"}, "timeout": 2000}
+    assert answer["data"] == {"response": {"success": True, "data": {"value": 4}}}
+    _, answer = await answer_with(await app.start("files.clear"), {"success": True, "data": {"confirmed": False}})
+    assert answer["cancelled"] is True
+    asked, answer = await answer_with(await app.start("files.clear"), {"success": True, "data": {"confirmed": True}})
+    assert asked["method"] == "elicitation/confirm" and answer["data"] == {"cleared": 2}
+    assert (await app.data("file.list"))["files"] == []
+    response = (await app.data("form.ask", method="m", params={}, timeout=20))["response"]
+    assert response["error"]["code"] == "TIMEOUT"
+
+
+# Answers that are wrong
+
+
+async def test_faulty_answers(app: Client) -> None:
+    wrong = (await app.data("fault.wrong_size", delta=-1))["document"]
+    assert len(base64.b64decode(wrong["content"])) == wrong["size"] + 1
+    assert (await app.data("fault.bad_size", value="12"))["document"]["size"] == "12"
+    for name in ("bad_base64", "no_padding"):
+        with pytest.raises(ValueError):
+            base64.b64decode((await app.data(f"fault.{name}"))["document"]["content"], validate=True)
+    assert (await app.data("fault.noncanonical_base64"))["document"]["content"] == "QR=="
+    safe = (await app.data("fault.url_safe_base64"))["document"]
+    assert "_" in safe["content"] and len(base64.urlsafe_b64decode(safe["content"])) == safe["size"]
+    assert content((await app.data("fault.wrong_mime"))["image"]).startswith(b"<!doctype")
+    assert (await app.data("fault.bad_name"))["document"]["filename"] == "../../etc/passwd"
+    sizes = [(f["size"], len(base64.b64decode(f["content"]))) for f in (await app.data("fault.partial"))["files"]]
+    assert sizes == [(2000, 2000), (2002, 2001), (2002, 2002)]
+    thrown = (await app.call("fault.throws", message="ouch"))["error"]
+    assert thrown == {
+        "code": "OPERATION_FAILED",
+        "message": "ouch",
+        "retryable": False,
+        "details": {"name": "TypeError"},
+    }
+    assert (await app.call("fault.rejects_string"))["error"]["details"] == {"thrown": "string"}
+    assert await app.data("fault.slow", ms=20) == {"ms": 20}
+    assert len((await app.data("fault.big_json"))["rows"]) == 1024
+    assert await app.call("fault.crash_half") == {"success": True}
+    assert await app.call("fault.bad_answer", value=[1]) == [1]
+    missing = await app.start("fault.bad_answer")
+    message = await app.receive()
+    assert message["id"] == missing and "payload" not in message
+    call = await app.start("fault.deep", depth=100_000)
+    text = await app.socket.recv()
+    assert isinstance(text, str) and f'"id":"{call}"' in text and text.count('{"nested":') == 99_999
+    assert '{"bottom":true' + "}" * 100_000 in text
+    never = await app.start("fault.never", {"timeout": 20, "callId": "n"})
+    assert (await app.until(await app.send("capabilities/cancel", {"callId": "n"})))["cancelled"] is True
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(app.until(never), 0.1)
+
+
+async def test_faulty_downloads(app: Client) -> None:
+    async with aiohttp.ClientSession() as session:
+
+        async def fetch(name: str, **params: Any) -> tuple[int, int]:
+            document = (await app.data(name, absolute=True, bytes=3000, **params))["document"]
+            assert document["size"] == 3000
+            async with session.get(document["downloadUrl"]) as response:
+                return response.status, len(await response.read())
+
+        assert await fetch("fault.short_download", delta=5) == (200, 2995)
+        assert await fetch("fault.long_download") == (200, 3001)
+        assert (await fetch("fault.gone", status=503, retryAfter=1))[0] == 503
+        assert (await fetch("fault.expired"))[0] == 410
+        for name, params in (("fault.short_download", {"how": "cut"}), ("fault.cut_once", {})):
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await fetch(name, **params)
+    assert (await app.data("fault.redirect_away"))["document"]["auth"]["type"] == "bearer"
+
+
+# The wire
+
+
+async def raw(
+    fixture: Fixture, *calls: tuple[str, dict[str, Any]]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection by hand, initialised, on which those calls were sent; ids are 0, 1 and so on."""
+    port = int(fixture.ws_url.split(":")[2].split("/")[0])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    key = base64.b64encode(bytes(16)).decode()
+    head = ["GET /abp HTTP/1.1", "Host: x", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+    writer.write("\r\n".join([*head, f"Sec-WebSocket-Key: {key}", "", ""]).encode())
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+    messages: list[dict[str, Any]] = [{"type": "initialize", "id": "i", "payload": AGENT}]
+    for at, (name, params) in enumerate(calls):
+        messages.append({"type": "capabilities/call", "id": at, "payload": {"capability": name, "params": params}})
+    for message in messages:
+        data = json.dumps(message).encode()
+        writer.write(struct.pack("!BBH", 0x81, 0x80 | 126, len(data)) + bytes(4) + data)
+    _first, _data = await read_frame(reader)
+    return reader, writer
+
+
+async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    first, length = await reader.readexactly(2)
+    if length > 125:
+        length = int.from_bytes(await reader.readexactly(2 if length == 126 else 8), "big")
+    return first, await reader.readexactly(length)
+
+
+async def test_cut(fixture: Fixture) -> None:
+    reader, writer = await raw(fixture, ("wire.cut", {"bytes": 40_000}))
+    with pytest.raises(asyncio.IncompleteReadError) as cut:
+        await asyncio.wait_for(read_frame(reader), SOON)
+    assert cut.value.expected is not None and 0 < len(cut.value.partial) < cut.value.expected
+    writer.close()
+
+
+async def test_no_close(fixture: Fixture) -> None:
+    reader, writer = await raw(fixture, ("wire.no_close", {}))
+    assert await asyncio.wait_for(reader.read(), SOON) == b""
+    writer.close()
+
+
+async def test_silent(fixture: Fixture) -> None:
+    async with dial(fixture) as client:
+        await client.initialize()
+        await client.start("wire.silent", seconds=0.3)
+        await client.start("file.list")
+        pong = asyncio.ensure_future(await client.socket.ping())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.socket.recv(), 0.15)
+        assert not pong.done()
+        with pytest.raises(ConnectionClosedError):
+            await asyncio.wait_for(client.socket.recv(), SOON)
+        with pytest.raises(ConnectionClosedError):
+            await pong
+
+
+async def test_slow(app: Client) -> None:
+    started = time.monotonic()
+    call = await app.start("wire.slow", bytes=7000, ms=20)
+    other = await app.start("file.list")
+    first, second = await app.receive(), await app.receive()
+    assert (first["id"], second["id"]) == (call, other)
+    assert 0.15 < time.monotonic() - started < 2 and len(content(first["payload"]["data"]["file"])) == 7000
+
+
+async def test_duplicate_foreign_late_and_unknown(app: Client) -> None:
+    call = await app.start("wire.duplicate", value=1)
+    first, second = await app.receive(), await app.receive()
+    assert first["id"] == second["id"] == call
+    assert [m["payload"]["data"]["first"] for m in (first, second)] == [True, False]
+
+    assert await app.data("wire.foreign", value=2) == {"fault": "foreign", "value": 2}
+    (stray,) = app.others
+    assert stray["type"] == "capabilities/call-result" and stray["id"] == "nobody-asked-this"
+
+    started = time.monotonic()
+    assert (await app.call("wire.late", {"timeout": 50}, value=3))["data"]["value"] == 3
+    assert time.monotonic() - started >= 0.35
+
+    call = await app.start("wire.unknown_type")
+    first, second = await app.receive(), await app.receive()
+    assert first["type"] == "workbench/weather"
+    assert second["id"] == call and second["mood"] == "sunny" and second["payload"]["success"] is True
+    assert await app.error("wire.huge", megabytes="x") == "INVALID_TYPE"
+
+
+async def test_shuffle(app: Client) -> None:
+    calls = [await app.start("wire.shuffle", n=20, value=0)]
+    calls += [await app.start("wire.shuffle" if n % 2 else "bulk", value=n) for n in range(1, 19)]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(app.socket.recv(), 0.05)
+    calls.append(await app.start("job.wait", {"timeout": 10}))
+    came = [(await app.receive())["id"] for _ in calls]
+    assert sorted(came) == sorted(calls) and came != calls
+    assert await app.data("wire.shuffle", n=1, value="alone") == {"fault": "shuffle", "value": "alone"}
+    two = [await app.start("wire.shuffle"), await app.start("file.list")]
+    assert [(await app.receive())["id"] for _ in two] == two[::-1]
+
+
+async def test_bytes_that_are_no_text(fixture: Fixture) -> None:
+    reader, writer = await raw(fixture, ("wire.invalid_utf8", {}))
+    assert await asyncio.wait_for(reader.readexactly(4), SOON) == b"\x81\x02\xff\xfe"
+    writer.close()
+    async with dial(fixture) as client:
+        await client.initialize()
+        await client.start("wire.invalid_utf8")
+        with pytest.raises(ConnectionClosedError) as closed:
+            await client.receive()
+        assert closed.value.sent is not None and closed.value.sent.code == 1007
+
+
+async def test_bad_json(app: Client) -> None:
+    async def text(**params: Any) -> str:
+        call = await app.start("wire.bad_json", **params)
+        frame = await asyncio.wait_for(app.socket.recv(), SOON)
+        assert isinstance(frame, str) and f'"id":"{call}"' in frame
+        return frame
+
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(await text())
+    for kind, part in (
+        ("nan", ":NaN}"),
+        ("huge_number", ":1e999}"),
+        ("long_int", "7" * 5000),
+        ("surrogate", r"a\ud834b"),
+    ):
+        assert part in await text(kind=kind)
+    deep = await text(kind="deep")
+    assert "[" * 100_000 + "]" * 100_000 in deep
+    assert await app.data("file.list")
+
+
+async def test_huge_and_binary(fixture: Fixture, app: Client) -> None:
+    assert len((await app.data("wire.huge", megabytes=1.5))["filler"]) == 3 << 19
+    call = await app.start("wire.binary_frame")
+    frame = await app.socket.recv()
+    assert isinstance(frame, bytes) and json.loads(frame)["id"] == call
+    async with dial(fixture, max_size=1 << 20) as small:
+        await small.initialize()
+        await small.start("wire.huge")
+        with pytest.raises(ConnectionClosedError) as closed:
+            await small.receive()
+        assert closed.value.sent is not None and closed.value.sent.code == 1009
+
+
+async def test_deflate_bomb(fixture: Fixture) -> None:
+    async with dial(fixture) as client:
+        await client.initialize()
+        await client.start("wire.deflate_bomb", megabytes=20)
+        with pytest.raises(ConnectionClosedError) as closed:
+            await client.receive()
+        assert closed.value.sent is not None and closed.value.sent.code == 1002
+    async with dial(fixture, "?deflate", compression="deflate", max_size=1 << 20) as client:
+        await client.initialize()
+        await client.start("wire.deflate_bomb", megabytes=20)
+        with pytest.raises(ConnectionClosedError) as closed:
+            await client.receive()
+        assert closed.value.sent is not None and closed.value.sent.code == 1009
+    async with dial(fixture, "?deflate", compression="deflate") as client:
+        await client.initialize()
+        assert set((await client.data("wire.deflate_bomb", megabytes=2))["value"]) == {"0"}
+        assert await client.data("file.list")
+
+
+@pytest.mark.parametrize(("code", "reason"), [(1011, "on purpose"), (4001, "go"), (1000, "")])
+async def test_close(app: Client, code: int, reason: str) -> None:
+    waiting = await app.start("job.wait")
+    await app.start("wire.close", code=code, reason=reason)
+    with pytest.raises(ConnectionClosed) as closed:
+        await app.until(waiting)
+    assert closed.value.rcvd is not None and (closed.value.rcvd.code, closed.value.rcvd.reason) == (code, reason)
+
+
+# The end
+
+
+async def test_nothing_is_left_behind() -> None:
+    before = len(asyncio.all_tasks())
+    async with serve() as fixture:
+        served = len(asyncio.all_tasks())
+        for _round in range(5):
+            clients = [dial(fixture) for _ in range(4)]
+            for at, manager in enumerate(clients):
+                client = await manager.__aenter__()
+                await client.initialize()
+                for name in ("job.wait", "fault.never", "form.ask", "wire.late"):
+                    await client.start(name, {"timeout": 60_000}, method="m", params={})
+                if at == 0:
+                    client.socket.transport.abort()
+            assert len(fixture.sockets) >= 3
+            for manager in clients:
+                await manager.__aexit__(None, None, None)
+            await drained(fixture)
+            await asyncio.sleep(0.02)
+            assert len(asyncio.all_tasks()) <= served
+    assert len(asyncio.all_tasks()) == before
+
+
+async def test_the_server_ends_with_sockets_open() -> None:
+    async with serve() as fixture:
+        idle, silent, busy = dial(fixture), dial(fixture), dial(fixture)
+        clients = [await manager.__aenter__() for manager in (idle, silent, busy)]
+        for client in clients:
+            await client.initialize()
+        await clients[1].start("wire.silent")
+        await clients[2].start("fault.never")
+        await clients[2].start("wire.slow")
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+    assert time.monotonic() - started < 1 and not fixture.sockets
+    with pytest.raises(ConnectionClosed) as closed:
+        await clients[0].receive()
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1001
+    for manager in (idle, silent, busy):
+        await manager.__aexit__(None, None, None)

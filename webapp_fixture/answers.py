@@ -1,0 +1,146 @@
+"""``fault.*`` over the socket: calls that go wrong on purpose, those of the page's that make sense over JSON."""
+
+import asyncio
+import base64
+import time
+import uuid
+from typing import Any
+
+from webapp_fixture.binarydata import OCTETS, download_address, wrap
+from webapp_fixture.calls import Context, Handler, Json
+from webapp_fixture.generate import generate
+from webapp_fixture.handlers import sync
+from webapp_fixture.problems import MISSING, AbpError, RawAnswer
+from webapp_fixture.records import State
+
+PDF = b"%PDF-1.4\n" + b"1 0 obj << /Type /Catalog >> endobj\n" * 40 + b"%%EOF\n"
+HTML = b"<!doctype html><html><body><script>alert(1)</script></body></html>"
+NEEDS_URL_SAFE = bytes((0xFB, 0xEF, 0xFF, at)[at % 4] for at in range(200))
+
+
+def _document(document: Json) -> Json:
+    return {"document": document, "note": "metadata beside the file"}
+
+
+def _pdf(**more: Any) -> Json:
+    return _document({**wrap(PDF, "application/pdf", "report.pdf"), **more})
+
+
+def _text(content: str, size: int) -> Json:
+    return _document({"content": content, "mimeType": OCTETS, "encoding": "base64", "size": size})
+
+
+def bad_base64(_params: Json) -> Json:
+    """Characters that are not base64, in the middle."""
+    text = base64.b64encode(PDF).decode()
+    return _text(f"{text[:40]}*!?{text}", len(PDF))
+
+
+def no_padding(_params: Json) -> Json:
+    """Base64 without the ``=`` at its end."""
+    return _text(base64.b64encode(PDF[:1000]).decode().rstrip("="), 1000)
+
+
+def partial(params: Json) -> Json:
+    """Several files, of which one lies."""
+    index, count = params.get("index", 1), int(params.get("count", 3))
+    files = []
+    for at in range(count):
+        data = b"".join(generate(2000 + at, at))
+        files.append(wrap(data, OCTETS, f"part-{at}.bin", len(data) + (at == index)))
+    return {"files": files}
+
+
+def deep(params: Json) -> Json:
+    """So many levels."""
+    nested: Json = {"bottom": True}
+    for _level in range(1, int(params.get("depth", 100))):
+        nested = {"nested": nested}
+    return nested
+
+
+def big_json(params: Json) -> Json:
+    """About so many megabytes of rows."""
+    note = "x" * 1000
+    return {"rows": [{"row": row, "note": note} for row in range(int(params.get("megabytes", 1)) * 1024)]}
+
+
+def throws(params: Json) -> Json:
+    """A TypeError."""
+    raise TypeError(params.get("message", "this handler throws"))
+
+
+def rejects_string(_params: Json) -> Json:
+    """What the page makes of a thrown string."""
+    raise AbpError("OPERATION_FAILED", "a plain string", details={"thrown": "string"})
+
+
+async def slow(params: Json, _context: Context) -> Json:
+    """After so many milliseconds."""
+    milliseconds = params.get("ms", 1000)
+    await asyncio.sleep(milliseconds / 1000)
+    return {"ms": milliseconds}
+
+
+async def never(_params: Json, _context: Context) -> None:
+    """No answer; the definition says that it ignores cancellation."""
+    await asyncio.Event().wait()
+
+
+def _downloads(state: State) -> dict[str, Handler]:
+    def reference(where: str, params: Json, expires_at: int | None = None, **query: Any) -> Json:
+        size, seed = int(params.get("bytes", 1 << 20)), int(params.get("seed", 0))
+        path = f"{where}/{size}/{seed}/download.bin"
+        auth, absolute = params.get("auth"), params.get("absolute", False)
+        address = download_address(state, path, auth, absolute, expires=expires_at, **query)
+        expiry = {} if expires_at is None else {"expiresAt": expires_at}
+        return _document({**address, "mimeType": OCTETS, "size": size, "filename": "download.bin", **expiry})
+
+    def length(where: str, extreme: str) -> Handler:
+        def make(params: Json) -> Json:
+            flag = {extreme: 1} if params.get("how") == extreme else {}
+            return reference(f"faults/{where}", params, delta=params.get("delta"), **flag)
+
+        return sync(make)
+
+    def gone(params: Json) -> Json:
+        where = f"faults/status/{params.get('status', 404)}/{params.get('times', 0)}/{uuid.uuid4()}"
+        return reference(where, params, retry=params.get("retryAfter"))
+
+    def expired(params: Json) -> Json:
+        return reference("downloads", params, int((time.time() - params.get("ago", 60)) * 1000))
+
+    return {
+        "fault.short_download": length("short", "cut"),
+        "fault.long_download": length("long", "endless"),
+        "fault.cut_once": sync(lambda params: reference(f"faults/cut_once/{uuid.uuid4()}", params)),
+        "fault.gone": sync(gone),
+        "fault.expired": sync(expired),
+        "fault.redirect_away": sync(lambda params: reference("faults/redirect_away", {"auth": "bearer", **params})),
+    }
+
+
+def fault_handlers(state: State) -> dict[str, Handler]:
+    """What runs each ``fault.*`` capability."""
+    url_safe = base64.urlsafe_b64encode(NEEDS_URL_SAFE).decode()
+    picture = {"image": wrap(HTML, "image/png", "picture.png")}
+    return {
+        "fault.wrong_size": sync(lambda params: _pdf(size=len(PDF) + int(params.get("delta", 1)))),
+        "fault.bad_size": sync(lambda params: _pdf(size=params["value"])),
+        "fault.bad_base64": sync(bad_base64),
+        "fault.noncanonical_base64": sync(lambda _params: _text("QR==", 1)),
+        "fault.no_padding": sync(no_padding),
+        "fault.url_safe_base64": sync(lambda _params: _text(url_safe, len(NEEDS_URL_SAFE))),
+        "fault.wrong_mime": sync(lambda _params: picture),
+        "fault.bad_name": sync(lambda params: _pdf(filename=params.get("filename", "../../etc/passwd"))),
+        "fault.partial": sync(partial),
+        **_downloads(state),
+        "fault.never": never,
+        "fault.throws": sync(throws),
+        "fault.rejects_string": sync(rejects_string),
+        "fault.slow": slow,
+        "fault.deep": sync(deep),
+        "fault.big_json": sync(big_json),
+        "fault.crash_half": sync(lambda _params: RawAnswer({"success": True})),
+        "fault.bad_answer": sync(lambda params: RawAnswer(params.get("value", MISSING))),
+    }

@@ -1,0 +1,202 @@
+"""Calls in flight on one connection: identity, timeout, progress, cancellation, and the answer's form."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from webapp_fixture.csvtext import number_text
+from webapp_fixture.problems import AbpError, Cancelled, RawAnswer, describe_error
+from webapp_fixture.validate import validate_params
+
+Json = dict[str, Any]
+REMEMBERED = 1000  # cancelled calls whose cancellation is answered the same way again; entries of the record
+
+
+@dataclass(slots=True)
+class Record:
+    """What this connection's side of the app saw, which app.record answers."""
+
+    calls: list[Json] = field(default_factory=list)
+    cancelled: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+
+    def push(self, entries: list[Json], **entry: Any) -> Json:
+        """Add an entry, with the time; the oldest go when there are too many."""
+        kept = {**entry, "at": int(time.time() * 1000)}
+        entries.append(kept)
+        del entries[: -2 * REMEMBERED]
+        return kept
+
+    def as_json(self) -> Json:
+        """A copy. ``first`` is how a page was, which a socket has none of."""
+        copies = {name: [dict(entry) for entry in getattr(self, name)] for name in ("calls", "cancelled", "events")}
+        return {**copies, "first": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a handler may use."""
+
+    call_id: str
+    progress: Callable[..., Awaitable[None]]
+    """Report: ``progress, total?, status?, stage?``."""
+    notify: Callable[[str, Json], Awaitable[None]]
+    elicit: Callable[[Json], Awaitable[Json]]
+
+
+Handler = Callable[[Json, Context], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A definition (as listed) and what runs it."""
+
+    definition: Json
+    handler: Handler
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A call that has begun."""
+
+    name: Any
+    call_id: str
+    operation_id: Any
+    timeout: Any
+    stopped: asyncio.Future[str]
+    timer: asyncio.TimerHandle | None
+    entry: Json
+    started: float = field(default_factory=time.perf_counter)
+
+
+class Calls:
+    """``send(type, payload)`` reaches the client; ``elicit`` asks it."""
+
+    def __init__(
+        self,
+        capabilities: dict[str, Capability],
+        record: Record,
+        send: Callable[[str, Json], Awaitable[None]],
+        elicit: Callable[[Json], Awaitable[Json]],
+    ) -> None:
+        self.capabilities = capabilities
+        self.record = record
+        self.running: dict[str, Ticket] = {}
+        self._send = send
+        self._elicit = elicit
+        self._cancelled: dict[str, Json] = {}
+
+    def _context(self, call_id: str, operation_id: Any, stopped: asyncio.Future[str]) -> Context:
+        async def progress(**report: Any) -> None:
+            if stopped.done():
+                return
+            total = report.get("total")
+            percentage = {"percentage": round(report["progress"] / total * 100, 1)} if total else {}
+            await self._send("progress", {"operationId": operation_id, **percentage, **report})
+
+        async def notify(event: str, data: Json) -> None:
+            await self._send("notification", {"event": event, "data": data})
+
+        return Context(call_id, progress, notify, self._elicit)
+
+    def begin(self, name: Any, options: Json) -> Ticket:
+        """Count a call in, at once, so that it can be cancelled from now on. Raises if its id is in use."""
+        call_id = options.get("callId", "") or str(uuid.uuid4())
+        if not isinstance(call_id, str):
+            raise AbpError("INVALID_TYPE", "options.callId must be string")
+        if call_id in self.running:
+            raise AbpError("INVALID_PARAMS", f"callId {call_id} belongs to a call that is still running")
+        loop = asyncio.get_running_loop()
+        entry = self.record.push(self.record.calls, callId=call_id, capability=name, state="running")
+        stopped = loop.create_future()
+        timeout = options.get("timeout")
+        timer = None
+        if isinstance(timeout, int | float) and timeout > 0:
+            timer = loop.call_later(timeout / 1000, self._stop, stopped, "timeout")
+        ticket = Ticket(name, call_id, options.get("progressToken", call_id), timeout, stopped, timer, entry)
+        self.running[call_id] = ticket
+        return ticket
+
+    async def finish(self, ticket: Ticket, params: Any) -> Any:
+        """Run it. The answer: what ``window.abp.call`` gives."""
+        context = self._context(ticket.call_id, ticket.operation_id, ticket.stopped)
+        try:
+            answer = await self._settle(ticket, params, context)
+        finally:
+            del self.running[ticket.call_id]
+            if ticket.timer is not None:
+                ticket.timer.cancel()
+        duration = round((time.perf_counter() - ticket.started) * 1000, 1)
+        if isinstance(answer, RawAnswer):
+            ticket.entry.update(state="raw", duration=duration)
+            return answer.value
+        state = "cancelled" if answer.get("cancelled") else "succeeded" if answer["success"] else "failed"
+        ticket.entry.update(state=state, duration=duration)
+        return {**answer, "metadata": {"duration": duration}}
+
+    async def _settle(self, ticket: Ticket, params: Any, context: Context) -> Json | RawAnswer:
+        name, stopped = ticket.name, ticket.stopped
+        work = asyncio.ensure_future(self._run(name, params, context))
+        try:
+            known = self.capabilities.get(name) if isinstance(name, str) else None
+            deaf = known is not None and known.definition["features"].get("ignoresCancel")
+            await asyncio.wait([work] if deaf else [work, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.cancel()  # nothing happens if it is done
+            ended: tuple[Any] = await asyncio.gather(work, return_exceptions=True)
+        result = ended[0]
+        if not isinstance(result, BaseException):
+            return result if isinstance(result, RawAnswer) else {"success": True, "data": result}
+        if stopped.done() and stopped.result() == "timeout":
+            error = AbpError("TIMEOUT", f"{name} took longer than {number_text(ticket.timeout)} ms", retryable=True)
+            return {"success": False, "error": error.as_json(), "cancelled": True}
+        if stopped.done() or isinstance(result, Cancelled):
+            return {"success": False, "cancelled": True}
+        return {"success": False, "error": describe_error(result)}
+
+    async def _run(self, name: Any, params: Any, context: Context) -> Any:
+        capability = self.capabilities.get(name) if isinstance(name, str) else None
+        if capability is None:
+            group = str(name).split(".", maxsplit=1)[0]
+            alternatives = [known for known in self.capabilities if known.split(".", maxsplit=1)[0] == group][:10]
+            raise AbpError("UNKNOWN_CAPABILITY", f"there is no capability '{name}'", alternatives=alternatives)
+        given = {} if params is None else params
+        validate_params(given, capability.definition.get("inputSchema", {}))
+        return await capability.handler(given, context)
+
+    def cancel(self, call_id: Any, reason: Any) -> Json:
+        """Stop a call. Answers the same if asked again; ``cancelled: false`` for what is unknown or finished."""
+        self.record.push(self.record.cancelled, callId=call_id, reason=reason, form="message")
+        if not isinstance(call_id, str):
+            return {"callId": call_id, "cancelled": False}
+        if call_id in self._cancelled:
+            return dict(self._cancelled[call_id])
+        ticket = self.running.get(call_id)
+        if ticket is None or ticket.stopped.done():
+            return {"callId": call_id, "cancelled": False}
+        answer = {"callId": call_id, "cancelled": True, **({} if reason is None else {"reason": reason})}
+        self._cancelled[call_id] = answer
+        if len(self._cancelled) > REMEMBERED:
+            del self._cancelled[next(iter(self._cancelled))]
+        self._stop(ticket.stopped, str(reason) if reason else "cancelled")
+        return dict(answer)
+
+    def cancel_all(self, reason: str) -> None:
+        """Stop every call, as at the end of a session."""
+        for ticket in self.running.values():
+            self._stop(ticket.stopped, reason)
+
+    def close(self) -> None:
+        """Forget the calls that ended before they ran."""
+        for ticket in self.running.values():
+            if ticket.timer is not None:
+                ticket.timer.cancel()
+        self.running.clear()
+
+    @staticmethod
+    def _stop(stopped: asyncio.Future[str], reason: str) -> None:
+        if not stopped.done():
+            stopped.set_result(reason)

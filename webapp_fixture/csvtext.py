@@ -1,0 +1,134 @@
+"""CSV exactly as ``static/lib/csv.js`` reads and writes it, so that the bytes are the same over every transport."""
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from webapp_fixture.problems import AbpError
+
+Row = dict[str, Any]
+_SPECIAL = re.compile('[",\r\n]')
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
+
+
+def number_text(value: float) -> str:
+    """A number as JavaScript's ``String(value)`` writes it."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = float("inf") if value > 0 else float("-inf")
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0:
+        return "0"
+    sign, digits_, exponent = Decimal(repr(number)).normalize().as_tuple()
+    digits, length = "".join(map(str, digits_)), len(digits_)
+    point = length + int(exponent)
+    if length <= point <= 21:
+        text = digits + "0" * (point - length)
+    elif 0 < point <= 21:
+        text = f"{digits[:point]}.{digits[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{digits}"
+    else:
+        mantissa = digits[0] + (f".{digits[1:]}" if length > 1 else "")
+        text = f"{mantissa}e{point - 1:+d}"
+    return ("-" if sign else "") + text
+
+
+def js_text(value: Any) -> str:
+    """A JSON value as JavaScript's ``String(value)`` writes it, and nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return number_text(value)
+    if isinstance(value, list):
+        return ",".join(map(js_text, value))
+    return value if isinstance(value, str) else "[object Object]"
+
+
+def encode(text: str) -> bytes:
+    """UTF-8 as ``TextEncoder`` makes it: a lone surrogate becomes U+FFFD."""
+    return _LONE_SURROGATE.sub("\ufffd", text).encode()
+
+
+def _keys(row: Row) -> Iterable[str]:
+    """The keys in JavaScript's order: those that look like array indices first, by number."""
+    numeric = {key for key in row if _INDEX.fullmatch(key) and int(key) < 2**32 - 1}
+    return [*sorted(numeric, key=int), *(key for key in row if key not in numeric)]
+
+
+def _cell(value: Any) -> str:
+    text = js_text(value)
+    if not _SPECIAL.search(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def format_csv(rows: list[Row]) -> str:
+    """Objects as CSV; the columns are all keys, in order of first appearance."""
+    columns = list(dict.fromkeys(key for row in rows for key in _keys(row)))
+    lines: list[list[Any]] = [columns, *([row.get(column) for column in columns] for row in rows)]
+    return "".join(",".join(map(_cell, line)) + "\r\n" for line in lines)
+
+
+def parse_csv(text: str) -> list[list[str]]:
+    """Rows of cells, as in RFC 4180; empty lines are skipped."""
+    rows: list[list[str]] = []
+    row: list[str] = []
+    cell: list[str] = []
+    quoted = False
+    at, end = 0, len(text)
+    while at < end:
+        char = text[at]
+        if quoted:
+            if char != '"':
+                cell.append(char)
+            elif text[at + 1 : at + 2] == '"':
+                cell.append('"')
+                at += 1
+            else:
+                quoted = False
+        elif char == '"' and not cell:
+            quoted = True
+        elif char == ",":
+            row.append("".join(cell))
+            cell = []
+        elif char == "\n":
+            _end_row(rows, row, cell)
+            row, cell = [], []
+        elif char != "\r":
+            cell.append(char)
+        at += 1
+    if quoted:
+        raise AbpError("INVALID_PARAMS", "csv has a quote that is never closed")
+    _end_row(rows, row, cell)
+    return rows
+
+
+def _end_row(rows: list[list[str]], row: list[str], cell: list[str]) -> None:
+    row.append("".join(cell))
+    if len(row) > 1 or row[0]:
+        rows.append(row)
+
+
+def _value(cell: str) -> str | int | float:
+    match = _NUMBER.fullmatch(cell)
+    if match is None:
+        return cell
+    number = float(cell)
+    return int(number) if number.is_integer() else number
+
+
+def csv_to_items(text: str) -> list[Row]:
+    """CSV with a header line as objects; cells that are plain numbers become numbers."""
+    header, *rows = parse_csv(text) or [[]]
+    return [{name: _value(row[at] if at < len(row) else "") for at, name in enumerate(header)} for row in rows]

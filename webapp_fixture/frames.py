@@ -1,0 +1,105 @@
+"""WebSocket frames and ABP messages as bytes, written straight to the transport so that they can be wrong."""
+
+import asyncio
+import json
+import struct
+import time
+from typing import Any
+
+TEXT, BINARY, CLOSE, PONG = 0x1, 0x2, 0x8, 0xA
+COMPRESSED = 0x40  # RSV1
+HIGH_WATER = 4 << 20  # bytes that may wait in a transport before a writer pauses
+POLL = 0.005
+
+
+def header(opcode: int, length: int, rsv: int = 0) -> bytes:
+    """The start of an unmasked, final frame."""
+    first = 0x80 | rsv | opcode
+    if length < 126:
+        return struct.pack("!BB", first, length)
+    return struct.pack("!BBH", first, 126, length) if length < 1 << 16 else struct.pack("!BBQ", first, 127, length)
+
+
+def to_json(value: Any) -> str:
+    """JSON of any depth: beyond what ``json`` can nest, without recursion."""
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except RecursionError:
+        return _deep_json(value)
+
+
+def _deep_json(value: Any) -> str:
+    parts: list[str] = []
+    waiting: list[Any] = [(value,)]  # a tuple holds a value; a string is text to write as it is
+    while waiting:
+        entry = waiting.pop()
+        if isinstance(entry, str):
+            parts.append(entry)
+            continue
+        (held,) = entry
+        steps: list[Any] = []
+        if isinstance(held, dict):
+            for name, inner in held.items():
+                steps += ["," if steps else "", f"{json.dumps(name)}:", (inner,)]
+            waiting += ["}", *reversed(steps), "{"]
+        elif isinstance(held, list):
+            for inner in held:
+                steps += ["," if steps else "", (inner,)]
+            waiting += ["]", *reversed(steps), "["]
+        else:
+            parts.append(json.dumps(held))
+    return "".join(parts)
+
+
+def envelope(kind: str, message_id: Any = None, **rest: Any) -> dict[str, Any]:
+    """A message: {type, id?, timestamp, payload}."""
+    named = {} if message_id is None else {"id": message_id}
+    return {"type": kind, **named, "timestamp": int(time.time() * 1000), **rest}
+
+
+class Pipe:
+    """The sending half of one connection. Frames never interleave."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+        self.silent = False
+        self._turn = asyncio.Lock()
+        self._close_sent = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._close_sent or self.transport.is_closing()
+
+    async def message(self, message: dict[str, Any]) -> None:
+        """One message in a text frame."""
+        await self.frame(TEXT, to_json(message).encode("utf-8"))
+
+    async def frame(self, opcode: int, data: bytes, rsv: int = 0) -> None:
+        """One frame."""
+        await self.pieces([header(opcode, len(data), rsv), data])
+
+    async def pieces(self, pieces: list[bytes], delay: float = 0) -> None:
+        """Bytes as they are, with so many seconds before each piece but the first."""
+        async with self._turn:
+            for at, piece in enumerate(pieces):
+                if delay and at:
+                    await asyncio.sleep(delay)
+                if self.silent or self.closed:
+                    return
+                self.transport.write(piece)
+            while self.transport.get_write_buffer_size() > HIGH_WATER and not self.closed:
+                await asyncio.sleep(POLL)
+
+    async def close_frame(self, code: int, reason: str = "") -> None:
+        """Begin (or answer) the closing handshake; nothing is sent after it."""
+        body = struct.pack("!H", code) + reason.encode()[:123] if code != 1005 else b""
+        await self.frame(CLOSE, body)
+        self._close_sent = True
+
+    def drop(self, at_once: bool = True) -> None:
+        """End the TCP connection without a closing handshake; unless ``at_once``, after what is still to be sent."""
+        if at_once:
+            self.transport.abort()
+        else:
+            self.transport.close()

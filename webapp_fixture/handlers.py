@@ -1,0 +1,264 @@
+"""The app's capabilities over the socket: the page's, as far as they make sense here, with base64 content."""
+
+import array
+import asyncio
+import copy
+import gzip
+import io
+import math
+import re
+import sys
+import time
+import wave
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from webapp_fixture.binarydata import OCTETS, download_address, filename_for, generated_base64, read_binary, wrap
+from webapp_fixture.calls import Capability, Context, Handler, Json, Record
+from webapp_fixture.csvtext import csv_to_items, encode, format_csv
+from webapp_fixture.definitions import capabilities
+from webapp_fixture.generate import digest
+from webapp_fixture.markdown import escape_html, render_markdown
+from webapp_fixture.pdf import TextOf, make_pdf
+from webapp_fixture.problems import AbpError, Cancelled
+from webapp_fixture.records import State
+from webapp_fixture.shapes import SHAPES, shape
+
+MEGABYTE = 1 << 20
+MAX_INLINE = 256 * MEGABYTE
+SAMPLES = (
+    ("welcome.md", "text/markdown", "# Welcome\n\nDrop files here, or make some with the tools.\n"),
+    ("sales.csv", "text/csv", "Month,Online,Shop\nJan,120,80\nFeb,150,95\n"),
+)
+STYLE = """
+  body { font: 16px/1.6 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem; color: #1f2430; }
+  table { border-collapse: collapse; } th, td { border: 1px solid #cdd2db; padding: .3rem .6rem; }
+  pre { background: #f3f4f7; padding: .8rem; overflow: auto; } code { font-family: ui-monospace, monospace; }
+  blockquote { border-left: 3px solid #cdd2db; margin-left: 0; padding-left: 1rem; color: #555c6b; }
+  img { max-width: 100%; }"""
+DOCUMENT = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<style>{style}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def sync(function: Callable[[Json], Any]) -> Handler:
+    """A handler that needs nothing but its parameters."""
+
+    async def handler(params: Json, _context: Context) -> Any:
+        return function(params)
+
+    return handler
+
+
+def export_html(params: Json) -> Json:
+    """A complete HTML document."""
+    markdown, html = params.get("markdown"), params.get("html")
+    if (markdown is None) == (html is None):
+        raise AbpError("MISSING_PARAM", "give either markdown or html", details={"param": "markdown"})
+    title = params.get("title")
+    if markdown is None:
+        body, title = str(html), title if title is not None else "Untitled"
+    else:
+        rendered = render_markdown(markdown, title)
+        body, title = rendered["html"], rendered["title"]
+    whole = re.match(r"\s*(<!doctype|<html)", body, re.IGNORECASE)
+    content = body if whole else DOCUMENT.format(title=escape_html(title), style=STYLE, body=body)
+    return {"document": wrap(encode(content), "text/html", filename_for(title, "html"))}
+
+
+def export_pdf(params: Json) -> Json:
+    """The text of the HTML as a PDF, which the page leaves to the client that prints it."""
+    seen = TextOf(params["html"])
+    options = params.get("options", {})
+    heading = seen.first_heading(("h1", "h2", "h3")).strip()
+    title = params.get("title", seen.title or heading or "Document")
+    pdf = make_pdf(seen.text, title, options.get("pageSize", "a4"), options.get("landscape", False))
+    return {"rendered": True, "title": title, "document": wrap(pdf, "application/pdf", filename_for(title, "pdf"))}
+
+
+def archive_gzip(params: Json) -> Json:
+    """Text, compressed."""
+    original = encode(params["text"])
+    archive = wrap(gzip.compress(original, mtime=0), "application/gzip", "text.txt.gz")
+    return {"archive": archive, "originalSize": len(original)}
+
+
+def data_csv(params: Json) -> Json:
+    """Rows as CSV, byte for byte what the page makes."""
+    rows = params["rows"]
+    return {"file": wrap(encode(format_csv(rows)), "text/csv", "data.csv"), "rows": len(rows)}
+
+
+def data_json(params: Json) -> Json:
+    """CSV as objects."""
+    items = csv_to_items(params["csv"])
+    return {"items": items, "count": len(items)}
+
+
+def audio_tone(params: Json) -> Json:
+    """A sine with a short fade at both ends, as WAV."""
+    frequency, seconds, rate = params.get("frequency", 440), params.get("seconds", 1), params.get("sampleRate", 44100)
+    length, fade = round(seconds * rate), min(0.02, seconds / 4) * rate
+    step = 2 * math.pi * frequency / rate
+    loud = 0.8 * 0x7FFF
+    samples = array.array("h", bytes(2 * length))
+    for at in range(length):
+        samples[at] = int(loud * min(1.0, at / fade, (length - at) / fade) * math.sin(step * at))
+    if sys.byteorder == "big":
+        samples.byteswap()
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.tobytes())
+    audio = wrap(out.getvalue(), "audio/wav", f"tone-{round(frequency)}hz.wav")
+    return {"audio": audio, "duration": length / rate}
+
+
+def file_digest(params: Json) -> Json:
+    """What arrived."""
+    read = read_binary(params["file"], "file")
+    return {"size": len(read.data), "sha256": read.sha256, "received": read.received}
+
+
+def image_info(params: Json) -> Json:
+    """Width and height from a PNG's header; nothing else is read here."""
+    read = read_binary(params["image"], "image")
+    if read.data[:8] != b"\x89PNG\r\n\x1a\n" or read.data[12:16] != b"IHDR" or len(read.data) < 24:
+        raise AbpError("INVALID_PARAMS", f"image.content ({len(read.data)} bytes) is not a PNG image")
+    width, height = (int.from_bytes(read.data[at : at + 4], "big") for at in (16, 20))
+    return {"width": width, "height": height, "size": len(read.data), "sha256": read.sha256, "received": read.received}
+
+
+def file_generate(state: State) -> Handler:
+    """Files of known bytes: inline as base64, or to be downloaded."""
+
+    async def handler(params: Json, _context: Context) -> Json:
+        if ("bytes" in params) == ("megabytes" in params):
+            raise AbpError("MISSING_PARAM", "give either bytes or megabytes", details={"param": "bytes"})
+        size = int(params["bytes"]) if "bytes" in params else math.floor(params["megabytes"] * MEGABYTE + 0.5)
+        seed, form = int(params.get("seed", 0)), params.get("as", "base64")
+        filename, mime_type = params.get("filename", "generated.bin"), params.get("mimeType", OCTETS)
+        file: Json = {"mimeType": mime_type, "size": size, "filename": filename}
+        if "expiresIn" in params:
+            file["expiresAt"] = int(time.time() * 1000) + round(params["expiresIn"] * 1000)
+        if form == "url":
+            path = f"downloads/{size}/{seed}/{quote(filename, safe='')}"
+            more = {"expires": file.get("expiresAt"), "type": mime_type}
+            file |= download_address(state, path, params.get("auth"), params.get("absolute", False), **more)
+        elif size > MAX_INLINE:
+            raise AbpError("INVALID_PARAMS", f"as {form}, at most {MAX_INLINE // MEGABYTE} MB")
+        else:
+            text = await generated_base64(size, seed)
+            inline = {"content": text, "encoding": "base64"}
+            file |= {"downloadUrl": f"data:{mime_type};base64,{text}"} if form == "dataUrl" else inline
+        return {"file": file, **({"sha256": digest(size, seed)} if params.get("digest") else {})}
+
+    return handler
+
+
+async def job_run(params: Json, context: Context) -> Json:
+    """So many steps, each reported."""
+    steps, delay, label = int(params.get("steps", 5)), params.get("delay", 50), params.get("label", "job")
+    about = {"operationId": context.call_id, "label": label}
+    await context.notify("notifications/operation/started", {**about, "steps": steps})
+    outcome = "cancelled"
+    try:
+        for step in range(1, steps + 1):
+            await asyncio.sleep(delay / 1000)
+            await context.progress(progress=step, total=steps, status=f"step {step} of {steps}", stage=label)
+        outcome = "success"
+    finally:
+        await context.notify("notifications/operation/completed", {**about, "outcome": outcome})
+    return {"steps": steps, "label": label}
+
+
+async def job_wait(_params: Json, _context: Context) -> None:
+    """Until cancelled."""
+    await asyncio.Event().wait()
+
+
+async def form_ask(params: Json, context: Context) -> Json:
+    """Hand a question on to the client."""
+    request: Json = {name: params[name] for name in ("method", "params", "timeout") if name in params}
+    return {"response": await context.elicit(request)}
+
+
+def file_list() -> dict[str, Handler]:
+    """file.list and files.clear over one connection's own list of files."""
+    modified = "2024-01-15T09:00:00.000Z"
+    files = [
+        {"name": name, "size": len(text.encode()), "mimeType": mime_type, "modified": modified}
+        for name, mime_type, text in SAMPLES
+    ]
+
+    async def clear(_params: Json, context: Context) -> Json:
+        count = len(files)
+        many = f"Remove all {count} files from the list?"
+        message = "Remove the file from the list?" if count == 1 else many
+        params = {"message": message, "title": "Clear the file list", "destructive": True}
+        params |= {"confirmLabel": "Remove", "cancelLabel": "Keep"}
+        response = await context.elicit({"method": "elicitation/confirm", "params": params})
+        data = response.get("data")
+        if not response.get("success") or not isinstance(data, dict) or data.get("confirmed") is not True:
+            raise Cancelled("not confirmed")
+        files.clear()
+        return {"cleared": count}
+
+    return {"file.list": sync(lambda _params: {"files": [dict(file) for file in files]}), "files.clear": clear}
+
+
+def app_handlers(state: State, record: Record) -> dict[str, Handler]:
+    """What runs each capability on one connection."""
+    return {
+        "convert.markdownToHtml": sync(lambda params: render_markdown(params["markdown"], params.get("title"))),
+        "export.html": sync(export_html),
+        "export.pdf": sync(export_pdf),
+        "archive.gzip": sync(archive_gzip),
+        "data.csv": sync(data_csv),
+        "data.json": sync(data_json),
+        "audio.tone": sync(audio_tone),
+        "image.info": sync(image_info),
+        "file.digest": sync(file_digest),
+        "file.generate": file_generate(state),
+        **file_list(),
+        "job.run": job_run,
+        "job.wait": job_wait,
+        "form.ask": form_ask,
+        "app.record": sync(lambda _params: record.as_json()),
+        "shape": sync(shape),
+    }
+
+
+def listed(definition: Json) -> Json:
+    """A definition as this transport lists it."""
+    entry = {"features": {}, **copy.deepcopy(definition), "available": True, "requirements": []}
+    entry.pop("uses", None)
+    if entry["name"] == "shape":
+        entry["description"] = "For tests of clients: an answer in one particular form, with known bytes (i % 251)."
+        entry["inputSchema"]["properties"]["shape"]["enum"] = list(SHAPES)
+    elif entry["name"] == "file.generate":
+        form = entry["inputSchema"]["properties"]["as"]
+        form["enum"] = [name for name in form["enum"] if name != "blobUrl"]
+        form["description"] = "Form of the answer (default base64; buffer and blob mean the same here)"
+    elif entry["name"] == "export.pdf":
+        entry["description"] = "The text of some HTML as a PDF of one page."
+    return entry
+
+
+def with_definitions(handlers: dict[str, Handler], faults: bool = False) -> dict[str, Capability]:
+    """The definitions that have a handler here, by name."""
+    known = [definition for definition in capabilities(faults) if definition["name"] in handlers]
+    return {entry["name"]: Capability(listed(entry), handlers[entry["name"]]) for entry in known}
