@@ -203,7 +203,8 @@ class WebSocketTransport(Transport):
             while True:
                 data = await connection.recv(decode=False)
                 assert isinstance(data, bytes)
-                await self._take(data)
+                if not await self._take(data):
+                    await connection.close(1007)  # RFC 6455 §8.1
         except ConnectionClosed as closed:
             return self._ended(closed)
         except WebSocketException as error:
@@ -230,7 +231,8 @@ class WebSocketTransport(Transport):
             f"the connection is gone (code {code or 1006}{': ' + said[:80] if said else ''}); connect again"
         )
 
-    async def _take(self, data: bytes) -> None:
+    async def _take(self, data: bytes) -> bool:
+        """Whether the message was text; what text says is judged by whoever asked for it."""
         try:
             if len(data) <= _PARSE_INLINE:
                 message = decode_envelope(data)
@@ -238,11 +240,13 @@ class WebSocketTransport(Transport):
                 message = await asyncio.to_thread(decode_envelope, data)
         except ProtocolError as error:
             self._pending.counts["unreadable"] += 1
+            if not _is_utf8(data):
+                return False
             found = _ID.search(data[:4096]) or _ID.search(data[-4096:])
             if found:  # whose answer it was can still be told: no need to let it wait for its timeout
                 self._pending.fail(found[1].decode(errors="replace"), error)
             logger.warning("%s", error.message)
-            return
+            return True
         outcome = self._pending.take(message)
         if outcome != "event":
             if outcome != "delivered":
@@ -255,6 +259,7 @@ class WebSocketTransport(Transport):
                 logger.warning(
                     "ignored a message of the unknown type %r; more of them are ignored quietly", message.type
                 )
+        return True
 
     async def events(self) -> AsyncIterator[Message]:
         while (message := await self._events.get()) is not None:
@@ -311,3 +316,11 @@ class WebSocketTransport(Transport):
 
     async def cookies(self, url: str) -> Mapping[str, str]:
         return {}
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

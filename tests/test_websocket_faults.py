@@ -1,0 +1,163 @@
+"""What a WebSocket peer can do to us, injected for real by the reference app: rows 12-21 of the fault matrix."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from transports import CallTimeout, Disconnected, ProtocolError, Session, WebSocketTransport, connect
+from transports.errors import TooLarge
+from webapp_fixture import Fixture, serve
+
+
+@pytest_asyncio.fixture
+async def fixture() -> AsyncIterator[Fixture]:
+    async with serve() as served:
+        yield served
+
+
+def session(fixture: Fixture, query: str = "", **options: object) -> Session:
+    transport = WebSocketTransport(fixture.ws_url + query, **options)  # type: ignore[arg-type]
+    return connect(fixture.ws_url, transport=transport, store="none:", timeout=10)
+
+
+def counts(app: Session) -> dict[str, int]:
+    assert isinstance(app.transport, WebSocketTransport)
+    return dict(app.transport.counts)
+
+
+@pytest.mark.parametrize("fault", ["cut", "no_close"])
+async def test_a_cut_fails_all_that_wait_and_the_next_call_reconnects(fixture: Fixture, fault: str) -> None:
+    async with session(fixture) as app:
+        waiting = [asyncio.ensure_future(app.call("job.wait")) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(Disconnected):
+            await app.call(f"wire.{fault}")
+        for error in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(error, Disconnected) and error.retryable
+        assert (await app.call("file.list")).artifacts
+    assert len(fixture.handshakes) == 2
+
+
+async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fixture) -> None:
+    async with session(fixture, max_bytes=1_000_000) as app:
+        fits = await app.call("file.generate", {"bytes": 990_000})
+        assert fits.artifacts["file"].size_bytes == 990_000
+        with pytest.raises(TooLarge, match="1,000,000"):
+            await app.call("wire.huge", {"megabytes": 4})
+        await asyncio.sleep(0.5)
+        assert (await app.call("file.list")).artifacts
+    assert len(fixture.handshakes) == 2
+
+
+@pytest.mark.parametrize("query", ["", "?deflate"])
+async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> None:
+    async with session(fixture, query) as app:
+        await app.call("file.list")
+        before = psutil.Process().memory_info().rss
+        with pytest.raises((ProtocolError, TooLarge)):
+            await app.call("wire.deflate_bomb")
+        assert psutil.Process().memory_info().rss - before < 50 << 20
+        assert (await app.call("file.list")).artifacts
+
+
+async def test_a_frame_that_is_no_utf8_is_a_protocol_error(fixture: Fixture) -> None:
+    async with session(fixture) as app:
+        with pytest.raises(ProtocolError, match="UTF-8"):
+            await app.call("wire.invalid_utf8", timeout=3)
+        assert (await app.call("file.list")).artifacts
+
+
+@pytest.mark.parametrize("kind", ["junk", "nan", "huge_number", "surrogate", "deep"])
+async def test_bad_json_loses_the_message_not_the_session(fixture: Fixture, kind: str) -> None:
+    async with session(fixture) as app:
+        started = time.monotonic()
+        with pytest.raises(ProtocolError):
+            await app.call("wire.bad_json", {"kind": kind}, timeout=5)
+        assert time.monotonic() - started < 3  # its own call is told at once, by the id that could still be read
+        assert (await app.call("file.list")).artifacts
+        assert counts(app)["unreadable"] == 1
+    assert len(fixture.handshakes) == 1
+
+
+async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fixture) -> None:
+    async with session(fixture) as app:
+        with pytest.raises(ProtocolError):
+            await app.call("wire.bad_json", {"kind": "long_int"}, timeout=3)
+        assert (await app.call("file.list")).artifacts
+
+
+async def test_twice_foreign_and_late_replies_reach_nobody(fixture: Fixture) -> None:
+    async with session(fixture) as app:
+        for fault in ("duplicate", "foreign"):
+            assert (await app.call(f"wire.{fault}", {"value": fault})).data["value"] == fault  # type: ignore[call-overload, index]
+        with pytest.raises(CallTimeout):
+            await app.call("wire.late", {"value": "late"}, timeout=0.2)
+        await asyncio.sleep(0.5)
+        assert (await app.call("file.list")).artifacts
+        seen = counts(app)
+        assert (seen["duplicate"], seen["unknown"], seen["late"]) == (1, 1, 1)
+
+
+async def test_a_thousand_replies_out_of_order(fixture: Fixture) -> None:
+    async with session(fixture) as app:
+        calls = [app.call("wire.shuffle", {"n": 1000, "value": n}) for n in range(1000)]
+        results = await asyncio.gather(*calls)
+        assert [result.data["value"] for result in results] == list(range(1000))  # type: ignore[call-overload, index]
+
+
+async def test_unknown_types_and_extra_fields_are_ignored_with_one_warning(
+    fixture: Fixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with session(fixture) as app:
+        for n in range(3):
+            assert (await app.call("wire.unknown_type", {"value": n})).data == {"fault": "unknown_type", "value": n}
+    assert caplog.text.count("unknown type") == 1
+
+
+async def test_a_slow_peer_is_waited_for(fixture: Fixture) -> None:
+    async with session(fixture) as app:
+        result = await app.call("wire.slow", {"bytes": 20_000, "ms": 5})
+        assert result.artifacts["file"].size_bytes == 20_000
+
+
+@pytest.fixture
+def other_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "webapp_fixture"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        url = next(word for word in line.replace('"', " ").replace(",", " ").split() if word.startswith("http"))
+        yield process, url.rstrip("/").replace("http", "ws", 1) + "/abp"
+        os.kill(process.pid, signal.SIGCONT)
+        process.terminate()
+
+
+async def test_a_stopped_server_is_noticed_within_the_configured_time(
+    other_process: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, url = other_process
+    transport = WebSocketTransport(url, ping_interval=0.5, ping_timeout=0.5, close_timeout=0.5)
+    async with connect(url, transport=transport, store="none:", timeout=20) as app:
+        await app.call("file.list")
+        os.kill(process.pid, signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(Disconnected, match="ping"):
+            await app.call("file.list")
+        assert time.monotonic() - started < 3
+        os.kill(process.pid, signal.SIGCONT)
+        assert (await app.call("file.list")).artifacts
+
+
+def test_the_reference_app_prints_where_it_is(other_process: tuple[subprocess.Popen[str], str]) -> None:
+    assert json.dumps(other_process[1]).startswith('"ws://127.0.0.1:')
