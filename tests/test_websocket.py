@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 
@@ -225,9 +228,84 @@ async def test_addresses_that_are_no_websocket(tmp_path: Path) -> None:
             pass
 
 
-async def test_two_hundred_connections_leave_nothing(tmp_path: Path) -> None:
-    import psutil
+async def test_what_waits_to_be_sent_waits_without_memory(tmp_path: Path) -> None:
+    async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
+        socket.transport.pause_reading()
 
+    async with running(freeze) as app, connect(app.url, store="none:", timeout=5) as session:
+        with pytest.raises(CallTimeout):
+            await session.call("x", timeout=0.2)
+        data, process = bytes(4 << 20), psutil.Process()
+        before = process.memory_info().rss
+        calls = [asyncio.ensure_future(session.call("x", {"file": data}, timeout=1.5)) for _ in range(60)]
+        await asyncio.sleep(1)
+        assert process.memory_info().rss - before < 60 << 20  # all of it encoded would be 320 MB
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(outcome, CallTimeout)
+
+
+def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
+    key, cert = folder / f"{name}.key", folder / f"{name}.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    subprocess.run([*command, "-keyout", key, "-out", cert, *extra], check=True, capture_output=True)
+    return key, cert
+
+
+async def test_tls_with_a_ca_and_a_client_certificate_of_ones_own(tmp_path: Path) -> None:
+    server_key, server_cert = certificate(tmp_path, "server", "-addext", "subjectAltName=IP:127.0.0.1")
+    client_key, client_cert = certificate(tmp_path, "client")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(server_cert, server_key)
+    theirs.load_verify_locations(client_cert)
+    theirs.verify_mode = ssl.CERT_REQUIRED
+    ours = ssl.create_default_context(cafile=str(server_cert))
+    ours.load_cert_chain(client_cert, client_key)
+    async with running(echo, ssl=theirs) as app:
+        url = app.url.replace("ws:", "wss:")
+        async with connect(url, transport=WebSocketTransport(url, ssl=ours), store="none:") as session:
+            assert (await session.call("x", {"n": 1})).data == {"n": 1}
+        with pytest.raises(ConnectFailed, match="ssl="):
+            async with connect(url, store="none:"):
+                pass
+
+
+async def test_a_proxy_is_used_by_option_and_by_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        asked.append(head.split()[1])
+        host, _, port = asked[-1].partition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+        async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError):
+                while data := await source.read(65536):
+                    target.write(data)
+                    await target.drain()
+            target.close()
+
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    proxy = await asyncio.start_server(relay, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    async with running(echo) as app:
+        transport = WebSocketTransport(app.url, proxy=address)
+        async with connect(app.url, transport=transport, store="none:") as session:
+            await session.call("x")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", address)
+        monkeypatch.setenv("https_proxy", address)
+        async with connect(app.url, store="none:") as session:
+            await session.call("x")
+        assert asked == [f"127.0.0.1:{app.port}"] * 2
+    proxy.close()
+    await proxy.wait_closed()
+
+
+async def test_two_hundred_connections_leave_nothing(tmp_path: Path) -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
         threads = psutil.Process().num_threads()

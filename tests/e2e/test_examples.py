@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from webapp_fixture import digest
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +58,49 @@ def test_files_in_and_out(url: str, tmp_path: Path) -> None:
     printed = run("files_in_and_out.py", url, str(picture), cwd=tmp_path)
     assert "refused, as it should be" in printed and "100%" in printed
     assert len(list((tmp_path / "pictures").glob("*"))) == 7  # six pictures and the store's own folder
+
+
+def test_websocket_client(url: str, tmp_path: Path) -> None:
+    assert "Type: text/csv" in run("websocket_client.py", url.replace("http", "ws") + "abp", cwd=tmp_path)
+
+
+def test_websocket_reconnect(url: str, tmp_path: Path) -> None:
+    printed = run("websocket_reconnect.py", url.replace("http", "ws") + "abp", "3", cwd=tmp_path)
+    assert printed.splitlines() == ["0 open 1", "1 open 1", "2 open 1"]
+
+
+def test_websocket_app(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "websocket_app.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
+        assert app.stdout
+        address = app.stdout.readline().strip()
+        call = [
+            sys.executable,
+            "-m",
+            "transports.surfaces.cli",
+            "call",
+            address,
+            "text.shout",
+            "-p",
+            "text=hi",
+            "--json",
+        ]
+        done = subprocess.run([*call, "--out", str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+        app.kill()
+    document = json.loads(done.stdout)
+    assert document["transport"] == "websocket" and document["data"]["characters"] == 2
+    assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HI"
+
+
+def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_path: Path) -> None:
+    address = url.replace("http", "ws") + "abp"
+    call = [sys.executable, "-m", "transports.surfaces.cli", "call", address, "file.generate", "-p", "megabytes=32"]
+    options = ["-p", "digest=true", "--json", "--out", str(tmp_path)]
+    done = subprocess.run([*call, *options], capture_output=True, text=True, timeout=60, check=True)
+    document = json.loads(done.stdout)
+    (artifact,) = document["artifacts"]
+    assert artifact["size_bytes"] == 32 << 20
+    assert artifact["sha256"] == document["data"]["sha256"] == digest(32 << 20, 0)
 
 
 def test_without_a_browser(tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ class WebSocketTransport(Transport):
         self._reader: asyncio.Task[None] | None = None
         self._pending = Pending()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._turn = asyncio.Lock()
         self._state: State = "closed"
         self._unknown: Counter[str] = Counter()
 
@@ -290,11 +291,12 @@ class WebSocketTransport(Transport):
             raise Disconnected(
                 f"the connection is {self._state}; wait for it, or connect again", details={"sent": False}
             )
-        text = encode_envelope(message) if not message.content else await asyncio.to_thread(encode_envelope, message)
-        try:
-            await connection.send(text, text=True)
-        except ConnectionClosed as closed:
-            raise self._ended(closed) from closed
+        async with self._turn:  # what waits to be sent waits unencoded: a slow peer costs time, not memory
+            text = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
+            try:
+                await connection.send(text, text=True)
+            except ConnectionClosed as closed:
+                raise self._ended(closed) from closed
 
     async def aclose(self) -> None:
         self._state = "closed"

@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
     from ...messages import Progress
 
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Address of the app, such as http://127.0.0.1:8000/")]
-TransportName = Annotated[str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="Address of the app, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp"
+    ),
+]
+TransportName = Annotated[
+    str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, websocket.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
