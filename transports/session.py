@@ -182,8 +182,9 @@ class Session:
         return listed
 
     async def _shutdown(self) -> None:
-        with contextlib.suppress(ABPError):
-            await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
+        with contextlib.suppress(ABPError, TimeoutError):
+            async with asyncio.timeout(_CANCEL):
+                await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ class WebSocketTransport(Transport):
         timeout: float = 10.0,
         ping_interval: float = 20.0,
         ping_timeout: float = 20.0,
-        close_timeout: float = 5.0,
+        close_timeout: float = 3.0,
         max_bytes: int = 100_000_000,
         reconnect: bool = True,
     ) -> None:
@@ -94,6 +94,7 @@ class WebSocketTransport(Transport):
         self._max_bytes = max_bytes
         self._reconnect = reconnect
         self._timeout = timeout
+        self._close_timeout = close_timeout
         self._silence = ping_interval + ping_timeout
         sent = dict(headers or {})
         if token is not None:
@@ -302,7 +303,11 @@ class WebSocketTransport(Transport):
         self._state = "closed"
         connection, reader = self._connection, self._reader
         if connection is not None:
-            await connection.close()
+            try:
+                async with asyncio.timeout(self._close_timeout):
+                    await connection.close()
+            except TimeoutError:  # its peer does not even read: a polite end would wait behind all that was sent
+                connection.transport.abort()
         if reader is not None:
             reader.cancel()
             await asyncio.wait((reader,))
