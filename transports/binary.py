@@ -34,33 +34,38 @@ _SLICE = 4 << 20  # characters of base64 decoded at a time; a multiple of four
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Content as text. ``encoding`` is how the text becomes bytes."""
+    """Content as text. ``encoding`` is how the text becomes bytes. A ``memoryview`` is a long run of padded, standard
+    base64 in a message that was received: it is never copied."""
 
-    text: str = field(repr=False)
+    text: str | memoryview = field(repr=False)
     encoding: Literal["base64", "utf-8"]
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes, a few megabytes at a time. Raises :class:`~transports.errors.BadEncoding`."""
-        if self.encoding == "utf-8":
+        if isinstance(self.text, memoryview):
+            yield from _decoded(self.text, None)
+        elif self.encoding == "utf-8":
             for start in range(0, len(self.text), _SLICE):
                 try:
                     yield self.text[start : start + _SLICE].encode()
                 except UnicodeEncodeError as error:
                     raise BadEncoding("the text holds half of a surrogate pair and is no valid UTF-8") from error
-            return
-        text = padded(self.text)
-        altchars = b"-_" if _is_url_safe(text) else None
-        for start in range(0, len(text), _SLICE):
-            part = text[start : start + _SLICE]
-            if part.endswith("=") and start + _SLICE < len(text):
-                raise BadEncoding(f"base64 padding stands in the middle of the text, before character {start + _SLICE}")
-            try:
-                yield pybase64.b64decode(part, altchars=altchars, validate=True, canonical=True)
-            except (binascii.Error, ValueError) as error:
-                raise BadEncoding(
-                    f"the text is not strictly valid base64 ({error}) within characters {start}-{start + len(part)}; "
-                    "the app must send standard, padded base64"
-                ) from error
+        else:
+            yield from _decoded(padded(self.text), b"-_" if _is_url_safe(self.text) else None)
+
+
+def _decoded(text: str | memoryview, altchars: bytes | None) -> Iterator[bytes]:
+    for start in range(0, len(text), _SLICE):
+        part = text[start : start + _SLICE]
+        if part[-1:] in ("=", b"=") and start + _SLICE < len(text):
+            raise BadEncoding(f"base64 padding stands in the middle of the text, before character {start + _SLICE}")
+        try:
+            yield pybase64.b64decode(part, altchars=altchars, validate=True, canonical=True)
+        except (binascii.Error, ValueError) as error:
+            raise BadEncoding(
+                f"the text is not strictly valid base64 ({error}) within characters {start}-{start + len(part)}; "
+                "the app must send standard, padded base64"
+            ) from error
 
 
 def _is_url_safe(text: str) -> bool:

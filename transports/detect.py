@@ -286,9 +286,10 @@ def _guessed(text: str) -> BinaryData | None:
     if len(text) < _MIN_GUESSED:
         return None
     inline = _data_url(text) or Encoded(text, "base64")
-    if not isinstance(inline, Encoded) or (mime_type := _sniffed(inline.text)) is None or not _is_base64(inline.text):
+    if not isinstance(inline, Encoded) or not isinstance(bare := inline.text, str):
         return None
-    return BinaryData(inline, mime_type)
+    mime_type = _sniffed(bare)
+    return BinaryData(inline, mime_type) if mime_type is not None and _is_base64(bare) else None
 
 
 def _is_base64(text: str) -> bool:

@@ -38,9 +38,9 @@ class Row:
             return f"WRONG: {self.wrong}"
         if self.at_least is None:
             return "for information"
-        if self._reaches(self.want):
-            return "as wanted"
-        return "enough, less than wanted" if self._reaches(self.at_least) else "falls short"
+        if not self._reaches(self.at_least):
+            return "falls short"
+        return "as wanted" if self._reaches(self.want) else "enough, less than wanted"
 
     @property
     def short(self) -> bool:
