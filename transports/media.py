@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Container, Mapping
+from functools import lru_cache
 
 from pathvalidate import sanitize_filename
 
@@ -184,8 +185,15 @@ _BY_FIRST_BYTE = {
 
 def normalise_mime(mime_type: str | None) -> str | None:
     """Lower case, no parameters, well-known aliases resolved (``image/jpg``). ``None`` if it is no MIME type."""
-    if not mime_type:
-        return None
+    return _normalised(mime_type[:_LONGEST_MIME]) if mime_type else None
+
+
+#: A type, a subtype and some parameters; what is longer is cut, and so is no MIME type.
+_LONGEST_MIME = 512
+
+
+@lru_cache(maxsize=256)
+def _normalised(mime_type: str) -> str | None:
     bare = mime_type.partition(";")[0].strip().lower()
     return _ALIASES.get(bare, bare) if _MIME.fullmatch(bare) else None
 

@@ -225,7 +225,8 @@ class Session:
         try:
             return await self._taken(reply, capability, started)
         finally:
-            await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
+            if on_progress is not None or self._on_progress is not None:
+                await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
 
     async def _answered(
         self,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from ..binary import verify_size
 from ..errors import ABPError, StoreError, TooLarge, UsageError
@@ -97,6 +98,14 @@ def measure_file(fd: int, limit: int) -> Meter:
 
 def clean_namespace(namespace: str) -> str:
     """``namespace`` as the head of an id: ASCII letters, digits, ``_`` and ``-``, 1 to 64 of them."""
+    return _cleaned(namespace[:_LONGEST_NAMESPACE])
+
+
+_LONGEST_NAMESPACE = 256
+
+
+@lru_cache(maxsize=256)
+def _cleaned(namespace: str) -> str:
     cleaned = _UNSAFE.sub("_", namespace).lstrip("-")[:64]
     return cleaned if cleaned.strip("_-") else "artifact"
 
