@@ -73,7 +73,7 @@ def document(report: Report) -> str:
             *_table(head, rows),
             "\n![Ratios and latencies](performance.svg)\n",
             *details,
-            "\nEmbedded apps (postMessage) and WebSocket are not measured here yet.\n",
+            "\nEmbedded apps (postMessage) are not measured here yet.\n",
             "## " + _short(report) + "\n",
             *_why(report),
             "",

@@ -146,7 +146,7 @@ async def small_messages(bench: Bench) -> tuple[list[Row], list[Table]]:
         "bare websockets echo of the same text",
         middle["echo"] / middle["kit"],
         "×",
-        f"median {middle['kit'] * 1e3:.2f} ms against {middle['echo'] * 1e3:.2f} ms; JSON answer, store none:",
+        f"median {middle['kit'] * 1e3:.2f} ms against {middle['echo'] * 1e3:.2f} ms",
         0.6,
         0.8,
         why := "a call is more than an echo: its answer is parsed, searched for content, hashed and described",
