@@ -90,6 +90,8 @@ def test_many_long_contents_in_one_message_keep_their_places() -> None:
         ("ä" * 400_000, {"mimeType": "text/plain"}),
         ("-_Aa" * 100_000, {"mimeType": "a/b"}),  # URL-safe: for the careful way
         ("AAA" * 100_001, {"mimeType": "a/b"}),  # no padding: likewise
+        ("<svg>" + "<g/>" * 100_000 + "</svg> ", {"mimeType": "image/svg+xml"}),  # text of a textual type
+        ("data:a/b;base64," + "AAAA" * 100_000, {"mimeType": "a/b", "encoding": "base64"}),
         ('say "hi"\\n' * 40_000, {"mimeType": "a/b"}),
     ],
 )

@@ -14,7 +14,7 @@ from .binary import BinaryData, Broken, Download, Encoded, Handle, padded
 from .errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
 from .media import extension_for, is_binary_mime, normalise_mime, sniff
 
-__all__ = ["DESCRIPTOR_KEYS", "MAX_DEPTH", "Found", "Place", "find", "replace"]
+__all__ = ["DESCRIPTOR_KEYS", "MAX_DEPTH", "Found", "Place", "find", "replace", "surely_base64"]
 
 #: Deepest nesting of an answer that is looked at; more is an error, never silence (FAULTS 21).
 MAX_DEPTH = 64
@@ -147,6 +147,14 @@ def _encoded(text: str, mime_type: str, encoding: object) -> BinaryData | None:
         return BinaryData(inline)
     as_it_stands = _TEXTUAL.search(bare) and not _is_base64(text)
     return BinaryData(Encoded(text, "utf-8" if as_it_stands else "base64"))
+
+
+def surely_base64(mime_type: object, encoding: object) -> bool:
+    """Whether a descriptor alone, without a look at its text, says that the text is base64."""
+    if encoding is not None:
+        return _is_base64_name(encoding)
+    bare = normalise_mime(mime_type) if isinstance(mime_type, str) else None
+    return bare is not None and is_binary_mime(bare) and not _TEXTUAL.search(bare)
 
 
 def _is_base64_name(encoding: object) -> bool:

@@ -12,9 +12,8 @@ from typing import Any
 import pybase64
 
 from .binary import BinaryData, Encoded
-from .detect import Place, replace
+from .detect import Place, replace, surely_base64
 from .errors import ProtocolError, UsageError
-from .media import is_binary_mime
 from .messages import Message, decode_json, encode_json
 
 __all__ = ["decode_envelope", "encode_envelope"]
@@ -22,7 +21,8 @@ __all__ = ["decode_envelope", "encode_envelope"]
 #: Text that is longer is not parsed but referred to.
 _LONG = 128 * 1024
 _KEY = re.compile(rb'"content"\s*:\s*"\Z')
-_URL_SAFE = re.compile(rb"[-_]")
+#: The URL-safe alphabet and data: URLs are for the careful way.
+_OTHERWISE = re.compile(rb"[-_:]")
 
 
 def encode_envelope(message: Message) -> bytes:
@@ -114,12 +114,9 @@ def _with_runs(node: object, mark: str, runs: list[memoryview]) -> object:
     content = whole.get("content")
     if isinstance(content, str) and content.startswith(mark):
         run = runs[int(content[len(mark) :])]
-        mime_type, encoding = whole.get("mimeType"), whole.get("encoding")
-        described = encoding == "base64" or (
-            encoding is None and isinstance(mime_type, str) and is_binary_mime(mime_type)
-        )
-        standard = _URL_SAFE.search(run[:_LONG]) is None
-        whole["content"] = BinaryData(Encoded(run, "base64")) if described and standard else _text(run)
+        described = surely_base64(whole.get("mimeType"), whole.get("encoding"))
+        plain = described and _OTHERWISE.search(run[:_LONG]) is None
+        whole["content"] = BinaryData(Encoded(run, "base64")) if plain else _text(run)
     return whole
 
 
