@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .adapters.memory import Call, MemoryTransport
     from .adapters.playwright import PlaywrightTransport
+    from .adapters.postmessage import PostMessageTransport
     from .adapters.websocket import WebSocketTransport
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, open_store
     from .base import Features, Transport
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "adapters.memory": ("Call", "MemoryTransport"),
     "adapters.playwright": ("PlaywrightTransport",),
+    "adapters.postmessage": ("PostMessageTransport",),
     "adapters.websocket": ("WebSocketTransport",),
     "artifacts": ("ArtifactRef", "ArtifactStore", "LocalStore", "NoneStore", "open_store"),
     "base": ("Features", "Transport"),
@@ -83,6 +85,7 @@ __all__ = [
     "NoneStore",
     "Notification",
     "PlaywrightTransport",
+    "PostMessageTransport",
     "Progress",
     "ProtocolError",
     "Result",

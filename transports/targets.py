@@ -13,7 +13,9 @@ from .settings import Settings
 
 __all__ = ["connect"]
 
-_TRANSPORTS = {"http": "playwright", "https": "playwright", "ws": "websocket", "wss": "websocket"}
+_PAGE = ("playwright", "postmessage")
+#: The ways to reach a target, by scheme; the first is ``auto``.
+_TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
 
 
 def connect(
@@ -30,9 +32,9 @@ def connect(
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
     ``target`` is an ``http(s)://`` address (a page, driven in a browser) or a ``ws(s)://`` one (an app behind a
-    WebSocket). ``transport`` is a name or an instance. ``store`` is a store or its URL;
-    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
-    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+    WebSocket). ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
+    ``store`` is a store or its URL; the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in
+    seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
 
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one every elicitation is declined.
@@ -74,14 +76,20 @@ def _make_transport(
         raise UsageError(
             f"{shown!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp"
         )
-    usual = _TRANSPORTS[parts.scheme]
-    if name not in ("auto", usual):
-        raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is {usual!r}")
+    ways = _TRANSPORTS[parts.scheme]
+    if name not in ("auto", *ways):
+        raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is {' or '.join(ways)}")
+    chosen = ways[0] if name == "auto" else name
     seconds = seconds_of(timeout, settings.browser_timeout)
-    if usual == "websocket":
+    if chosen == "websocket":
         from .adapters.websocket import WebSocketTransport
 
         return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes)
+    unseen = settings.headless if headless is None else headless
+    if chosen == "postmessage":
+        from .adapters.postmessage import PostMessageTransport
+
+        return PostMessageTransport(target, headless=unseen, timeout=seconds)
     from .adapters.playwright import PlaywrightTransport
 
-    return PlaywrightTransport(target, headless=settings.headless if headless is None else headless, timeout=seconds)
+    return PlaywrightTransport(target, headless=unseen, timeout=seconds)

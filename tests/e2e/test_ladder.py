@@ -65,18 +65,18 @@ async def test_a_page_that_may_not_download_falls_back(
     monkeypatch.setattr(downloads_module, "_SILENCE", 0.3)
     transport = PlaywrightTransport(fixture.url, browser=browser)
 
-    original = transport._load
+    original = transport._enter
 
-    async def sandboxed(page: Any) -> int | None:
+    async def sandboxed(page: Any, agent: Any) -> None:
         async def add_sandbox(route: Any) -> None:
             response = await route.fetch()
             policy = {"content-security-policy": "sandbox allow-scripts allow-same-origin"}
             await route.fulfill(response=response, headers={**response.headers, **policy})
 
         await page.route(fixture.url, add_sandbox)
-        return await original(page)
+        await original(page, agent)
 
-    monkeypatch.setattr(transport, "_load", sandboxed)
+    monkeypatch.setattr(transport, "_enter", sandboxed)
     async with connect(fixture.url, transport=transport, store=tmp_path) as app:
         assert await generated(app, 20 * MB, 4) == digest(20 * MB, 4)
         assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}

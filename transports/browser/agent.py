@@ -71,16 +71,16 @@ class PageAgent:
         self._object: str | None = None
         self._pinned = False
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
-        page.on("crash", lambda _: self._lose(PageCrashed("the page's renderer crashed; connect again")))
+        page.on("crash", lambda _: self.lose(PageCrashed("the page's renderer crashed; connect again")))
         page.on("close", self._closed)
         browser = page.context.browser
         if browser is not None:
-            browser.on("disconnected", lambda _: self._lose(BrowserCrashed("the browser is gone; connect again")))
+            browser.on("disconnected", lambda _: self.lose(BrowserCrashed("the browser is gone; connect again")))
 
-    async def install(self) -> None:
-        """Prepare every document that this page will load from now on."""
-        config = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES}
-        source = f"({_script('agent.js')})({json.dumps(config)}, {_script('codec.js')})"
+    async def install(self, *parts: str) -> None:
+        """Prepare every document that this page will load from now on; ``parts`` are scripts beside ``agent.js``."""
+        config = json.dumps({"binding": self._binding, "key": self._key, "inline": INLINE_BYTES})
+        source = f"({_script('agent.js')})({', '.join((config, *map(_script, parts)))})"
         self.cdp.on("Runtime.bindingCalled", self._called)
         self.cdp.on("Page.frameNavigated", self._navigated)
         await self.cdp.send("Runtime.enable")
@@ -104,14 +104,15 @@ class PageAgent:
             return
         self._object = None
         if self._pinned:
-            self._lose(ContextLost("the page navigated or reloaded; connect again"))
+            self.lose(ContextLost("the page navigated or reloaded; connect again"))
 
     def _closed(self, _: Page) -> None:
         """A dying browser closes its pages first: give it the time to say so."""
         closed = Disconnected("the page was closed; connect again")
-        asyncio.get_running_loop().call_later(_LAST_WORDS, self._lose, closed)
+        asyncio.get_running_loop().call_later(_LAST_WORDS, self.lose, closed)
 
-    def _lose(self, error: TransportError) -> None:
+    def lose(self, error: TransportError) -> None:
+        """The app is gone: whoever waits, and whoever asks from now on, gets ``error``."""
         if not self._lost.done():
             self._lost.set_result(error)
 

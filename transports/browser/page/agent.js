@@ -1,7 +1,7 @@
 // Our side of the page: runs before the app's first script in every document, exposes the page functions of the
 // protocol, and hands its agent object to whoever knows the key. It leaves nothing else behind.
-// A function expression: called as agent({binding, key}, codec).
-(config, makeCodec) => {
+// A function expression: called as agent({binding, key, inline}, codec, harness?).
+(config, makeCodec, makeHarness) => {
   "use strict";
   // The raw binding is ours alone: taken, then removed before anybody sees it.
   const send = globalThis[config.binding];
@@ -127,6 +127,7 @@
     Promise.race([promise, new Promise((resolve) => later(resolve, milliseconds, undefined))]);
 
   const agent = {
+    ...makeHarness?.({ emit, deliver: (kind) => handler(kind, "page") }),
     // What stands at window.abp, until it is whole or `grace` ms have passed since the document was complete.
     async ready(grace) {
       let completeAt = null;

@@ -1,4 +1,4 @@
-"""The Playwright transport: drives an ABP page in a real Chromium, headless by default.
+"""What the transports that drive a page of their own share: the page, its agent, its events, its content.
 
 What ``page.evaluate`` gives back for content is not the content (PROTOCOL: ``{}`` for an ``ArrayBuffer``), so an agent
 in the page makes one JSON text of each answer: small content inside it, larger content by reference, fetched over the
@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pybase64
 
-from ..base import Features, Transport
+from ..base import Transport
 from ..binary import BinaryData, Broken, Handle
-from ..browser.agent import PageAgent
-from ..browser.downloads import Downloads
-from ..browser.inputs import Inputs
-from ..browser.ladder import Ladder
-from ..browser.launch import Browser
 from ..detect import Place, replace
-from ..errors import CallTimeout, ConnectFailed, NotAbpApp, ProtocolError, TransportError, redact_url
+from ..errors import CallTimeout, ConnectFailed, ProtocolError, TransportError, redact_url
 from ..messages import Message, decode_json, encode_json
+from .agent import PageAgent
+from .downloads import Downloads
+from .inputs import Inputs
+from .ladder import Ladder
+from .launch import Browser
 
-__all__ = ["PlaywrightTransport"]
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+__all__ = ["PageTransport", "why_not_loaded"]
 
 _REASONS = {
     "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
@@ -36,35 +40,26 @@ _REASONS = {
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "ERR_ABORTED": "the address gives a download, not a page",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer",
+    "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
 }
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
-class PlaywrightTransport(Transport):
-    """One page in a browser context of its own.
+class PageTransport(Transport):
+    """An app reached through one page in a browser context of its own; how the app gets into that page is the
+    subclass's (:meth:`_enter`).
 
     ``browser`` is a running :class:`~transports.browser.launch.Browser` to share; without it one is started and ended.
-    ``timeout`` in seconds covers starting and loading; ``grace`` is how long after the page has loaded ``window.abp``
-    may take to appear.
+    ``timeout`` in seconds covers starting and loading.
     """
 
-    name = "playwright"
-    features = Features(listing=True, cookies=True)
+    _scripts: ClassVar[tuple[str, ...]] = ("codec.js",)
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        browser: Browser | None = None,
-        headless: bool = True,
-        timeout: float = 30.0,
-        grace: float = 5.0,
-    ) -> None:
+    def __init__(self, url: str, *, browser: Browser | None, headless: bool, timeout: float) -> None:
         self._target = url
         self._shared = browser
         self._browser = browser or Browser(headless=headless, timeout=timeout)
         self._timeout = timeout
-        self._grace = grace
         self._stack = contextlib.AsyncExitStack()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._prints: dict[str, list[asyncio.Task[BinaryData]]] = {}
@@ -98,7 +93,7 @@ class PlaywrightTransport(Transport):
         page = await context.new_page()
         cdp = await context.new_cdp_session(page)
         self._agent = agent = PageAgent(page, cdp, self._on_event)
-        await agent.install()
+        await agent.install(*self._scripts)
         info = await cdp.send("Target.getTargetInfo")
         downloads = Downloads(
             agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
@@ -106,43 +101,13 @@ class PlaywrightTransport(Transport):
         self._stack.callback(downloads.close)
         self._ladder = Ladder(agent, downloads)
         self._inputs = Inputs(agent, self._browser.folder)
-        status = await self._load(page)
-        seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
-        assert isinstance(seen, dict)
-        self._require_abp(seen, status)
+        await self._enter(page, agent)
         agent.pin()
 
-    async def _load(self, page: Any) -> int | None:
-        from playwright.async_api import Error
-
-        try:
-            response = await page.goto(self._target, wait_until="domcontentloaded", timeout=self._timeout * 1000)
-        except Error as error:
-            first = str(error).splitlines()[0]
-            reason = next((text for code, text in _REASONS.items() if code in first), None)
-            if reason is None:
-                net = first.find("net::")
-                reason = (
-                    first[net:].split(" at ")[0]
-                    if net >= 0
-                    else first.removeprefix("Page.goto: ").replace(self._target, "it")
-                )
-            raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
-        return response.status if response else None
-
-    def _require_abp(self, seen: Mapping[str, Any], status: int | None) -> None:
-        page = f"the page at {redact_url(self._target)} (title {seen['title']!r}" + (
-            f", HTTP {status})" if status else ")"
-        )
-        if seen["threw"]:
-            raise NotAbpApp(f"{page} has a window.abp that throws: {seen['threw']}")
-        if not seen["present"]:
-            raise NotAbpApp(
-                f"{page} has no window.abp {self._grace:g} s after it loaded; "
-                "is it the right address, and does the app speak ABP?"
-            )
-        if seen["missing"]:
-            raise NotAbpApp(f"{page} has a window.abp without {' and '.join(seen['missing'])}: it is not whole")
+    @abstractmethod
+    async def _enter(self, page: Page, agent: PageAgent) -> None:
+        """Bring the app into the page, whose agent is installed. Raises :class:`~transports.errors.ConnectFailed` and
+        :class:`~transports.errors.NotAbpApp`."""
 
     async def aclose(self) -> None:
         for task in [task for tasks in self._prints.values() for task in tasks]:
@@ -250,7 +215,16 @@ class PlaywrightTransport(Transport):
         return self._agent
 
 
-async def _closing(context: Any) -> None:
+def why_not_loaded(error: str, url: str) -> str:
+    """What Playwright or Chromium says of a failed navigation to ``url``, in words that help."""
+    first = error.partition("\n")[0]
+    if known := next((text for code, text in _REASONS.items() if code in first), None):
+        return known
+    net = first.find("net::")
+    return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
+
+
+async def _closing(context: BrowserContext) -> None:
     """A context whose browser hangs is ended with the browser."""
     from playwright.async_api import Error
 
