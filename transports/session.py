@@ -4,62 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import importlib.metadata
 import logging
 import math
 import time
-import uuid
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Self, TypeAlias
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Literal, Self
 
 from .artifacts import ArtifactStore
 from .base import Transport
-from .callbacks import Callbacks, run
-from .detect import Found
-from .errors import (
-    ABPError,
-    CallTimeout,
-    CapabilityError,
-    Disconnected,
-    ProtocolError,
-    TransportError,
-    UsageError,
-)
-from .messages import (
-    PROTOCOL_VERSION,
-    Answer,
-    AppInfo,
-    Capability,
-    ElicitationRequest,
-    Initialized,
-    Message,
-    Notification,
-    Progress,
-    encode_json,
-    parse,
-)
+from .calls import Calls
+from .capabilities import cautions, changed, difference, explained, merged, parse_list
+from .detect import Found, find
+from .errors import ABPError, CapabilityError, Disconnected, ProtocolError, TransportError, UsageError
+from .events import ConnectionChanged, Event
+from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
+from .messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
 from .params import outgoing
 from .routing import Fetcher, Result, Router
+from .schema import check_params, differences
 from .settings import Settings
 
-__all__ = ["OnElicitation", "OnNotification", "OnProgress", "Session", "seconds_of"]
+__all__ = ["Session", "seconds_of"]
 
 logger = logging.getLogger("transports")
 
-OnProgress: TypeAlias = Callable[[Progress], object]
-OnNotification: TypeAlias = Callable[[Notification], object]
-OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
-
-#: Seconds for telling an app that its call is not wanted any more.
-_CANCEL = 1.0
-#: Seconds for progress callbacks to finish after the answer has come.
-_SETTLE = 0.5
-#: Seconds for elicitation handlers to end once they are cancelled.
-_END = 1.0
-#: Calls that have ended and are remembered, to know their late events from another call's.
-_REMEMBERED = 1000
+#: Seconds for saying goodbye.
+_GOODBYE = 1.0
 
 
 def seconds_of(timeout: float | None, default: float) -> float:
@@ -88,22 +59,27 @@ class Session:
         on_progress: OnProgress | None = None,
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
+        requested_capabilities: Sequence[str] = (),
     ) -> None:
         self.transport = transport
         self.store = store
         self._settings = settings
         self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
         self._call_timeout = seconds_of(timeout, settings.call_timeout)
-        self._on_progress = on_progress
-        self._on_notification = on_notification
-        self._on_elicitation = on_elicitation
+        self._requested = tuple(requested_capabilities)
         self._state: Literal["new", "open", "closed"] = "new"
-        self._ready = asyncio.Event()
+        self._cautioned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
-        self._callbacks = Callbacks()
-        self._calls: dict[str, OnProgress | None] = {}
-        self._ended: deque[str] = deque(maxlen=_REMEMBERED)
-        self._questions: set[asyncio.Task[None]] = set()
+        self._inbox = Inbox(
+            transport,
+            on_progress=on_progress,
+            on_notification=on_notification,
+            on_elicitation=on_elicitation,
+            changed=self._capabilities_changed,
+            lost=self._lost,
+            restored=self._restored,
+        )
+        self._calls = Calls(transport, self._inbox, self._initialize)
         self._router = Router(
             store,
             fetcher=Fetcher(
@@ -118,13 +94,12 @@ class Session:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
         self._state = "closed"
+        deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.transport)
-            stack.push_async_callback(self._callbacks.aclose)
-            stack.push_async_callback(_ended, self._questions)
-            stack.push_async_callback(_ended, {asyncio.ensure_future(self._pump())})
-            await self._initialize()
-            self._ready.set()
+            await stack.enter_async_context(self._inbox)
+            await self._initialize(max(deadline - time.monotonic(), 1.0))
+            self._calls.ready.set()
             stack.push_async_callback(self._shutdown)
             self._stack = stack.pop_all()
         self._state = "open"
@@ -138,13 +113,15 @@ class Session:
         self._state = "closed"
         await self._stack.aclose()
 
-    async def _initialize(self) -> None:
+    async def _initialize(self, timeout: float) -> None:
         params: dict[str, object] = {
             "agent": {"name": "abp-transports", "version": _version()},
             "protocolVersion": PROTOCOL_VERSION,
-            "features": {"notifications": True, "progress": True, "elicitation": self._on_elicitation is not None},
+            "features": {"notifications": True, "progress": True, "elicitation": True},
         }
-        reply = await self.transport.request(Message("initialize", params), timeout=self._connect_timeout)
+        if self._requested:
+            params["requestedCapabilities"] = list(self._requested)
+        reply = await self.transport.request(Message("initialize", params), timeout=timeout)
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
             parse(Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
@@ -153,13 +130,8 @@ class Session:
         initialized = parse(Initialized, payload, "the app's answer to initialize")
         self.info = initialized.app
         self.session_id = initialized.session_id
-        listed = {capability.name: capability for capability in initialized.capabilities}
-        if self.transport.features.listing:
-            for capability in await self._list():
-                known = listed.get(capability.name)
-                said = {field: getattr(capability, field) for field in capability.model_fields_set}
-                listed[capability.name] = known.model_copy(update=said) if known else capability
-        self.capabilities = listed
+        listed = await self._list() if self.transport.features.listing else []
+        self.capabilities = merged(initialized.capabilities, listed)
 
     async def _list(self) -> list[Capability]:
         """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""
@@ -168,22 +140,11 @@ class Session:
         except ProtocolError as error:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return []
-        payload = reply.payload
-        if isinstance(payload, dict):
-            payload = payload.get("data", payload.get("capabilities"))
-            if isinstance(payload, dict):
-                payload = payload.get("capabilities")
-        listed: list[Capability] = []
-        for item in payload if isinstance(payload, list) else []:
-            try:
-                listed.append(parse(Capability, item, "a capability in the app's list"))
-            except ProtocolError as error:
-                logger.warning("left out: %s", error.message)
-        return listed
+        return parse_list(reply.payload)
 
     async def _shutdown(self) -> None:
         with contextlib.suppress(ABPError, TimeoutError):
-            async with asyncio.timeout(_CANCEL):
+            async with asyncio.timeout(_GOODBYE):
                 await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -203,192 +164,106 @@ class Session:
         stand anywhere in them. ``timeout`` in seconds is for the app's answer. Cancelling the awaiting task cancels the
         call in the app.
 
-        Where the transport reconnects by itself, a call waits for that, within its ``timeout``. One that was under way
-        when the connection broke may have run: it fails with ``DISCONNECTED``, and is sent again only if the caller
-        says that it is ``idempotent``.
+        What the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
+        ``timeout``, after the time the app asks for. A call that may have run (the connection broke, any other
+        ``retryable`` error) is sent again only if the caller says that it is ``idempotent``. Where the transport
+        reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.events.Retrying` event.
 
-        Raises :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
+        Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
+        :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
         :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
         stored all the same), and other :class:`~transports.errors.ABPError`.
         """
-        if self._state != "open":
-            raise (
-                Disconnected("the session is closed; connect again")
-                if self._state == "closed"
-                else UsageError("the session is not open; use it as `async with connect(…) as app`")
-            )
+        self._require_open()
         started = time.perf_counter()
         seconds = self._call_timeout if timeout is None else seconds_of(timeout, 0)
         prepared, content = outgoing(dict(params or {}))
-        payload = {"capability": capability, "params": prepared}
-        reply = await self._answered(capability, payload, content, seconds, on_progress, idempotent)
+        warnings = self._checked(capability, prepared, content)
+        payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
-            return await self._taken(reply, capability, started)
-        finally:
-            if on_progress is not None or self._on_progress is not None:
-                await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
-
-    async def _answered(
-        self,
-        capability: str,
-        payload: dict[str, object],
-        content: Sequence[Found],
-        seconds: float,
-        on_progress: OnProgress | None,
-        idempotent: bool,
-    ) -> Message:
-        """The reply to a call; over a transport that reconnects it may take more than one attempt."""
-        deadline = time.monotonic() + seconds
-        while True:
-            if not self._ready.is_set():
-                await self._reconnected(deadline)
-                seconds = max(deadline - time.monotonic(), 0.001)
-            try:
-                return await self._attempt(capability, payload, content, seconds, on_progress)
-            except Disconnected as error:
-                unsent = error.details.get("sent") is False
-                if not (self.transport.features.reconnects and (idempotent or unsent)):
-                    raise
-                logger.info("%s: %s; it is sent again", capability, error.message)
-                self._ready.clear()  # until the transport says that it is back
-
-    async def _reconnected(self, deadline: float) -> None:
-        try:
-            await asyncio.wait_for(self._ready.wait(), max(deadline - time.monotonic(), 0))
-        except TimeoutError as error:
-            raise Disconnected("the connection was not there again in time; call again later") from error
-
-    async def _attempt(
-        self,
-        capability: str,
-        payload: dict[str, object],
-        content: Sequence[Found],
-        seconds: float,
-        on_progress: OnProgress | None,
-    ) -> Message:
-        call_id = str(uuid.uuid4())
-        options = {"timeout": math.ceil(seconds * 1000), "progressToken": call_id, "callId": call_id}
-        message = Message("capabilities/call", {**payload, "options": options}, id=call_id, content=content)
-        self._calls[call_id] = on_progress
-        try:
-            return await self.transport.request(message, timeout=seconds)
-        except CallTimeout as error:
-            await self._cancel(call_id, "timeout")
-            raise CallTimeout(f"{capability}: {error.message}") from error
-        except asyncio.CancelledError:
-            await self._cancel(call_id, "cancelled by the client")
-            raise
-        finally:
-            del self._calls[call_id]
-            self._ended.append(call_id)
-
-    async def _taken(self, reply: Message, capability: str, started: float) -> Result:
-        """What the app answered, stored."""
-        answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
-        try:
-            answer.raise_for_error(capability)
+            reply, answer = await self._calls.answered(
+                capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
+            )
         except CapabilityError as error:
-            raise self._explained(error, capability) from None
-        return await self._router.route(
-            answer.data,
-            capability=capability,
-            outputs=reply.outputs,
-            source={"app": self.info.id or self.info.name},
-            warnings=reply.warnings,
-            transport=self.transport.name,
-            started=started,
-        )
+            raise explained(error, capability, self.capabilities) from None
+        try:
+            return await self._router.route(
+                answer.data,
+                capability=capability,
+                outputs=reply.outputs,
+                source={"app": self.info.id or self.info.name},
+                warnings=[*warnings, *reply.warnings, *self._differences(capability, answer.data)],
+                transport=self.transport.name,
+                started=started,
+            )
+        finally:
+            await self._inbox.settle(on_progress)
 
-    def _explained(self, error: CapabilityError, capability: str) -> CapabilityError:
-        if error.code == "UNKNOWN_CAPABILITY" and not error.alternatives:
-            close = difflib.get_close_matches(capability, self.capabilities, n=3, cutoff=0.5)
-            known = close or sorted(self.capabilities)[:8]
-            error.alternatives = tuple(known)
-            hint = "did you mean " if close else "the app has "
-            error.message += f"; {hint}{', '.join(known)}?" if close else f"; {hint}{', '.join(known) or 'none'}"
-            error.args = (error.message,)
-        return error
+    def _require_open(self) -> None:
+        if self._state == "closed":
+            raise Disconnected("the session is closed; connect again")
+        if self._state == "new":
+            raise UsageError("the session is not open; use it as `async with connect(…) as app`")
 
-    async def _cancel(self, call_id: str, reason: str) -> None:
-        message = Message("capabilities/cancel", {"callId": call_id, "reason": reason})
-        with contextlib.suppress(TransportError):
-            await self.transport.request(message, timeout=_CANCEL)
+    def _checked(self, name: str, params: object, content: Sequence[Found]) -> list[str]:
+        """What the caller should know before the call; raises if the parameters do not fit."""
+        capability = self.capabilities.get(name)
+        if capability is None:
+            return []
+        notes: list[str] = []
+        if capability.input_schema:
+            notes += check_params(name, capability.input_schema, params, [found.path for found in content])
+        if name not in self._cautioned:
+            notes += cautions(capability)
+        new = [note for note in notes if note not in self._cautioned]
+        self._cautioned.update((name, *notes))
+        return new
+
+    def _differences(self, name: str, data: object) -> list[str]:
+        capability = self.capabilities.get(name)
+        if capability is None or not capability.output_schema:
+            return []
+        return differences(capability.output_schema, data, [found.path for found in find(data)])
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    async def _pump(self) -> None:
-        async for message in self.transport.events():
-            try:
-                self._dispatch(message)
-            except ABPError as error:
-                logger.warning("ignored an event of the app: %s", error.message)
+    def events(self) -> AsyncIterator[Event]:
+        """What happens from now on, to be used as ``async for event in app.events()``: progress of all calls,
+        notifications, questions (answered by the handler, not here), repetitions, changes of the connection and of the
+        capabilities. Ends when the session closes. Any number may listen."""
+        return self._inbox.listeners.listen()
 
-    def _dispatch(self, message: Message) -> None:
-        payload: Any = message.payload
-        if message.type == "progress":
-            progress = parse(Progress, payload, "a progress event")
-            call = progress.operation_id
-            mine = self._calls.get(call)
-            if len(self._calls) == 1 and call not in self._ended:  # many apps leave operationId out or make their own
-                (mine,) = self._calls.values()
-            for callback in (mine, self._on_progress):
-                if callback is not None:
-                    self._callbacks.put(callback, progress)
-        elif message.type == "elicitation/request":
-            request = parse(ElicitationRequest, payload, "an elicitation request")
-            task = asyncio.ensure_future(self._answer(message.id, request))
-            self._questions.add(task)
-            task.add_done_callback(self._questions.discard)
-        elif message.type == "connection/lost":
-            self._ready.clear()
-            self._notify(message.type, payload)
-        elif message.type == "connection/restored":
-            task = asyncio.ensure_future(self._restore(payload))
-            self._questions.add(task)
-            task.add_done_callback(self._questions.discard)
-        elif self._on_notification is not None:
-            if message.type == "capabilities/changed":
-                payload = {"event": "notifications/capabilities/list_changed", "data": payload}
-            self._callbacks.put(self._on_notification, parse(Notification, payload, "a notification"))
+    def _lost(self, reason: str) -> None:
+        self._calls.ready.clear()
+        self._inbox.tell(ConnectionChanged(False, reason))
 
-    async def _restore(self, payload: object) -> None:
+    async def _restored(self, reason: str) -> None:
         """After a reconnection the app knows nothing of us: say hello again, then let calls through."""
+        before = self.capabilities
         try:
-            await self._initialize()
+            await self._initialize(self._connect_timeout)
         except ABPError as error:
             logger.warning("reconnected, but the app refused to begin again: %s", error.message)
             return
-        self._ready.set()
-        self._notify("connection/restored", payload)
+        self._calls.ready.set()
+        self._inbox.tell(ConnectionChanged(True, reason))
+        self._tell_difference(before)
 
-    def _notify(self, event: str, data: object) -> None:
-        if self._on_notification is not None:
-            self._callbacks.put(self._on_notification, Notification(event=event, data=data))
+    async def _capabilities_changed(self, change: object) -> None:
+        before = self.capabilities
+        after = changed(before, change)
+        if self.transport.features.listing:
+            with contextlib.suppress(TransportError):
+                if now := {capability.name: capability for capability in await self._list()}:
+                    told = [capability for name, capability in after.items() if name in now]
+                    after = merged(told, now.values())
+        self.capabilities = after
+        self._tell_difference(before)
 
-    async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
-        answer: Mapping[str, object] = {"success": False, "cancelled": True}
-        if self._on_elicitation is not None:
-            try:
-                seconds = request.timeout / 1000 if request.timeout else None
-                answered = await asyncio.wait_for(run(self._on_elicitation, request), seconds)
-                if not isinstance(answered, Mapping):
-                    raise TypeError(f"it returned {type(answered).__name__}, not {{'success': True, 'data': …}}")
-                encode_json(answered)
-                answer = answered
-            except Exception as error:  # noqa: BLE001 - raising is how a handler declines
-                reason = "too late" if isinstance(error, TimeoutError) else repr(error)
-                logger.warning("the elicitation handler declined %s: %s", request.method, reason)
-        with contextlib.suppress(TransportError):
-            await self.transport.notify(Message("elicitation/response", answer, id=request_id))
-
-
-async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait for them, but not for ever."""
-    tasks = tuple(tasks)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=_END)
+    def _tell_difference(self, before: Mapping[str, Capability]) -> None:
+        change = difference(before, self.capabilities)
+        if change.added or change.removed or change.changed:
+            self._inbox.tell(change)
 
 
 def _version() -> str:

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 from .artifacts import ArtifactStore, open_store
 from .base import Transport
 from .errors import UsageError, redact_url
-from .session import OnElicitation, OnNotification, OnProgress, Session, seconds_of
+from .inbox import OnElicitation, OnNotification, OnProgress
+from .session import Session, seconds_of
 from .settings import Settings
 
 __all__ = ["connect"]

@@ -1,0 +1,90 @@
+"""What happens in a session beside answers: typed, and handed to whoever listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .errors import ABPError
+from .messages import ElicitationRequest, Notification, Progress
+
+__all__ = ["CapabilitiesChanged", "ConnectionChanged", "Event", "Listeners", "Retrying"]
+
+logger = logging.getLogger("transports")
+
+#: Events that a listener may be behind before it loses the oldest.
+_BEHIND = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilitiesChanged:
+    """The session's ``capabilities`` are others now; these are the names."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionChanged:
+    """The connection was lost, or is there again and the app has been greeted anew."""
+
+    connected: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """A call will be sent again in ``delay`` seconds; ``attempt`` counts those that failed so far."""
+
+    capability: str
+    attempt: int
+    delay: float
+    error: ABPError
+
+
+Event: TypeAlias = Progress | Notification | ElicitationRequest | CapabilitiesChanged | ConnectionChanged | Retrying
+
+
+class Listeners:
+    """Gives each listener every event from its beginning on, in order. One that is slow delays nobody."""
+
+    def __init__(self) -> None:
+        self._queues: list[tuple[deque[Event], asyncio.Event]] = []
+        self._closed = False
+
+    def put(self, event: Event) -> None:
+        for queue, awake in self._queues:
+            if len(queue) == _BEHIND:
+                queue.popleft()
+                logger.warning("a listener is %d events behind and has lost one; take them faster", _BEHIND)
+            queue.append(event)
+            awake.set()
+
+    def close(self) -> None:
+        """End every iteration once it has given what it holds."""
+        self._closed = True
+        for _, awake in self._queues:
+            awake.set()
+
+    def listen(self) -> AsyncIterator[Event]:
+        """Listens from this call on, not from the first step of the iteration."""
+        mine: tuple[deque[Event], asyncio.Event] = deque(), asyncio.Event()
+        self._queues.append(mine)
+        return self._events(*mine)
+
+    async def _events(self, queue: deque[Event], awake: asyncio.Event) -> AsyncIterator[Event]:
+        try:
+            while True:
+                while queue:
+                    yield queue.popleft()
+                if self._closed:
+                    return
+                awake.clear()
+                await awake.wait()
+        finally:
+            self._queues[:] = [pair for pair in self._queues if pair[0] is not queue]

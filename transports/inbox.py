@@ -1,0 +1,169 @@
+"""What comes in from an app unasked, and whom it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from .base import Transport
+from .callbacks import Callbacks, run
+from .elicitation import DECLINED, default_answer
+from .errors import ABPError, TransportError
+from .events import CapabilitiesChanged, ConnectionChanged, Event, Listeners
+from .messages import ElicitationRequest, Message, Notification, Progress, encode_json, parse
+
+__all__ = ["Inbox", "OnElicitation", "OnNotification", "OnProgress"]
+
+logger = logging.getLogger("transports")
+
+OnProgress: TypeAlias = Callable[[Progress], object]
+OnNotification: TypeAlias = Callable[[Notification], object]
+OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
+
+#: Seconds for progress callbacks to finish after the answer has come.
+_SETTLE = 0.5
+#: Seconds for tasks to end once they are cancelled.
+_END = 1.0
+#: Calls that have ended and are remembered, to know their late events from another call's.
+_REMEMBERED = 1000
+_LIST_CHANGED = "notifications/capabilities/list_changed"
+
+
+class Inbox:
+    """Takes in the events of one transport: hands progress to the call it belongs to, answers questions, and tells the
+    session what changes it: the app's capabilities (``changed``), the connection (``lost``, ``restored``).
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        on_progress: OnProgress | None,
+        on_notification: OnNotification | None,
+        on_elicitation: OnElicitation | None,
+        changed: Callable[[object], Awaitable[None]],
+        lost: Callable[[str], None],
+        restored: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.listeners = Listeners()
+        self._transport = transport
+        self._on_progress = on_progress
+        self._on_notification = on_notification
+        self._on_elicitation = on_elicitation
+        self._changed = changed
+        self._lost = lost
+        self._restored = restored
+        self._callbacks = Callbacks()
+        self._calls: dict[str, OnProgress | None] = {}
+        self._ended: deque[str] = deque(maxlen=_REMEMBERED)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Inbox:
+        self._start(self._pump())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End what still runs; wait for it, but not for ever."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END)
+        self.listeners.close()
+        await self._callbacks.aclose()
+
+    def begin(self, call: str, on_progress: OnProgress | None) -> None:
+        """A call is under way: its progress goes to ``on_progress`` too."""
+        self._calls[call] = on_progress
+
+    def end(self, call: str) -> None:
+        del self._calls[call]
+        self._ended.append(call)
+
+    async def settle(self, on_progress: OnProgress | None) -> None:
+        """Let the progress callbacks of a call that has ended finish, for a moment."""
+        if on_progress is not None or self._on_progress is not None:
+            await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
+
+    def tell(self, event: Event) -> None:
+        """Give an event of the session to whoever listens; the notification callback hears of changes too."""
+        self.listeners.put(event)
+        if isinstance(event, ConnectionChanged):
+            name = "connection/restored" if event.connected else "connection/lost"
+            self._notify(Notification(event=name, data={"reason": event.reason}))
+        elif isinstance(event, CapabilitiesChanged):
+            change = {"added": event.added, "removed": event.removed, "changed": event.changed}
+            self._notify(Notification(event=_LIST_CHANGED, data=change))
+
+    def _start(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self) -> None:
+        async for message in self._transport.events():
+            try:
+                self._take(message)
+            except ABPError as error:
+                logger.warning("ignored an event of the app: %s", error.message)
+
+    def _take(self, message: Message) -> None:
+        payload = message.payload
+        match message.type:
+            case "progress":
+                self._progress(parse(Progress, payload, "a progress event"))
+            case "elicitation/request":
+                request = parse(ElicitationRequest, payload, "an elicitation request")
+                self.listeners.put(request)
+                self._start(self._answer(message.id, request))
+            case "connection/lost":
+                self._lost(_reason(payload))
+            case "connection/restored":
+                self._start(self._restored(_reason(payload)))
+            case "capabilities/changed":
+                self._start(self._changed(payload))
+            case _:
+                notification = parse(Notification, payload, "a notification")
+                if notification.event == _LIST_CHANGED:  # many apps say it both ways: it is told once, by its effect
+                    self._start(self._changed(notification.data))
+                else:
+                    self.listeners.put(notification)
+                    self._notify(notification)
+
+    def _progress(self, progress: Progress) -> None:
+        call = progress.operation_id
+        mine = self._calls.get(call)
+        if len(self._calls) == 1 and call not in self._ended:  # many apps leave operationId out or make their own
+            (mine,) = self._calls.values()
+        for callback in (mine, self._on_progress):
+            if callback is not None:
+                self._callbacks.put(callback, progress)
+        self.listeners.put(progress)
+
+    def _notify(self, notification: Notification) -> None:
+        if self._on_notification is not None:
+            self._callbacks.put(self._on_notification, notification)
+
+    async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
+        answer = default_answer(request) if self._on_elicitation is None else DECLINED
+        if self._on_elicitation is not None:
+            try:
+                seconds = request.timeout / 1000 if request.timeout else None
+                answered = await asyncio.wait_for(run(self._on_elicitation, request), seconds)
+                if not isinstance(answered, Mapping):
+                    raise TypeError(f"it returned {type(answered).__name__}, not {{'success': True, 'data': …}}")
+                encode_json(answered)
+                answer = answered
+            except Exception as error:  # noqa: BLE001 - raising is how a handler declines
+                reason = "too late" if isinstance(error, TimeoutError) else repr(error)
+                logger.warning("the elicitation handler declined %s: %s", request.method, reason)
+        with contextlib.suppress(TransportError):
+            await self._transport.notify(Message("elicitation/response", answer, id=request_id))
+
+
+def _reason(payload: object) -> str:
+    return str(payload.get("reason", "")) if isinstance(payload, Mapping) else ""
