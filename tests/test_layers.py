@@ -24,6 +24,7 @@ LAYERS = {
     "base": 20,
     "callbacks": 20,
     "pending": 20,
+    "schema": 20,
     "artifacts": 30,
     "browser": 30,
     "download": 31,
