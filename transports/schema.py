@@ -109,7 +109,8 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
         if _steps(compiled.schema, tree) > _MAX_LISTED:
             raise _Unchecked("it does not fit, but is too large to say where")
         errors = (error for error in compiled.validator.iter_errors(tree) if _counts(error, places))
-        return [_Fault(tuple(error.instance_path), _told(error)) for error in islice(errors, _MOST)]
+        faults = dict.fromkeys(_Fault(tuple(error.instance_path), _told(error, places)) for error in errors)
+        return list(islice(faults, _MOST))
     except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
         raise _Unchecked(_cut(str(error))) from None
 
@@ -157,6 +158,7 @@ def _size_of(tree: object, limit: int, what: str) -> int:
         for node in level:
             if isinstance(node, dict):
                 inner += node.values()
+                size += sum(len(name) >> 6 for name in node if isinstance(name, str))
             elif isinstance(node, list | tuple):
                 inner += node
             elif isinstance(node, str):
@@ -245,6 +247,7 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 yield from ((inner[name], member) for name, member in members.items() if name in inner)
             elif key == "patternProperties":
                 yield from ((one, member) for one in inner.values() for member in members.values())
+                yield from ((None, None) for name in members for _ in range((len(name) >> 6) * len(inner)))
             elif key in _SAME_MAPS:
                 yield from ((one, value) for one in inner.values())
             elif key in _EACH_ITEM:
@@ -314,11 +317,16 @@ def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_r
             return []
 
 
-def _told(error: jsonschema_rs.ValidationError) -> str:
-    reasons = list(dict.fromkeys(_cut(branch[0].message) for branch in _branches(error.kind) if branch))
+def _told(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
+    """The fault in words; where several alternatives exist, the first reason against each of them."""
+    reasons: dict[str, None] = {}
+    for branch in _branches(error.kind):
+        for one in islice((one for one in branch if _counts(one, content)), 1):
+            below = field_of(tuple(one.instance_path[len(error.instance_path) :]))
+            reasons[f"{below}: {_cut(one.message)}" if below else _cut(one.message)] = None
     if not reasons:
         return _cut(error.message)
-    return f"fits no alternative: {'; '.join(reasons[:3])}{'; …' if reasons[3:] else ''}"
+    return f"fits no alternative: {'; '.join(islice(reasons, 3))}{'; …' if len(reasons) > 3 else ''}"
 
 
 def _cut(text: str) -> str:
