@@ -14,7 +14,7 @@ from .binary import BinaryData, Broken, Download, Encoded, Handle, padded
 from .errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary
 from .media import extension_for, is_binary_mime, normalise_mime, sniff
 
-__all__ = ["DESCRIPTOR_KEYS", "MAX_DEPTH", "Found", "Place", "find", "replace", "surely_base64"]
+__all__ = ["DESCRIPTOR_KEYS", "MAX_DEPTH", "Found", "Place", "field_of", "find", "replace", "surely_base64"]
 
 #: Deepest nesting of an answer that is looked at; more is an error, never silence (FAULTS 21).
 MAX_DEPTH = 64
@@ -33,9 +33,13 @@ class Found:
 
     @property
     def field(self) -> str:
-        """The place as people write it: ``document``, ``pages.0.image``, ``""`` for the top. A dot inside a key is
-        escaped, so two places never share a name."""
-        return ".".join(str(step).replace("\\", "\\\\").replace(".", "\\.") for step in self.path)
+        return field_of(self.path)
+
+
+def field_of(place: Place) -> str:
+    """A place as people write it: ``document``, ``pages.0.image``, ``""`` for the top. A dot inside a key is escaped,
+    so two places never share a name."""
+    return ".".join(str(step).replace("\\", "\\\\").replace(".", "\\.") for step in place)
 
 
 def find(data: object) -> list[Found]:
