@@ -31,7 +31,7 @@ from transports import (
     TransportError,
     UsageError,
 )
-from transports import session as session_module
+from transports import inbox as inbox_module
 from transports.adapters.memory import Handler
 from transports.binary import Handle, LocalFile
 from transports.errors import AddressBlocked, ConnectFailed, SizeMismatch
@@ -132,15 +132,12 @@ async def test_what_the_app_says_of_itself(app_of: Connect) -> None:
 
 async def test_initialize_says_who_asks_and_what_it_can_take(app_of: Connect) -> None:
     transport = Recording()
-    async with app_of(transport, on_elicitation=lambda request: {"success": True}):
-        pass
-    async with app_of(quiet := Recording()):
+    async with app_of(transport):
         pass
     params: Any = transport.sent[0].payload
     assert params["agent"]["name"] == "abp-transports"
     assert params["protocolVersion"] == "0.1"
     assert params["features"] == {"notifications": True, "progress": True, "elicitation": True}
-    assert quiet.sent[0].payload["features"]["elicitation"] is False  # type: ignore[index]
 
 
 INITIALIZED = {
@@ -425,7 +422,7 @@ async def test_a_refusal_carries_all_the_app_said(app_of: Connect) -> None:
         with pytest.raises(CapabilityError) as caught:
             await app.call("export.pdf")
     error = caught.value
-    assert error.message == "export.pdf: slow down"
+    assert error.message == "export.pdf: slow down; instead there is export.png"
     assert (error.code, error.retryable, error.retry_after) == ("RATE_LIMITED", True, 1.5)
     assert (error.alternatives, error.details) == (("export.png",), {"limit": 3})
     assert not error.cancelled
@@ -740,7 +737,7 @@ async def test_a_progress_callback_that_raises_breaks_nothing(app_of: Connect, i
 async def test_a_slow_progress_callback_blocks_no_call(
     app_of: Connect, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "_SETTLE", 0.05)
+    monkeypatch.setattr(inbox_module, "_SETTLE", 0.05)
     release, before = threading.Event(), asyncio.all_tasks()
 
     def slow(progress: Progress) -> None:

@@ -57,13 +57,14 @@ class Calls:
     ) -> tuple[Message, Answer]:
         """The reply to a call and the app's answer in it, within ``timeout`` seconds, however many attempts that takes.
         Raises what :meth:`Session.call <transports.session.Session.call>` does."""
-        deadline = time.monotonic() + timeout
+        deadline, seconds = time.monotonic() + timeout, timeout
         for attempt in count(1):
             greeted = self._greeted
             try:
                 if not self.ready.is_set():
                     await self._reconnected(deadline)
-                reply = await self._sent(capability, payload, content, _left(deadline), on_progress)
+                    seconds = _left(deadline)
+                reply = await self._sent(capability, payload, content, seconds, on_progress)
                 answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
                 answer.raise_for_error(capability)
                 return reply, answer
@@ -78,6 +79,7 @@ class Calls:
                 await asyncio.sleep(delay)
                 if error.code in _FORGOTTEN:
                     await self._known_again(greeted, deadline)
+                seconds = _left(deadline)
         raise AssertionError("unreachable")
 
     def _delay(self, error: ABPError, attempt: int, idempotent: bool) -> float | None:

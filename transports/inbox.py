@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
@@ -13,7 +14,7 @@ from .base import Transport
 from .callbacks import Callbacks, run
 from .elicitation import DECLINED, default_answer
 from .errors import ABPError, TransportError
-from .events import CapabilitiesChanged, ConnectionChanged, Event, Listeners
+from .events import ConnectionChanged, Event, Listeners
 from .messages import ElicitationRequest, Message, Notification, Progress, encode_json, parse
 
 __all__ = ["Inbox", "OnElicitation", "OnNotification", "OnProgress"]
@@ -30,6 +31,8 @@ _SETTLE = 0.5
 _END = 1.0
 #: Calls that have ended and are remembered, to know their late events from another call's.
 _REMEMBERED = 1000
+#: Seconds within which the same change, told another way, is the same event.
+_TWIN = 1.0
 _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
@@ -61,6 +64,7 @@ class Inbox:
         self._calls: dict[str, OnProgress | None] = {}
         self._ended: deque[str] = deque(maxlen=_REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._change: tuple[str, object, float] | None = None
 
     async def __aenter__(self) -> Inbox:
         self._start(self._pump())
@@ -90,14 +94,11 @@ class Inbox:
             await self._callbacks.settle((on_progress, self._on_progress), _SETTLE)
 
     def tell(self, event: Event) -> None:
-        """Give an event of the session to whoever listens; the notification callback hears of changes too."""
+        """Give an event of the session to whoever listens; the notification callback hears of connections too."""
         self.listeners.put(event)
         if isinstance(event, ConnectionChanged):
             name = "connection/restored" if event.connected else "connection/lost"
             self._notify(Notification(event=name, data={"reason": event.reason}))
-        elif isinstance(event, CapabilitiesChanged):
-            change = {"added": event.added, "removed": event.removed, "changed": event.changed}
-            self._notify(Notification(event=_LIST_CHANGED, data=change))
 
     def _start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -125,14 +126,26 @@ class Inbox:
             case "connection/restored":
                 self._start(self._restored(_reason(payload)))
             case "capabilities/changed":
-                self._start(self._changed(payload))
+                self._capabilities(message.type, Notification(event=_LIST_CHANGED, data=payload))
             case _:
                 notification = parse(Notification, payload, "a notification")
-                if notification.event == _LIST_CHANGED:  # many apps say it both ways: it is told once, by its effect
-                    self._start(self._changed(notification.data))
+                if notification.event == _LIST_CHANGED:
+                    self._capabilities(message.type, notification)
                 else:
-                    self.listeners.put(notification)
-                    self._notify(notification)
+                    self._notification(notification)
+
+    def _capabilities(self, way: str, notification: Notification) -> None:
+        """Many apps say it both ways (PROTOCOL "App → client"): an event is delivered once."""
+        twin, self._change = self._change, (way, notification.data, time.monotonic())
+        if twin and twin[0] != way and twin[1] == notification.data and time.monotonic() - twin[2] < _TWIN:
+            self._change = None
+            return
+        self._notification(notification)
+        self._start(self._changed(notification.data))
+
+    def _notification(self, notification: Notification) -> None:
+        self.listeners.put(notification)
+        self._notify(notification)
 
     def _progress(self, progress: Progress) -> None:
         call = progress.operation_id

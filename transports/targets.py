@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ def connect(
     on_progress: OnProgress | None = None,
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
+    requested_capabilities: Sequence[str] = (),
 ) -> Session:
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
@@ -38,7 +40,8 @@ def connect(
     seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
 
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
-    raises to decline; without one every elicitation is declined.
+    raises to decline; without one a question is answered with the default that the app itself names, else declined, and
+    a destructive one never with yes. ``requested_capabilities`` are names that the app is told when it is greeted.
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
     :class:`~transports.errors.TransportError`.
@@ -54,6 +57,7 @@ def connect(
         on_progress=on_progress,
         on_notification=on_notification,
         on_elicitation=on_elicitation,
+        requested_capabilities=requested_capabilities,
     )
 
 
