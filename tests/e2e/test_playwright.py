@@ -361,15 +361,15 @@ async def test_an_address_where_nothing_listens(browser: Browser) -> None:
             pass
 
 
-async def test_a_navigation_in_mid_call_is_a_loss_for_this_and_later_calls(connected: Connect) -> None:
-    async with connected() as app:
+async def test_a_navigation_in_mid_call_is_a_loss_for_this_call_and_the_app_is_opened_again(connected: Connect) -> None:
+    heard: list[str] = []
+    async with connected(on_notification=lambda notification: heard.append(notification.event)) as app:
         with pytest.raises(Disconnected) as caught:
             await app.call("fault.navigate")
         assert caught.value.code == "DISCONNECTED" and caught.value.retryable
-        with pytest.raises(Disconnected):
-            await app.call("file.list")
-    async with connected() as app:
         assert (await app.call("file.list")).artifacts
+        assert app.transport.url == app.transport._target  # type: ignore[attr-defined]
+    assert heard == ["connection/lost", "connection/restored"]
 
 
 async def test_native_dialogs_hang_nothing(connected: Connect) -> None:

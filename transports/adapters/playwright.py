@@ -27,7 +27,7 @@ class PlaywrightTransport(PageTransport):
     """
 
     name = "playwright"
-    features = Features(listing=True, cookies=True)
+    features = Features(listing=True, reconnects=True, cookies=True)
 
     def __init__(
         self,

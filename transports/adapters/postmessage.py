@@ -48,7 +48,7 @@ class PostMessageTransport(PageTransport):
     """
 
     name = "postmessage"
-    features = Features(cookies=True)
+    features = Features(reconnects=True, cookies=True)
     _scripts = ("codec.js", "harness.js")
 
     def __init__(
@@ -108,7 +108,7 @@ class PostMessageTransport(PageTransport):
 
         with contextlib.suppress(Error):
             process = await frame.page.context.new_cdp_session(frame)
-            crashed = Disconnected("the embedded app's process crashed; connect again")
+            crashed = Disconnected("the embedded app's process crashed; call again")
             process.on("Inspector.targetCrashed", lambda _: agent.lose(crashed))
             await process.send("Inspector.enable")
 
@@ -127,7 +127,7 @@ class PostMessageTransport(PageTransport):
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "gone":
-            self._page_agent().lose(Disconnected("the embedded app navigated or reloaded; connect again"))
+            self._page_agent().lose(Disconnected("the embedded app navigated or reloaded; call again"))
         elif kind == "counts":
             self._counts = Counter(payload)
         elif kind == "unknown":

@@ -38,6 +38,8 @@ _GONE = (
 )
 _DRIVER_GONE = "Connection closed while reading from the driver"
 _LAST_WORDS = 0.1
+#: Seconds after which a page that answers nothing at all is given up.
+_RESPONSE = 1.0
 _MOVED = (
     "Cannot find context",
     "navigated or closed",
@@ -71,11 +73,11 @@ class PageAgent:
         self._object: str | None = None
         self._pinned = False
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
-        page.on("crash", lambda _: self.lose(PageCrashed("the page's renderer crashed; connect again")))
+        page.on("crash", lambda _: self.lose(PageCrashed("the page's renderer crashed; call again")))
         page.on("close", self._closed)
         browser = page.context.browser
         if browser is not None:
-            browser.on("disconnected", lambda _: self.lose(BrowserCrashed("the browser is gone; connect again")))
+            browser.on("disconnected", lambda _: self.lose(BrowserCrashed("the browser is gone; call again")))
 
     async def install(self, *parts: str) -> None:
         """Prepare every document that this page will load from now on; ``parts`` are scripts beside ``agent.js``."""
@@ -104,12 +106,28 @@ class PageAgent:
             return
         self._object = None
         if self._pinned:
-            self.lose(ContextLost("the page navigated or reloaded; connect again"))
+            self.lose(ContextLost("the page navigated or reloaded; call again"))
 
     def _closed(self, _: Page) -> None:
         """A dying browser closes its pages first: give it the time to say so."""
-        closed = Disconnected("the page was closed; connect again")
+        closed = Disconnected("the page was closed; call again")
         asyncio.get_running_loop().call_later(_LAST_WORDS, self.lose, closed)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the app is gone."""
+        return self._lost.done()
+
+    async def lost(self) -> TransportError:
+        """Wait until the app is gone; returns why."""
+        return await asyncio.shield(self._lost)
+
+    async def require_responding(self) -> None:
+        """A page that spins answers nothing any more: give it up (FAULTS 5)."""
+        try:
+            await self.send("Runtime.evaluate", {"expression": "1"}, timeout=_RESPONSE)
+        except CallTimeout:
+            self.lose(Disconnected("the page does not respond any more; it is opened again"))
 
     def lose(self, error: TransportError) -> None:
         """The app is gone: whoever waits, and whoever asks from now on, gets ``error``."""
@@ -146,7 +164,8 @@ class PageAgent:
         except Exception as error:
             if _DRIVER_GONE not in str(error):
                 raise
-            raise BrowserCrashed("the browser's driver is gone; connect again") from error
+            self.lose(BrowserCrashed("the browser's driver is gone; call again"))
+            raise self._again(self._lost.result()) from error
         finally:
             if not task.done():
                 task.cancel()
@@ -161,9 +180,10 @@ class PageAgent:
         if self._lost.done():
             return self._again(self._lost.result())
         if any(text in first for text in _MOVED):
-            return ContextLost("the page navigated or reloaded while it worked; connect again")
+            return ContextLost("the page navigated or reloaded while it worked; call again")
         if any(text in first for text in _GONE):  # and no event said what: its messenger, the driver, died
-            return BrowserCrashed("the browser's driver is gone; connect again")
+            self.lose(BrowserCrashed("the browser's driver is gone; call again"))
+            return self._again(self._lost.result())
         return TransportError(f"the browser refused: {first}")
 
     async def _agent(self, timeout: float) -> str:

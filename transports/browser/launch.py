@@ -162,6 +162,20 @@ class Browser:
     def version(self) -> str:
         return self._browser.version
 
+    async def responds(self) -> bool:
+        """Whether it is alive and not frozen."""
+        try:
+            async with asyncio.timeout(_GRACE):
+                await self._cdp.send("Browser.getVersion")
+        except Exception:  # noqa: BLE001 - whatever is wrong with it
+            return False
+        return True
+
+    async def restart(self) -> None:
+        """End it, and start another one in its place."""
+        await self.aclose()
+        await self.__aenter__()
+
     async def aclose(self) -> None:
         """End it; idempotent, takes a few seconds at most, and kills what does not end."""
         playwright, self._playwright = self._playwright, None

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pybase64
+from playwright.async_api import Error as PlaywrightError
 
 from ..base import Transport
 from ..binary import BinaryData, Broken, Handle
 from ..detect import Place, replace
-from ..errors import CallTimeout, ConnectFailed, ProtocolError, TransportError, redact_url
+from ..errors import BrowserCrashed, CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
 from ..messages import Message, decode_json, encode_json
 from .agent import PageAgent
 from .downloads import Downloads
@@ -31,6 +35,11 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
 __all__ = ["PageTransport", "why_not_loaded"]
+
+logger = logging.getLogger("transports.browser")
+
+#: Seconds between two attempts to open a page again, at the most.
+_LONGEST_DELAY = 30.0
 
 _REASONS = {
     "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
@@ -61,6 +70,9 @@ class PageTransport(Transport):
         self._browser = browser or Browser(headless=headless, timeout=timeout)
         self._timeout = timeout
         self._stack = contextlib.AsyncExitStack()
+        self._page_stack = contextlib.AsyncExitStack()
+        self._context: BrowserContext | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._prints: dict[str, list[asyncio.Task[BinaryData]]] = {}
         self._agent: PageAgent | None = None
@@ -77,32 +89,62 @@ class PageTransport(Transport):
     async def open(self) -> None:
         if self._shared is None:
             await self._stack.enter_async_context(self._browser)
+        self._keeper = asyncio.ensure_future(self._keep(await self._open_page()))
+
+    async def _open_page(self) -> PageAgent:
         try:
             async with asyncio.timeout(self._timeout):
-                await self._open_page()
+                if self._context is None:
+                    self._context = await self._browser.playwright.new_context(accept_downloads=False)
+                    if self._shared is not None:  # a browser of our own takes its context along
+                        self._stack.push_async_callback(_closing, self._context)
+                page = await self._context.new_page()
+                self._page_stack.push_async_callback(_closing, page)
+                cdp = await self._context.new_cdp_session(page)
+                self._agent = agent = PageAgent(page, cdp, self._on_event)
+                await agent.install(*self._scripts)
+                info = await cdp.send("Target.getTargetInfo")
+                downloads = Downloads(
+                    agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
+                )
+                self._page_stack.callback(downloads.close)
+                self._ladder = Ladder(agent, downloads)
+                self._inputs = Inputs(agent, self._browser.folder)
+                await self._enter(page, agent)
+                agent.pin()
+                return agent
         except TimeoutError as error:
             raise ConnectFailed(
                 f"{redact_url(self._target)} did not load within {self._timeout:g} s; is it the right address?"
             ) from error
 
-    async def _open_page(self) -> None:
-        browser = self._browser.playwright
-        context = await browser.new_context(accept_downloads=False)
-        if self._shared is not None:  # a browser of our own takes its context along
-            self._stack.push_async_callback(_closing, context)
-        page = await context.new_page()
-        cdp = await context.new_cdp_session(page)
-        self._agent = agent = PageAgent(page, cdp, self._on_event)
-        await agent.install(*self._scripts)
-        info = await cdp.send("Target.getTargetInfo")
-        downloads = Downloads(
-            agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
-        )
-        self._stack.callback(downloads.close)
-        self._ladder = Ladder(agent, downloads)
-        self._inputs = Inputs(agent, self._browser.folder)
-        await self._enter(page, agent)
-        agent.pin()
+    async def _keep(self, agent: PageAgent) -> None:
+        """Open again what was lost, with growing, jittered delays, until the transport is closed (FAULTS 1-5, 10)."""
+        while True:
+            error = await agent.lost()
+            if self._shared is not None and isinstance(error, BrowserCrashed):
+                self.features = replace_field(self.features, reconnects=False)  # it is not ours to start again
+                return
+            self._events.put_nowait(Message("connection/lost", {"reason": error.message}))
+            delay = 0.1
+            while True:
+                try:
+                    agent = await self._opened_again()
+                    break
+                except (TransportError, PlaywrightError, TimeoutError) as failed:
+                    logger.info("the page could not be opened again: %s", failed)
+                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
+                delay = min(delay * 2, _LONGEST_DELAY)
+            self._events.put_nowait(Message("connection/restored", {"reason": error.message}))
+
+    async def _opened_again(self) -> PageAgent:
+        await self._page_stack.aclose()
+        if not await self._browser.responds():
+            if self._shared is not None:
+                raise BrowserCrashed("the shared browser does not respond")
+            self._context = None
+            await self._browser.restart()
+        return await self._open_page()
 
     @abstractmethod
     async def _enter(self, page: Page, agent: PageAgent) -> None:
@@ -110,15 +152,22 @@ class PageTransport(Transport):
         :class:`~transports.errors.NotAbpApp`."""
 
     async def aclose(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait((self._keeper,))
         for task in [task for tasks in self._prints.values() for task in tasks]:
             task.cancel()
         self._events.put_nowait(None)
+        if self._shared is not None:
+            await self._page_stack.aclose()
         await self._stack.aclose()
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         agent = self._page_agent()
+        if agent.is_lost:
+            raise Disconnected("the page is gone", details={"sent": False})
         payload: Any = message.payload
         match message.type:
             case "initialize":
@@ -128,7 +177,11 @@ class PageTransport(Transport):
             case "capabilities/call":
                 return await self._call(message, timeout)
             case "capabilities/cancel":
-                text = await agent.invoke("cancel", payload["callId"], payload.get("reason", ""), timeout=timeout)
+                try:
+                    text = await agent.invoke("cancel", payload["callId"], payload.get("reason", ""), timeout=timeout)
+                except CallTimeout:
+                    await agent.require_responding()
+                    raise
                 return _reply(message, text)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
@@ -224,13 +277,11 @@ def why_not_loaded(error: str, url: str) -> str:
     return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
 
 
-async def _closing(context: BrowserContext) -> None:
-    """A context whose browser hangs is ended with the browser."""
-    from playwright.async_api import Error
-
-    with contextlib.suppress(Error, TimeoutError):
+async def _closing(opened: BrowserContext | Page) -> None:
+    """What hangs is ended with the browser."""
+    with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(2.0):
-            await context.close()
+            await opened.close()
 
 
 def _reply(request: Message, text: str) -> Message:
