@@ -96,6 +96,13 @@ def test_faults(schema: Mapping[str, object], params: object, fault: str) -> Non
         (EXPORT, {"format": "A4", "unknown": 1}),
         ({"properties": {"a": {"format": "email", "x-unknown": 7}}}, {"a": "none"}),
         (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "anyOf": [{"properties": {"a": {"format": "email"}}}],
+            },
+            {"a": "none"},
+        ),
+        (
             {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"contentEncoding": "base64"}}},
             {"a": "!"},
         ),
@@ -315,6 +322,11 @@ def test_a_recursive_schema_is_checked() -> None:
     schema = {"$defs": {"v": value}, "properties": {"a": {"$ref": "#/$defs/v"}}}
     assert check_params("a", schema, {"a": ["x", ["y", ["z"] * 500]]}) == []
     assert refused(schema, {"a": ["x", ["y", [1]]]}).details["path"] == "a"
+    tree = {"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}}
+    deep: object = {}
+    for _ in range(30):
+        deep = {"a": deep}
+    assert check_params("a", tree, deep) == []
 
 
 def test_a_recursive_schema_that_doubles_at_every_level_is_bounded() -> None:

@@ -88,8 +88,6 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
     if not schema:
         return []
     places = tuple(content)
-    if () in places:
-        return []
     try:
         encoded = encode_json(schema)
     except (TypeError, ValueError, RecursionError) as error:
@@ -276,7 +274,7 @@ def _target(root: object, pointer: str) -> object:
 # --- the faults -------------------------------------------------------------------------------------------------------
 
 #: What says nothing about an instance here: annotations by the newer drafts, and an engine's own troubles.
-_NO_FAULTS = {"format", "contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
+_NO_FAULTS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
 #: What is true of an object or a list whatever stands in it.
 _OF_SHAPE = {
     "type",
