@@ -15,14 +15,14 @@ from .artifacts import ArtifactStore
 from .base import Transport
 from .calls import Calls
 from .capabilities import cautions, changed, difference, explained, merged, parse_list
-from .detect import Found, find
+from .detect import Found
 from .errors import ABPError, CapabilityError, Disconnected, ProtocolError, TransportError, UsageError
 from .events import ConnectionChanged, Event
 from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
 from .messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
 from .params import outgoing
 from .routing import Fetcher, Result, Router
-from .schema import check_params, differences
+from .schema import check_params
 from .settings import Settings
 
 __all__ = ["Session", "seconds_of"]
@@ -178,7 +178,8 @@ class Session:
         started = time.perf_counter()
         seconds = self._call_timeout if timeout is None else seconds_of(timeout, 0)
         prepared, content = outgoing(dict(params or {}))
-        warnings = self._checked(capability, prepared, content)
+        known = self.capabilities.get(capability)
+        warnings = self._checked(known, prepared, content) if known else []
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, answer = await self._calls.answered(
@@ -192,7 +193,8 @@ class Session:
                 capability=capability,
                 outputs=reply.outputs,
                 source={"app": self.info.id or self.info.name},
-                warnings=[*warnings, *reply.warnings, *self._differences(capability, answer.data)],
+                warnings=[*warnings, *reply.warnings],
+                schema=known.output_schema if known else None,
                 transport=self.transport.name,
                 started=started,
             )
@@ -205,25 +207,12 @@ class Session:
         if self._state == "new":
             raise UsageError("the session is not open; use it as `async with connect(…) as app`")
 
-    def _checked(self, name: str, params: object, content: Sequence[Found]) -> list[str]:
-        """What the caller should know before the call; raises if the parameters do not fit."""
-        capability = self.capabilities.get(name)
-        if capability is None:
-            return []
-        notes: list[str] = []
-        if capability.input_schema:
-            notes += check_params(name, capability.input_schema, params, [found.path for found in content])
-        if name not in self._cautioned:
-            notes += cautions(capability)
-        new = [note for note in notes if note not in self._cautioned]
-        self._cautioned.update((name, *notes))
+    def _checked(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
+        """What the caller should be told, each thing once; raises if the parameters do not fit."""
+        notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
+        new = [note for note in (*cautions(capability), *notes) if note not in self._cautioned]
+        self._cautioned.update(new)
         return new
-
-    def _differences(self, name: str, data: object) -> list[str]:
-        capability = self.capabilities.get(name)
-        if capability is None or not capability.output_schema:
-            return []
-        return differences(capability.output_schema, data, [found.path for found in find(data)])
 
     # --- events -------------------------------------------------------------------------------------------------------
 

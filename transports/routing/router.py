@@ -13,6 +13,7 @@ from ..binary import BinaryData, Encoded
 from ..detect import Found, Place, find, replace
 from ..errors import ABPError, UsageError, redact_url
 from ..messages import JSONValue, encode_json
+from ..schema import differences
 from .fetch import Fetcher
 from .result import Result
 
@@ -42,9 +43,11 @@ class Router:
         warnings: Sequence[str] = (),
         transport: str = "",
         started: float | None = None,
+        schema: Mapping[str, object] | None = None,
     ) -> Result:
         """Route ``data``, any tree of JSON values and content; ``outputs`` are binaries that came beside it.
-        ``started`` is when the work began, as :func:`time.perf_counter` has it.
+        ``started`` is when the work began, as :func:`time.perf_counter` has it. What differs from ``schema``, the
+        capability's ``outputSchema``, becomes a warning.
 
         Raises the first :class:`~transports.errors.ABPError` of a binary that could not be stored, after all others
         were: its ``result`` holds those, its ``details`` the field, and the URL without credentials.
@@ -77,6 +80,8 @@ class Router:
         if not found and not beside:
             stored[""] = await self._store_json(data, capability, record)
         routed = cast(JSONValue, replace(data, replacements))
+        if schema:
+            notes += differences(schema, routed, [item.path for item in found])
         metadata = _metadata(data, found) if found or beside else {}
         took = 0.0 if started is None else (time.perf_counter() - started) * 1000
         result = Result(capability, routed, stored, transport, took, tuple(notes), metadata)
