@@ -11,7 +11,7 @@ __all__ = ["PageHead"]
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _PRESCAN = 1024  # bytes in which a page must name its encoding (HTML §4.2.5.4)
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
-_META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+_META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})[\s"';/>]""", re.IGNORECASE)
 _HEAD_ENDS = re.compile(rb"</head\b|<body\b", re.IGNORECASE)
 #: Encodings of the web. Python has others that are slow on purpose-made text, or no encodings of text at all.
 _LABEL = re.compile(
