@@ -40,6 +40,8 @@ FOUND = [
     '<link rel="abp-manifest" href="/m.json">',
     '<svg-icon></svg-icon><link rel="abp-manifest" href="/m.json">',
     '<link rel="abp-manifest" href="&#47;m&period;json">',
+    '<![if !IE]><link rel="abp-manifest" href="/m.json"><![endif]>',
+    '<![what]><![CDATA[ <a b> ]]><!x><!-><?php ?></ x></><link rel="abp-manifest" href="/m.json">',
 ]
 
 
@@ -128,6 +130,15 @@ def test_it_does_not_matter_where_the_pieces_end(text: str, step: int) -> None:
 @given(st.binary(max_size=300), st.sampled_from([None, "utf-8", "utf-16", "shift_jis", "idna", "hex", "nonsense"]))
 def test_no_bytes_break_it(data: bytes, charset: str | None) -> None:
     read(data + b"<link rel=abp-manifest href=/m></head>", charset, step=50)
+
+
+PIECES = ["<", "</", "<!", "<![", "<!--", "--", ">", "/>", "head", "script", "title", "a", "CDATA", "if"]
+PIECES += ["[", "]", "]]>", "=", " ", "'", '"', "&", "&#", ";", "<?", "\x00", "é"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(1, 9))
+def test_no_markup_breaks_it(pieces: list[str], step: int) -> None:
+    read("".join(pieces) + "<p>", step=step)
 
 
 def test_base_and_title() -> None:

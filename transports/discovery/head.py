@@ -105,6 +105,10 @@ class _Tags(HTMLParser):
         self._templates = 0
         self._title: bool | None = None  # not yet, now, over
 
+    def parse_html_declaration(self, i: int) -> int:
+        """``<![…>`` is a comment to HTML; the base class knows it from SGML, and fails where it is anything else."""
+        return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _RAW:
             self.set_cdata_mode(tag)
