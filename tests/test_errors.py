@@ -29,6 +29,7 @@ CODES = {
     "ContextLost": "DISCONNECTED",
     "Corrupt": "CORRUPT",
     "Disconnected": "DISCONNECTED",
+    "DiscoveryFailed": "DISCOVERY_FAILED",
     "DownloadFailed": "DOWNLOAD_FAILED",
     "EncodingRefused": "DOWNLOAD_FAILED",
     "NotAbpApp": "NOT_SUPPORTED",

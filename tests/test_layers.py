@@ -31,6 +31,7 @@ LAYERS = {
     "artifacts": 30,
     "browser": 30,
     "download": 31,
+    "discovery": 32,
     "adapters": 40,
     "routing": 50,
     "inbox": 51,

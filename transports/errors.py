@@ -11,6 +11,7 @@ a ``message`` that says what to do next and never holds a credential, and says w
     │   ├── ConnectFailed     TRANSPORT_ERROR     nothing answers at the target
     │   ├── BrowserNotFound   BROWSER_ERROR       no browser could be found or started
     │   ├── NotAbpApp         NOT_SUPPORTED       the page has no (whole) ``window.abp``
+    │   ├── DiscoveryFailed   DISCOVERY_FAILED    a page gave no manifest; it may speak ABP all the same
     │   ├── CallTimeout       TIMEOUT             no answer within the deadline
     │   ├── ProtocolError     PROTOCOL_ERROR      an answer came and made no sense; the session goes on
     │   └── Disconnected      DISCONNECTED        the far side is gone
@@ -59,6 +60,7 @@ __all__ = [
     "ContextLost",
     "Corrupt",
     "Disconnected",
+    "DiscoveryFailed",
     "DownloadFailed",
     "EncodingRefused",
     "NotAbpApp",
@@ -150,6 +152,10 @@ class BrowserNotFound(TransportError):
 class NotAbpApp(TransportError):
     code = "NOT_SUPPORTED"
     session_survives = False
+
+
+class DiscoveryFailed(TransportError):
+    code = "DISCOVERY_FAILED"
 
 
 class CallTimeout(TransportError):

@@ -37,6 +37,7 @@ __all__ = [
     "ErrorInfo",
     "Initialized",
     "JSONValue",
+    "Manifest",
     "Message",
     "Notification",
     "Progress",
@@ -141,6 +142,14 @@ class Initialized(_Model):
     app: AppInfo = Field(default_factory=AppInfo)
     capabilities: list[Capability] = Field(default_factory=list)
     features: _Mapping = Field(default_factory=dict)
+
+
+class Manifest(_Model):
+    """What an app's manifest says (PROTOCOL "Discovery"): ``abp`` is its protocol version."""
+
+    abp: str = ""
+    app: AppInfo = Field(default_factory=AppInfo)
+    capabilities: list[Capability] = Field(default_factory=list)
 
 
 class ErrorInfo(_Model):

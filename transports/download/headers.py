@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..media import normalise_mime
 
-__all__ = ["Head", "content_range", "filename_of", "foreign_encoding", "plain", "retry_after"]
+__all__ = ["Head", "content_range", "filename_of", "foreign_encoding", "http_date", "plain", "retry_after"]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
@@ -63,11 +63,12 @@ def _validator(headers: Mapping[str, str]) -> str | None:
     if etag:
         return etag if _STRONG_ETAG.fullmatch(etag) else None
     modified = headers.get("Last-Modified", "").strip()
-    changed, sent = _date(modified), _date(headers.get("Date", ""))
+    changed, sent = http_date(modified), http_date(headers.get("Date", ""))
     return modified if changed and sent and (sent - changed).total_seconds() >= 60 else None
 
 
-def _date(text: str) -> datetime | None:
+def http_date(text: str) -> datetime | None:
+    """A date of a header (RFC 9110 §5.6.7), with a time zone; ``None`` for what is none."""
     try:
         date = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
@@ -99,7 +100,7 @@ def retry_after(text: str | None, now: float) -> float | None:
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_WAIT)
-    date = _date(text) if text else None
+    date = http_date(text) if text else None
     return None if date is None else min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
 
 

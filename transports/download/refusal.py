@@ -11,7 +11,7 @@ from .asked import Asked, expired
 from .connect import Again, excerpt
 from .headers import retry_after
 
-__all__ = ["refusal"]
+__all__ = ["phrase", "refusal"]
 
 _MEANING = {
     401: "it wants other credentials than the app gave",
@@ -33,12 +33,18 @@ async def refusal(
     details: dict[str, object] = {"url": shown, "status": status}
     if status >= 400 and (body := await excerpt(response, secrets)):
         details["body"] = body
-    try:
-        phrase = f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        phrase = str(status)
     meaning = f": {_MEANING[status]}" if status in _MEANING else ""
     repeat = status == 429 or 500 <= status < 600
     wait = retry_after(response.headers.get("Retry-After"), asked.clock()) if repeat else None
-    error = DownloadFailed(f"{shown} answered {phrase}{meaning}", retryable=repeat, retry_after=wait, details=details)
+    error = DownloadFailed(
+        f"{shown} answered {phrase(status)}{meaning}", retryable=repeat, retry_after=wait, details=details
+    )
     return Again(error, wait) if repeat else error
+
+
+def phrase(status: int) -> str:
+    """An HTTP status as people know it: ``404 Not Found``."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)

@@ -15,12 +15,12 @@ from .asked import Asked, Fetched, too_large
 from .connect import Again, get, reason
 from .headers import Head, content_range, foreign_encoding
 from .refusal import refusal
-from .urls import BadUrl, Target, parse, secrets_of, with_query
+from .urls import BadUrl, Target, redirected, secrets_of, with_query
 
-__all__ = ["MAX_REDIRECTS", "Transfer"]
+__all__ = ["MAX_REDIRECTS", "REDIRECTS", "Transfer"]
 
 MAX_REDIRECTS = 5
-_REDIRECTS = (301, 302, 303, 307, 308)
+REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Transfer:
@@ -62,7 +62,7 @@ class Transfer:
                 stall_timeout=self.asked.stall_timeout,
                 resolver=self.asked.resolver,
             ) as response:
-                if response.status not in _REDIRECTS:
+                if response.status not in REDIRECTS:
                     return await self._answer(response, target.shown, bool(conditions))
                 target = self._redirected(target, response.headers.get("Location"))
             trusted = trusted and target.origin == self.asked.start.origin
@@ -101,14 +101,10 @@ class Transfer:
         if not location:
             raise self._redirect_refused(source, "a redirect without a Location")
         try:
-            target = parse(location, str(source.url))
+            target = redirected(source, location)
         except BadUrl as error:
             raise self._redirect_refused(source, f"a redirect to a URL that is not followed: {error}") from None
         self.secrets |= secrets_of(*target.url.query.values(), target.url.raw_query_string)
-        if target.authorization:
-            raise self._redirect_refused(source, "a redirect to a URL with user info")
-        if source.url.scheme == "https" and target.url.scheme != "https":
-            raise self._redirect_refused(source, f"a redirect from https: to http: ({target.shown})")
         return target
 
     def _redirect_refused(self, target: Target, why: str) -> RedirectRefused:

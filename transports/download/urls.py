@@ -24,6 +24,7 @@ __all__ = [
     "check_headers",
     "origin_of",
     "parse",
+    "redirected",
     "secrets_of",
     "shown_anyway",
     "with_query",
@@ -110,6 +111,17 @@ def parse(text: str, base_url: str | None = None) -> Target:
         raise
     except ValueError:  # its text quotes the URL, which may hold a secret
         raise BadUrl("it is not a valid URL") from None
+
+
+def redirected(source: Target, location: str) -> Target:
+    """Where ``source`` sends us: a ``Location``, or a link on its page. Raises :class:`BadUrl` where nobody follows:
+    to user info that is not ours, and from https: to http:."""
+    target = parse(location, str(source.url))
+    if target.authorization:
+        raise BadUrl("it holds user info")
+    if source.url.scheme == "https" and target.url.scheme != "https":
+        raise BadUrl(f"it leads from https: to http: ({target.shown})")
+    return target
 
 
 def _host(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .listing import print_capabilities
 from .outcome import out, perform, plain, print_json
 from .params import read_params
 
@@ -95,12 +96,7 @@ def capabilities(target: Target, transport: TransportName = "auto", as_json: Jso
                     }
                 )
                 return 0
-            out(f"{app.info.name} {app.info.version} ({app.info.id})")
-            width = max((len(name) for name in app.capabilities), default=0)
-            for capability in app.capabilities.values():
-                marks = "" if capability.available else " [unavailable]"
-                marks += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
-                out(f"  {capability.name:<{width}}  {capability.description}{marks}")
+            print_capabilities(app.info, app.capabilities.values())
         return 0
 
     return perform(work)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import artifacts, calls, demo, doctor, fixture
+from . import artifacts, calls, demo, discover, doctor, fixture
 from .outcome import begin, failed, out, version_of
 
 __all__ = ["app", "run"]
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(discover.discover)
 app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)

@@ -1,0 +1,55 @@
+"""``abp discover``: what an app's manifest says, without a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .listing import print_capabilities
+from .outcome import out, perform, print_json, say
+
+_SHOWN = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
+
+
+def discover(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the app's page, such as http://127.0.0.1:8000/")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")] = False,
+) -> int:
+    """Read an app's manifest: what it says it can do, without a browser."""
+
+    async def work() -> int:
+        from ...discovery import discover
+        from ...errors import redact_url
+        from ...settings import Settings
+
+        found = await discover(url, allow_private=Settings.load().allow_private_addresses)
+        if found.reason is not None:
+            raise found.reason
+        assert found.manifest is not None
+        for warning in found.warnings:
+            say(warning)
+        if as_json:
+            listed = [
+                capability.model_dump(by_alias=True, include=_SHOWN) for capability in found.manifest.capabilities
+            ]
+            print_json(
+                {
+                    "success": True,
+                    "app": found.manifest.app.model_dump(),
+                    "abp": found.manifest.abp,
+                    "title": found.title,
+                    "page_url": found.page_url,
+                    "manifest_url": found.manifest_url,
+                    "capabilities": listed,
+                    "warnings": list(found.warnings),
+                }
+            )
+            return 0
+        print_capabilities(found.manifest.app, found.manifest.capabilities)
+        out(f"ABP {found.manifest.abp or 'of an unknown version'}, from {redact_url(found.manifest_url or '')}")
+        return 0
+
+    return perform(work)
