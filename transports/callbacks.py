@@ -10,12 +10,13 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import Any
 
-__all__ = ["Callbacks", "run"]
+__all__ = ["Callbacks", "end", "run"]
 
 logger = logging.getLogger("transports")
 
-#: Seconds for a coroutine function to end once it is cancelled.
+#: Seconds for a task to end once it is cancelled.
 _END = 1.0
 
 
@@ -43,11 +44,9 @@ class Callbacks:
     async def aclose(self) -> None:
         """Stop; a callback that still runs in a thread is left to end by itself."""
         lanes = tuple(self._lanes.values())
-        for values, task in lanes:
+        for values, _ in lanes:
             values.clear()
-            task.cancel()
-        if lanes:
-            await asyncio.wait([task for _, task in lanes], timeout=_END)
+        await end(task for _, task in lanes)
 
     async def _run(self, callback: Callable[..., object], values: deque[object]) -> None:
         try:
@@ -61,6 +60,15 @@ class Callbacks:
                     logger.exception("a callback failed; the call goes on")
         finally:
             del self._lanes[id(callback)]
+
+
+async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait for them, but not for ever."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_END)
 
 
 async def run(callback: Callable[..., object], value: object) -> object:

@@ -78,9 +78,9 @@ def cautions(capability: Capability) -> list[str]:
 def explained(error: CapabilityError, name: str, known: Mapping[str, Capability]) -> CapabilityError:
     """The app's error with what is known here: other names, and the requirement that is not met."""
     hints: list[str] = []
-    if error.code == "UNKNOWN_CAPABILITY" and not error.alternatives:
+    if error.code == "UNKNOWN_CAPABILITY":
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        error.alternatives = tuple(close or sorted(known)[:8])
+        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(known)[:8])
         listed = ", ".join(error.alternatives) or "none"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:

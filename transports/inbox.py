@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from .base import Transport
-from .callbacks import Callbacks, run
+from .callbacks import Callbacks, end, run
 from .elicitation import DECLINED, default_answer
 from .errors import ABPError, TransportError
 from .events import ConnectionChanged, Event, Listeners
@@ -27,8 +27,6 @@ OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] 
 
 #: Seconds for progress callbacks to finish after the answer has come.
 _SETTLE = 0.5
-#: Seconds for tasks to end once they are cancelled.
-_END = 1.0
 #: Calls that have ended and are remembered, to know their late events from another call's.
 _REMEMBERED = 1000
 #: Seconds within which the same change, told another way, is the same event.
@@ -72,11 +70,7 @@ class Inbox:
 
     async def __aexit__(self, *_: object) -> None:
         """End what still runs; wait for it, but not for ever."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_END)
+        await end(self._tasks)
         self.listeners.close()
         await self._callbacks.aclose()
 

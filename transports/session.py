@@ -8,14 +8,17 @@ import importlib.metadata
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Self
 
 from .artifacts import ArtifactStore
 from .base import Transport
+from .callbacks import end
 from .calls import Calls
 from .capabilities import cautions, changed, difference, explained, merged, parse_list
 from .detect import Found
+from .discovery import Discovery, undelivered
+from .discovery import merged as completed
 from .errors import ABPError, CapabilityError, Disconnected, ProtocolError, TransportError, UsageError
 from .events import ConnectionChanged, Event
 from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
@@ -29,6 +32,8 @@ __all__ = ["Session", "seconds_of"]
 
 logger = logging.getLogger("transports")
 
+#: Seconds that a manifest may take longer than connecting.
+_LOOK = 1.0
 #: Seconds for saying goodbye.
 _GOODBYE = 1.0
 
@@ -43,8 +48,8 @@ def seconds_of(timeout: float | None, default: float) -> float:
 
 
 class Session:
-    """An app that is connected. ``info`` and ``capabilities`` (by name) are what it said of itself; both are there once
-    the session is open."""
+    """An app that is connected. Once the session is open, ``info`` and ``capabilities`` (by name) are what it said of
+    itself, and ``warnings`` what was odd about that."""
 
     info: AppInfo
     capabilities: Mapping[str, Capability]
@@ -60,6 +65,7 @@ class Session:
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
         requested_capabilities: Sequence[str] = (),
+        discover: Callable[[], Awaitable[Discovery]] | None = None,
     ) -> None:
         self.transport = transport
         self.store = store
@@ -67,6 +73,9 @@ class Session:
         self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
         self._call_timeout = seconds_of(timeout, settings.call_timeout)
         self._requested = tuple(requested_capabilities)
+        self._discover = discover
+        self._declared: Sequence[Capability] = ()
+        self.warnings: tuple[str, ...] = ()
         self._state: Literal["new", "open", "closed"] = "new"
         self._cautioned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
@@ -96,9 +105,14 @@ class Session:
         self._state = "closed"
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
+            looking = asyncio.ensure_future(self._discover()) if self._discover else None
+            if looking is not None:
+                stack.push_async_callback(end, (looking,))
             await stack.enter_async_context(self.transport)
             await stack.enter_async_context(self._inbox)
             await self._initialize(max(deadline - time.monotonic(), 1.0))
+            if looking is not None:
+                await self._informed(looking)
             self._calls.ready.set()
             stack.push_async_callback(self._shutdown)
             self._stack = stack.pop_all()
@@ -131,7 +145,23 @@ class Session:
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list() if self.transport.features.listing else []
-        self.capabilities = merged(initialized.capabilities, listed)
+        self.capabilities = completed(self._declared, merged(initialized.capabilities, listed))
+
+    async def _informed(self, looking: asyncio.Future[Discovery]) -> None:
+        """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
+        await asyncio.wait((looking,), timeout=_LOOK)
+        if not looking.done():  # must not hold up who has connected already
+            await end((looking,))
+            return
+        found = looking.result()
+        if found.manifest is None:  # many apps have none: worth a note, not a line on everybody's terminal
+            self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
+            return
+        self._declared = found.manifest.capabilities
+        self.warnings = (*found.warnings, *undelivered(self._declared, self.capabilities))
+        self.capabilities = completed(self._declared, self.capabilities)
+        for note in self.warnings:
+            logger.warning("%s", note)
 
     async def _list(self) -> list[Capability]:
         """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""

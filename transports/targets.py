@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from .artifacts import ArtifactStore, open_store
 from .base import Transport
+from .discovery import Discovery, discover
 from .errors import UsageError, redact_url
 from .inbox import OnElicitation, OnNotification, OnProgress
 from .session import Session, seconds_of
@@ -58,7 +60,15 @@ def connect(
         on_notification=on_notification,
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
+        discover=_discovery(target, settings),
     )
+
+
+def _discovery(target: str, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
+    """Only a page has a manifest (PROTOCOL "Discovery")."""
+    if not target.lower().startswith(("http://", "https://")):
+        return None
+    return partial(discover, target, allow_private=settings.allow_private_addresses)
 
 
 def _open_store(store: str | Path | None, settings: Settings) -> ArtifactStore:
