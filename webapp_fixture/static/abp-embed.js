@@ -261,9 +261,9 @@
     async shutdown(_origin, { payload }) {
       const ending = session;
       begun = new SafeSet();
-      eachEntry(questions, (_resolve, id) => settle(id, { success: false, cancelled: true }));
       const outcome = await attempt(async () => window.abp?.shutdown?.(payload));
       if (outcome?.error) warn('shutdown failed:', outcome.error.message);
+      eachEntry(questions, (_resolve, id) => settle(id, { success: false, cancelled: true }));
       if (session === ending) session = null;
     },
   };
