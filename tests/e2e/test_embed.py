@@ -462,6 +462,26 @@ async def test_an_origin_that_is_named_may_drive(host: OpenHost, own: str, hosti
     assert (await app.initialize())["sessionId"] == "1"
 
 
+async def test_everything_is_posted_to_the_exact_origin_of_the_host(host: OpenHost, hosting: str) -> None:
+    app = await host("about:blank", initialize=False)
+    await app.page.evaluate(
+        """() => {
+          host.targets = [];
+          const post = window.postMessage;
+          window.postMessage = (message, ...rest) => { host.targets.push([message.type, rest[0]]); post(message, ...rest); };
+        }"""
+    )
+    await app.page.evaluate("(url) => { host.frame.remove(); return host.open(url); }", f"{hosting}app")
+    await app.initialize()
+    for kind in ("progress", "notification", "elicitation"):
+        payload = {"method": "m", "timeout": 1} if kind == "elicitation" else {}
+        await app.data("event", {"kind": kind, "payload": payload, "ways": ["page"]})
+    await app.call("function")
+    await app.request("capabilities/cancel", {"callId": "c"})
+    targets = await app.page.evaluate("host.targets")
+    assert len({kind for kind, _ in targets}) == 6 and {target for _, target in targets} == {hosting.rstrip("/")}
+
+
 async def test_a_page_that_is_not_the_parent_is_not_heard(host: OpenHost, own: str) -> None:
     app = await host(f"{own}app")
     await app.page.evaluate(

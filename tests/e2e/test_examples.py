@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from webapp_fixture import digest
 
@@ -90,6 +92,16 @@ def test_websocket_app(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["transport"] == "websocket" and document["data"]["characters"] == 2
     assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HI"
+
+
+def test_host_page(url: str, tmp_path: Path) -> None:
+    picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
+    *files, told = run("host_page.py", f"{url}embed", str(picture), cwd=tmp_path).splitlines()
+    assert [line.split(",")[0] for line in files] == ["chart: image/png", "tone: audio/wav", "thumbnail: image/png"]
+    with Image.open(files[2].split()[-1]) as thumbnail:
+        assert thumbnail.width == 64
+    assert "sent picture is empty now: True" in told
+    assert len(set(re.findall(r"[0-9a-f-]{36}", told))) == 3
 
 
 def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_path: Path) -> None:
