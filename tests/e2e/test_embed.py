@@ -395,13 +395,22 @@ async def test_shutdown_ends_the_session_and_another_may_begin(host: OpenHost, f
 
 async def test_an_app_that_goes_away_never_answers_for_the_new_page(host: OpenHost, fixture: Fixture) -> None:
     app = await host(f"{fixture.embed_url}?faults")
+    question = {"capability": "form.ask", "params": {"method": "elicitation/input", "params": {}}}
+    await app.post("capabilities/call", question, "lost")
+    await app.hears("elicitation/request")
     await app.page.evaluate(
-        "new Promise((resolve) => { host.frame.onload = resolve; host.lost = host.request("
-        "'capabilities/call', { capability: 'fault.navigate', params: { how: 'reload' } }); }).then(() => {})"
+        """() => {
+          const loaded = new Promise((resolve) => { host.frame.onload = resolve; });
+          host.request('capabilities/call', { capability: 'fault.navigate', params: { how: 'reload' } }, 'gone');
+          return loaded.then(() => {});
+        }"""
     )
     assert (await app.call("file.list"))["error"]["code"] == "NOT_INITIALIZED"
     assert "sessionId" in await app.initialize()
-    assert await app.heard("capabilities/call-result") == (await app.heard("capabilities/call-result"))[-1:]
+    await app.post("capabilities/call", question, "asked again")
+    before, after = await app.hears("elicitation/request", 2)
+    assert before["id"] != after["id"]  # so that a late answer to the old page answers nothing in the new one
+    assert not {"lost", "gone"} & {message["id"] for message in await app.heard("capabilities/call-result")}
 
 
 async def test_the_page_that_shouts_is_heard_as_foreign_and_answers_all_the_same(
@@ -467,8 +476,10 @@ async def test_everything_is_posted_to_the_exact_origin_of_the_host(host: OpenHo
     await app.page.evaluate(
         """() => {
           host.targets = [];
-          const post = window.postMessage;
-          window.postMessage = (message, ...rest) => { host.targets.push([message.type, rest[0]]); post(message, ...rest); };
+          window.postMessage = ({ type, id, payload }, target) => {
+            host.targets.push([type, target]);
+            host.waiting.get(id)?.(structuredClone(payload));
+          };
         }"""
     )
     await app.page.evaluate("(url) => { host.frame.remove(); return host.open(url); }", f"{hosting}app")
@@ -642,6 +653,19 @@ async def test_a_question_is_not_waited_for_longer_than_it_says(host: OpenHost, 
         "event", {"kind": "elicitation", "payload": {"method": "m", "timeout": 50}, "ways": ["page"]}
     )
     assert asked[0]["error"]["code"] == "TIMEOUT" and asked[0]["error"]["retryable"] is True
+
+
+async def test_shutdown_answers_open_questions_and_forgets_old_ids(host: OpenHost, own: str) -> None:
+    app = await host(f"{own}app", initialize=False)
+    assert (await app.request("initialize", {}, "one"))["sessionId"] == "1"
+    asking = asyncio.create_task(
+        app.data("event", {"kind": "elicitation", "payload": {"method": "m"}, "ways": ["page"]})
+    )
+    await app.hears("elicitation/request")
+    await app.post("shutdown", {"reason": "done"})
+    assert await asking == [{"success": False, "cancelled": True}]
+    assert (await app.request("initialize", {}, "one"))["sessionId"] == "1"
+    assert ["shutdown", {"reason": "done"}] in await app.data("log")
 
 
 async def test_an_event_that_cannot_be_posted_is_said_on_the_console(host: OpenHost, own: str) -> None:
