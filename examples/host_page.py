@@ -39,10 +39,7 @@ async def serving(app_url: str) -> AsyncIterator[str]:
 async def main(app_url: str, picture: str) -> None:
     async with serving(app_url) as url, connect(url, store="collected") as host:
         result = await host.call("apps.collect", {"csv": CSV, "picture": Path(picture)})
-        for place, ref in result.artifacts.items():
-            print(f"{place}: {ref.mime_type}, {ref.size_bytes} bytes, {ref.path}")
-        assert isinstance(result.data, dict)
-        print("sessions:", *result.data["sessions"], "; the sent picture is empty now:", result.data["moved"])
+        print(result.summary())
 
 
 if __name__ == "__main__":

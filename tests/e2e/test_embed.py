@@ -100,7 +100,6 @@ const answers = {
   string: () => { throw 'just text'; },
   coded: () => { throw coded('PERMISSION_DENIED'); },
   unreadable: () => { throw { get message() { throw 1; } }; },
-  nothing: () => undefined,
   log: () => window.log,
   event: async ({ kind, payload, ways = ['own', 'page'] }) => {
     const [own, page] = EVENTS[kind];

@@ -96,12 +96,12 @@ def test_websocket_app(tmp_path: Path) -> None:
 
 def test_host_page(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
-    *files, told = run("host_page.py", f"{url}embed", str(picture), cwd=tmp_path).splitlines()
-    assert [line.split(",")[0] for line in files] == ["chart: image/png", "tone: audio/wav", "thumbnail: image/png"]
-    with Image.open(files[2].split()[-1]) as thumbnail:
+    printed = run("host_page.py", f"{url}embed", str(picture), cwd=tmp_path)
+    assert re.findall(r"Type: (.+)", printed) == ["image/png", "audio/wav", "image/png"]
+    with Image.open(re.findall(r"File saved: (.+)", printed)[2]) as thumbnail:
         assert thumbnail.width == 64
-    assert "sent picture is empty now: True" in told
-    assert len(set(re.findall(r"[0-9a-f-]{36}", told))) == 3
+    told = json.loads(printed.partition("Metadata: ")[2])
+    assert len(set(told["sessions"])) == 3 and told["moved"] is True
 
 
 def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_path: Path) -> None:

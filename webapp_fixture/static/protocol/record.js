@@ -14,6 +14,7 @@ function buffersIn(answer) {
     seen.add(value);
     if (ArrayBuffer.isView(value)) waiting.push(value.buffer);
     else if (value instanceof Map || value instanceof Set) waiting.push(...value.values());
+    else if (Array.isArray(value)) waiting.push(...value.slice(0, LOOKED_AT));
     // Descriptors, not values: getters are left alone.
     else for (const { value: inner } of Object.values(Object.getOwnPropertyDescriptors(value))) waiting.push(inner);
   }
