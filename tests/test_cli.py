@@ -362,7 +362,8 @@ def reading(process: Process) -> Any:
 def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number: int, status: int) -> None:
     with abp.start("fixture", "--json") as process:
         urls = json.loads(reading(process))
-        assert urls["strict_url"] == urls["url"] + "strict" and urls["url"].startswith("http://127.0.0.1:")
+        assert urls["strict_url"] == urls["url"] + "strict" and urls["embed_url"] == urls["url"] + "embed"
+        assert urls["url"].startswith("http://127.0.0.1:")
         port = int(urls["url"].rstrip("/").rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port)).close()
         if number == signal.SIGINT:
@@ -378,6 +379,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
 def test_fixture_in_words(abp: Cli) -> None:
     with abp.start("fixture") as process:
         assert b"http://127.0.0.1:" in reading(process) and b"/strict" in reading(process)
+        assert b"/embed" in reading(process)
         assert b"Ctrl-C" in reading(process)
         process.terminate()
         assert process.communicate(timeout=10)[0] == b""

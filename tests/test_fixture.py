@@ -256,6 +256,27 @@ async def test_params_that_are_no_object(app: App) -> None:
     assert (await app.answer("file.list", [1]))["error"]["code"] == "INVALID_PARAMS"
 
 
+async def test_a_capability_comes_and_goes(browser: Browser, fixture: Fixture) -> None:
+    app = await open_app(browser, fixture.url)
+    await app.page.evaluate(
+        "() => { window.seen = []; window.__abp_capabilities_changed = (told) => seen.push(told); }"
+    )
+    names = "() => abp.listCapabilities().then((list) => list.map(({ name }) => name))"
+    usual = await app.page.evaluate(names)
+    assert await app.data("app.toggle") == {"capability": "extra.hello", "available": True}
+    assert await app.data("extra.hello") == {"greeting": "Hello, world"}
+    assert await app.page.evaluate(names) == [*usual, "extra.hello"]
+    assert await app.data("app.toggle") == {"capability": "extra.hello", "available": False}
+    assert await app.page.evaluate(names) == usual
+    assert await app.page.evaluate("seen.map(({ added, removed }) => [added, removed])") == [
+        [["extra.hello"], []],
+        [[], ["extra.hello"]],
+    ]
+    assert (await app.error("app.toggle", capability="shape"))["code"] == "INVALID_PARAMS"
+    assert (await app.data("app.record"))["handedOut"] == []  # in a frame only
+    await app.page.close()
+
+
 SLEEP = "new Promise((resolve) => setTimeout(resolve, {}))"
 MARKDOWN = """# Title & more
 

@@ -360,6 +360,26 @@ async def test_features_that_the_client_does_not_have(fixture: Fixture) -> None:
         assert response["error"]["code"] == "NOT_SUPPORTED" and client.others == []
 
 
+async def test_a_capability_comes_and_goes(fixture: Fixture) -> None:
+    async with dial(fixture) as client, dial(fixture) as other:
+        assert (await client.initialize())["features"]["dynamicCapabilities"] is True
+        await other.initialize()
+        for available, change in ((True, "added"), (False, "removed"), (True, "added")):
+            assert await client.data("app.toggle") == {"capability": "extra.hello", "available": available}
+            changes = {"added": [], "removed": [], "changed": [], change: ["extra.hello"]}
+            told = {"event": "notifications/capabilities/list_changed", "data": changes}
+            assert client.others.pop()["payload"] == told and client.others == []
+        assert await client.data("extra.hello", name="Ann") == {"greeting": "Hello, Ann"}
+        assert await client.error("extra.hello", name=5) == "INVALID_TYPE"
+        assert await other.error("extra.hello") == "UNKNOWN_CAPABILITY"  # each connection has its own
+        assert await client.error("app.toggle", capability="app.toggle") == "INVALID_PARAMS"
+        await client.data("app.toggle", capability="extra.second")
+        await client.send("shutdown")
+        listed = [entry["name"] for entry in (await client.initialize())["capabilities"]]
+        assert listed[-2:] == ["extra.hello", "extra.second"]
+        assert (await client.data("app.record"))["handedOut"] == []
+
+
 async def test_cancel_and_timeout(app: Client) -> None:
     waiting = await app.start("job.wait", {"callId": "w"})
     stop = {"callId": "w", "reason": "enough"}

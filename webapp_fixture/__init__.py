@@ -1,10 +1,10 @@
-"""Workbench, the reference ABP web app: a small real app for people, and for programs through ``window.abp``
-or over WebSocket.
+"""Workbench, the reference ABP web app: a small real app for people, and for programs through ``window.abp``,
+over WebSocket, or embedded in an iframe.
 
     from webapp_fixture import serve
 
     async with serve() as fixture:
-        print(fixture.url, fixture.ws_url)
+        print(fixture.url, fixture.ws_url, fixture.embed_url)
 
 The app also has named faults (``fault.*`` and ``wire.*`` capabilities, ``/faults/`` addresses and options such as
 ``?late=500``), so that a client can meet every misbehaviour on purpose. ``python -m webapp_fixture`` serves it until

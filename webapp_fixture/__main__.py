@@ -12,8 +12,8 @@ async def run(port: int) -> None:
     """Serve until cancelled, after printing the addresses."""
     async with serve(port) as fixture:
         addresses = {"Workbench": fixture.url, "strict CSP": fixture.strict_url, "other origin": fixture.other_origin}
-        addresses["WebSocket"] = fixture.ws_url
-        sys.stdout.writelines(f"{name + ':':14}{address}\n" for name, address in addresses.items())
+        addresses |= {"WebSocket": fixture.ws_url, "for an iframe": fixture.embed_url}
+        sys.stdout.writelines(f"{name + ':':15}{address}\n" for name, address in addresses.items())
         sys.stdout.write("Press Ctrl-C to stop.\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

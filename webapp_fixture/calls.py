@@ -31,9 +31,9 @@ class Record:
         return kept
 
     def as_json(self) -> Json:
-        """A copy. ``first`` is how a page was, which a socket has none of."""
+        """A copy. A socket has neither a page, which ``first`` tells of, nor buffers to hand out."""
         copies = {name: [dict(entry) for entry in getattr(self, name)] for name in ("calls", "cancelled", "events")}
-        return {**copies, "first": None}
+        return {**copies, "first": None, "handedOut": []}
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,15 @@ def file_list() -> dict[str, Handler]:
     return {"file.list": sync(lambda _params: {"files": [dict(file) for file in files]}), "files.clear": clear}
 
 
+def greeting(name: str) -> Capability:
+    """The capability of that name which app.toggle adds."""
+    given = {"type": "object", "properties": {"name": {"type": "string", "description": "Who is greeted"}}}
+    answer = {"type": "object", "properties": {"greeting": {"type": "string", "description": "A greeting"}}}
+    description = "A greeting, from a capability that was added while the app ran"
+    definition = {"name": name, "description": description, "inputSchema": given, "outputSchema": answer}
+    return Capability(listed(definition), sync(lambda params: {"greeting": f"Hello, {params.get('name', 'world')}"}))
+
+
 def app_handlers(state: State, record: Record) -> dict[str, Handler]:
     """What runs each capability on one connection."""
     return {

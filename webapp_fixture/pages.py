@@ -10,12 +10,20 @@ from webapp_fixture.records import SESSION_COOKIE, STATE, State
 
 STATIC = Path(__file__).parent / "static"
 STRICT_POLICY = "default-src 'none'; script-src 'self'"
+EMBED = '  <script src="/static/abp-embed.js" data-origins="*"></script>\n'
+SHOUTING = '  <script src="/static/shouting.js"></script>\n'
+FRAME_HEADERS = {
+    "strict": ("Content-Security-Policy", STRICT_POLICY),
+    "denied": ("X-Frame-Options", "DENY"),
+    "ancestors": ("Content-Security-Policy", "frame-ancestors 'none'"),
+}
 routes = web.RouteTableDef()
 
 
-def _render(state: State) -> str:
+def _render(state: State, embed: str) -> str:
     page = (STATIC / "index.html").read_text("utf-8")
     values = {
+        "EMBED": embed,
         "TOKEN": html.escape(state.token),
         "OTHER_ORIGIN": html.escape(state.other_origin),
         "DEFINITIONS": page_data(),
@@ -31,9 +39,9 @@ async def index(request: web.Request) -> web.Response:
     return _page(request)
 
 
-def _page(request: web.Request) -> web.Response:
+def _page(request: web.Request, embed: str = "") -> web.Response:
     state = request.app[STATE]
-    response = web.Response(text=_render(state), content_type="text/html")
+    response = web.Response(text=_render(state, embed), content_type="text/html")
     response.set_cookie(SESSION_COOKIE, state.session, httponly=True, samesite="Lax", path="/")
     if "isolated" in request.query:
         response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
@@ -47,6 +55,39 @@ async def strict(request: web.Request) -> web.Response:
     response = _page(request)
     response.headers["Content-Security-Policy"] = STRICT_POLICY
     return response
+
+
+@routes.get("/embed")
+async def embed(request: web.Request) -> web.Response:
+    """The same app for an iframe: any page may drive it over postMessage."""
+    return _page(request, EMBED)
+
+
+@routes.get("/embed/{variant:strict|denied|ancestors}")
+async def embed_with_headers(request: web.Request) -> web.Response:
+    """The same under a policy: of the strict page, or one by which nobody may frame it."""
+    response = _page(request, EMBED)
+    name, value = FRAME_HEADERS[request.match_info["variant"]]
+    response.headers[name] = value
+    return response
+
+
+@routes.get("/embed/silent")
+async def embed_silent(request: web.Request) -> web.Response:
+    """The same without ``abp-embed.js``: it loads and never answers a message."""
+    return _page(request)
+
+
+@routes.get("/embed/shouting")
+async def embed_shouting(request: web.Request) -> web.Response:
+    """The same with a frame of the other origin in it, which answers every message first, and wrongly."""
+    return _page(request, SHOUTING + EMBED)
+
+
+@routes.get("/embed/shouter")
+async def embed_shouter(_request: web.Request) -> web.FileResponse:
+    """The frame that shouts; ``fault.navigate`` with ``how: away`` leads here, too."""
+    return web.FileResponse(STATIC / "shouter.html")
 
 
 @routes.get("/abp-manifest.json")

@@ -33,6 +33,9 @@ class Fixture:
     """What asked for a WebSocket so far, refused or not; it grows."""
     sockets: Collection[object]
     """The WebSocket connections that are open now."""
+    embed_url: str
+    """The app for an iframe. Below it: ``/strict``, and for faults ``/denied``, ``/ancestors``, ``/silent``,
+    ``/shouting`` (see ``pages.py``)."""
 
 
 async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
@@ -71,6 +74,7 @@ async def serve(port: int = 0) -> AsyncIterator[Fixture]:
             ws_url=f"{state.origin.replace('http', 'ws', 1)}abp",
             handshakes=state.handshakes,
             sockets=state.sockets,
+            embed_url=f"{state.origin}embed",
         )
     finally:
         await runner.cleanup()

@@ -16,18 +16,18 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from webapp_fixture.answers import fault_handlers
-from webapp_fixture.calls import Calls, Capability, Json, Record, Ticket
+from webapp_fixture.calls import Calls, Capability, Context, Json, Record, Ticket
 from webapp_fixture.definitions import app_info
 from webapp_fixture.downloads import offered_credential
 from webapp_fixture.frames import PONG, Pipe, envelope
-from webapp_fixture.handlers import app_handlers, sync, with_definitions
+from webapp_fixture.handlers import app_handlers, greeting, sync, with_definitions
 from webapp_fixture.problems import MISSING, AbpError, failure
 from webapp_fixture.records import SESSION_COOKIE, STATE, RequestRecord, State
 from webapp_fixture.validate import validate_params
 from webapp_fixture.wire import FAULTS, Shuffle, definitions, make_reply
 
 PROTOCOL_VERSION = "0.1"
-FEATURES = {"notifications": True, "progress": True, "elicitation": True, "dynamicCapabilities": False}
+FEATURES = {"notifications": True, "progress": True, "elicitation": True, "dynamicCapabilities": True}
 MAX_MESSAGE = 1 << 30
 GOODBYE = 0.1  # seconds that a client gets to answer the closing handshake
 GATED = {"notification": "notifications", "progress": "progress"}
@@ -55,11 +55,13 @@ class Connection:
         self.features: Json = {}
         self.record = Record()
         count = query.get("capabilities", "")
-        usual = with_definitions(app_handlers(state, self.record)) | _bulk(int(count) if count.isdigit() else 0)
+        handlers = {**app_handlers(state, self.record), "app.toggle": self.toggle}
+        usual = with_definitions(handlers) | _bulk(int(count) if count.isdigit() else 0)
         faults = with_definitions(fault_handlers(state), faults=True)
         self.listed = [entry.definition for entry in usual.values()]
         if "faults" in query:
             self.listed += [*(entry.definition for entry in faults.values()), *definitions()]
+        self.extra: dict[str, Capability] = {}
         self.wire = {entry["name"]: entry for entry in definitions()}
         self.calls = Calls(usual | faults, self.record, self.send, self.elicit)
         self.questions: dict[str, asyncio.Future[Any]] = {}
@@ -124,6 +126,23 @@ class Connection:
             "capabilities": self.listed,
             "features": dict(FEATURES),
         }
+
+    async def toggle(self, params: Json, context: Context) -> Json:
+        """app.toggle: add one more capability, or remove it again."""
+        name = params.get("capability", "extra.hello")
+        extra, known = self.extra.pop(name, None), self.calls.capabilities
+        if extra is None and name in known:
+            raise AbpError("INVALID_PARAMS", f"{name} is always there; give a name of your own")
+        if extra is None:
+            known[name] = self.extra[name] = greeting(name)
+            self.listed.append(known[name].definition)
+        else:
+            del known[name]
+            self.listed.remove(extra.definition)
+        changes: Json = {"added": [], "removed": [], "changed": []}
+        changes["added" if extra is None else "removed"].append(name)
+        await context.notify("notifications/capabilities/list_changed", changes)
+        return {"capability": name, "available": extra is None}
 
     async def receive(self, message: Json) -> None:
         """One message of the client's. Calls go on by themselves; what is unknown is recorded and otherwise ignored."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from webapp_fixture import digest
 
@@ -90,6 +92,16 @@ def test_websocket_app(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     assert document["transport"] == "websocket" and document["data"]["characters"] == 2
     assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HI"
+
+
+def test_host_page(url: str, tmp_path: Path) -> None:
+    picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
+    printed = run("host_page.py", f"{url}embed", str(picture), cwd=tmp_path)
+    assert re.findall(r"Type: (.+)", printed) == ["image/png", "audio/wav", "image/png"]
+    with Image.open(re.findall(r"File saved: (.+)", printed)[2]) as thumbnail:
+        assert thumbnail.width == 64
+    told = json.loads(printed.partition("Metadata: ")[2])
+    assert len(set(told["sessions"])) == 3 and told["moved"] is True
 
 
 def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_path: Path) -> None:

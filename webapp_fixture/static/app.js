@@ -7,6 +7,7 @@ import { files } from './capabilities/files.js';
 import { jobs, recordHandlers } from './capabilities/jobs.js';
 import { media } from './capabilities/media.js';
 import { shapes } from './capabilities/shape.js';
+import { toggleHandlers } from './capabilities/toggle.js';
 import { definitions } from './lib/page.js';
 import { installPrinting } from './lib/print.js';
 import { options } from './options.js';
@@ -19,6 +20,7 @@ import { startInterface } from './ui/main.js';
 
 const record = new Record(window.workbenchFirst);
 const handlers = { ...documents, ...media, ...files, ...jobs, ...shapes, ...recordHandlers(record) };
+Object.assign(handlers, toggleHandlers(() => registry, (changes) => client.capabilitiesChanged(changes)));
 const registry = new Registry(definitions.capabilities, handlers);
 for (const definition of definitions.faults) registry.add(definition, faults[definition.name], options.faults);
 addBulk(registry, options.capabilities);

@@ -24,10 +24,11 @@ def fixture(
         try:
             async with serve(port=port) as served:
                 if as_json:
-                    print_json({"url": served.url, "strict_url": served.strict_url})
+                    print_json({"url": served.url, "strict_url": served.strict_url, "embed_url": served.embed_url})
                 else:
                     out(f"Workbench:                     {served.url}")
                     out(f"with a strict content policy:  {served.strict_url}")
+                    out(f"for an iframe:                 {served.embed_url}")
                     out("Ctrl-C ends it.")
                 await asyncio.Event().wait()
         except OSError as error:

@@ -2,7 +2,7 @@
 
 import { RawAnswer } from '../protocol/errors.js';
 import { encodeBase64 } from '../lib/base64.js';
-import { downloadAddress } from '../lib/page.js';
+import { downloadAddress, otherOrigin } from '../lib/page.js';
 import { generateBytes } from '../generate.js';
 import { pause } from './jobs.js';
 
@@ -88,8 +88,9 @@ const behaviour = {
     return { ms };
   },
   alert: async ({ kind = 'alert', message = 'an alert from the app' }) => ({ answer: window[kind](message) ?? null }),
-  navigate: async ({ how = 'href' }) => {
+  navigate: async ({ how = 'href' }, { callId }) => {
     if (how === 'reload') location.reload();
+    else if (how === 'away') location.href = `${otherOrigin}embed/shouter#${encodeURIComponent(callId)}`;
     else location.href = '/static/blank.html';
     return forever();
   },

@@ -3,7 +3,7 @@
 import { AbpError } from './errors.js';
 
 const PROTOCOL_VERSION = '0.1';
-const FEATURES = { notifications: true, progress: true, elicitation: true, dynamicCapabilities: false };
+const FEATURES = { notifications: true, progress: true, elicitation: true, dynamicCapabilities: true };
 
 function checkInitialize(params) {
   if (typeof params?.agent?.name !== 'string') {

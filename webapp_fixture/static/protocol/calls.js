@@ -44,6 +44,7 @@ export class Calls {
     const answer = await this.settle(name, params, this.context(callId, progressToken ?? callId, signal), timeout);
     clearTimeout(timer);
     this.running.delete(callId);
+    this.record.handOut(answer instanceof RawAnswer ? answer.value : answer);
     const duration = Math.round((performance.now() - started) * 10) / 10;
     if (answer instanceof RawAnswer) {
       finish('raw', duration);

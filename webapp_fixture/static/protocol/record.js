@@ -1,6 +1,25 @@
 // The app's own record of what it saw, which app.record answers.
 
 const LIMIT = 2000;
+const HANDED_OUT = 20;
+const LOOKED_AT = 10_000;
+
+/** The ArrayBuffers in the first values of an answer. */
+function buffersIn(answer) {
+  const waiting = [answer];
+  const seen = new Set();
+  while (waiting.length && seen.size < LOOKED_AT) {
+    const value = waiting.pop();
+    if (typeof value !== 'object' || value === null || seen.has(value)) continue;
+    seen.add(value);
+    if (ArrayBuffer.isView(value)) waiting.push(value.buffer);
+    else if (value instanceof Map || value instanceof Set) waiting.push(...value.values());
+    else if (Array.isArray(value)) waiting.push(...value.slice(0, LOOKED_AT));
+    // Descriptors, not values: getters are left alone.
+    else for (const { value: inner } of Object.values(Object.getOwnPropertyDescriptors(value))) waiting.push(inner);
+  }
+  return [...seen].filter((value) => value instanceof ArrayBuffer);
+}
 
 export class Record {
   constructor(first) {
@@ -8,6 +27,7 @@ export class Record {
     this.calls = [];
     this.cancelled = [];
     this.events = [];
+    this.buffers = []; // ArrayBuffers that answers carried out of this frame; kept alive, which transfer makes cheap
     this.agent = null; // who is connected, if anyone
     this.listeners = new Set();
   }
@@ -41,12 +61,17 @@ export class Record {
     return kept;
   }
 
+  handOut(answer) {
+    if (window.parent !== window) this.buffers = [...this.buffers, ...buffersIn(answer)].slice(-HANDED_OUT);
+  }
+
   changed() {
     for (const listener of this.listeners) listener(this);
   }
 
   toJSON() {
     const { calls, cancelled, events, first } = this;
-    return structuredClone({ calls, cancelled, events, first });
+    const handedOut = this.buffers.map((buffer) => buffer.byteLength); // 0 once they were transferred
+    return { ...structuredClone({ calls, cancelled, events, first }), handedOut };
   }
 }

@@ -23,6 +23,10 @@ export class Registry {
     this.entries.set(definition.name, { capability, handler, listed });
   }
 
+  remove(name) {
+    this.entries.delete(name);
+  }
+
   list() {
     return Array.from(this.entries.values()).flatMap(({ capability, listed }) => (listed ? [{ ...capability }] : []));
   }
