@@ -21,6 +21,7 @@ from transports import (
     CapabilityError,
     MemoryTransport,
     PlaywrightTransport,
+    PostMessageTransport,
     Progress,
     Session,
     Transport,
@@ -41,7 +42,7 @@ from webapp_fixture.records import State
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-TRANSPORTS = ("memory", "playwright", "websocket")
+TRANSPORTS = ("memory", "playwright", "websocket", "postmessage")
 
 #: (behaviour, transport) → why it does not hold there.
 DIFFERENCES = {
@@ -95,11 +96,13 @@ def app(name: str, fixture: Fixture, browser: Browser, tmp_path: Path) -> Connec
         "memory": in_process,
         "playwright": lambda: PlaywrightTransport(fixture.url, browser=browser),
         "websocket": lambda: WebSocketTransport(fixture.ws_url),
+        "postmessage": lambda: PostMessageTransport(fixture.embed_url, browser=browser),
     }
 
     def connected(**options: Any) -> Session:
         options.setdefault("store", tmp_path / "out")
-        return connect(f"{name}:", transport=makers[name](), **options)
+        targets = {"playwright": fixture.url, "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
+        return connect(targets.get(name, "memory:"), transport=makers[name](), **options)
 
     return connected
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..base import Features
-from ..binary import Handle
+from ..binary import BinaryData, Handle
 from ..browser.agent import PageAgent
 from ..browser.launch import Browser
 from ..browser.transport import PageTransport, why_not_loaded
@@ -24,7 +24,7 @@ from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, Transp
 from ..messages import Message
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page, Request, Response, Route
+    from playwright.async_api import CDPSession, Frame, Page, Request, Response, Route
 
 __all__ = ["HARNESS_ORIGIN", "PostMessageTransport"]
 
@@ -35,6 +35,16 @@ logger = logging.getLogger("transports.postmessage")
 HARNESS_ORIGIN = "http://abp-harness.localhost"
 _HARNESS = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
 <style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+#: In every frame, before the app's first script: ``print`` is a signal (PROTOCOL), and the browser's own one would
+#: stop the frame.
+_PRINT = f"""if (self !== top) {{
+  const post = top.postMessage.bind(top);
+  self.print = function print() {{ post({{type: "print"}}, {HARNESS_ORIGIN!r}); }};
+}}"""
+#: Inches: US Letter and its margins, as Chromium has them by default, and the tallest page that PDF allows.
+_PAPER, _MARGIN, _TALLEST = 11.0, 0.4, 200.0
+_PER_INCH = 96  # CSS pixels
+_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
 #: No top navigation (the app could leave the harness), no popups, no modal dialogs.
 _SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 
@@ -68,6 +78,7 @@ class PostMessageTransport(PageTransport):
         self._allow = allow
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
+        self._process: CDPSession | None = None
 
     @property
     def url(self) -> str | None:
@@ -85,15 +96,18 @@ class PostMessageTransport(PageTransport):
 
         with contextlib.suppress(Error):  # a browser without that permission asks for none
             await page.context.grant_permissions(["local-network-access"], origin=HARNESS_ORIGIN)
+        await page.add_init_script(script=_PRINT)
         await page.route(f"{HARNESS_ORIGIN}/", _answer)
         await page.goto(f"{HARNESS_ORIGIN}/")
         await page.unroute(f"{HARNESS_ORIGIN}/")  # interception would slow down the app's own requests
         seen = _Navigation(page)
         try:
             await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
+            frame = page.main_frame.child_frames[0]
+            while not frame.url:  # Playwright hears of it a little later than the page
+                await asyncio.sleep(0.01)
         finally:
             seen.close()
-        frame = page.main_frame.child_frames[0]
         if frame.url.startswith("chrome-error:"):
             raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {await seen.reason(self._target)}")
         self._frame = frame
@@ -106,8 +120,11 @@ class PostMessageTransport(PageTransport):
         """An app of another site runs in a process of its own, which can die alone."""
         from playwright.async_api import Error
 
+        self._process = None
+        removed = Disconnected("the embedded app's frame was removed; call again")
+        frame.page.on("framedetached", lambda gone: agent.lose(removed) if gone is frame else None)
         with contextlib.suppress(Error):
-            process = await frame.page.context.new_cdp_session(frame)
+            self._process = process = await frame.page.context.new_cdp_session(frame)
             crashed = Disconnected("the embedded app's process crashed; call again")
             process.on("Inspector.targetCrashed", lambda _: agent.lose(crashed))
             await process.send("Inspector.enable")
@@ -134,6 +151,30 @@ class PostMessageTransport(PageTransport):
             logger.warning("ignored a message of the unknown type %r", str(payload)[:100])
         else:
             super()._on_event(kind, payload)
+
+    async def _print_page(self, **options: object) -> BinaryData:
+        """The browser prints top pages only, and cuts frames where its paper ends: for a moment the frame is as tall as
+        the printed app, and so is the paper."""
+        agent = self._page_agent()
+        if self._process is None:
+            return await super()._print_page()
+        try:
+            await self._in_app("Emulation.setEmulatedMedia", {"media": "print"})
+            await agent.invoke("resize", _PRINTED_WIDTH, None, timeout=self._timeout)
+            metrics = await self._in_app("Page.getLayoutMetrics", {})
+            height = metrics["cssContentSize"]["height"]
+            await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
+            tall = min(max(_PAPER, height / _PER_INCH + 2 * _MARGIN), _TALLEST)
+            return await super()._print_page(paperHeight=tall, preferCSSPageSize=False)
+        finally:
+            await self._in_app("Emulation.setEmulatedMedia", {"media": ""})
+            await agent.invoke("resize", None, None, timeout=self._timeout)
+
+    async def _in_app(self, method: str, params: dict[str, object]) -> dict[str, Any]:
+        assert self._process is not None
+        sent = self._process.send(method, params)
+        reply: dict[str, Any] = await self._page_agent().bounded(sent, method, timeout=self._timeout)
+        return reply
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         if handle.id.startswith("blob:"):

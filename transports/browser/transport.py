@@ -234,8 +234,11 @@ class PageTransport(Transport):
         """The page as it is now, as a PDF that waits in the browser. ``window.print`` is the signal (PROTOCOL)."""
         if before is not None:
             await asyncio.wait((before,))
-        options = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
-        printed = await self._page_agent().send("Page.printToPDF", options, timeout=self._timeout)
+        return await self._print_page()
+
+    async def _print_page(self, **options: object) -> BinaryData:
+        usual = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
+        printed = await self._page_agent().send("Page.printToPDF", {**usual, **options}, timeout=self._timeout)
         return BinaryData(Handle(f"stream:{printed['stream']}"), "application/pdf")
 
     # --- content ------------------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@
       return count("delivered");
     }
     count("event");
-    if (type === "notification" || type === "progress") deliver(type)(payload);
+    if (type === "print") emit("print", { call: [...waiting.keys()].at(-1) ?? null });
+    else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") deliver("elicitation")(payload).then((answer) => post("elicitation/response", answer, id));
     else emit("unknown", type);
   };
@@ -102,6 +103,10 @@
         frame.addEventListener("load", () => resolve(), { once: true });
         document.body.append(frame);
       });
+    },
+    // In CSS pixels, or as the page has it.
+    resize(width, height) {
+      for (const [name, value] of Object.entries({ width, height })) frame.style[name] = value === null ? "" : `${value}px`;
     },
     talkTo(target) {
       origin = target;

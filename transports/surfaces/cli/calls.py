@@ -26,7 +26,7 @@ Target = Annotated[
     ),
 ]
 TransportName = Annotated[
-    str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, websocket.")
+    str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 Timeout = Annotated[

@@ -26,9 +26,9 @@ def demo(
     output: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files.")] = None,
     megabytes: Annotated[int, typer.Option("--megabytes", min=1, max=512, help="Size of the large file.")] = 32,
 ) -> int:
-    """Drive the reference app and show the files that come out.
+    """Drive the reference app over all three transports and show the files that come out.
 
-    Twelve calls with real input; every file is read again and checked.
+    Sixteen calls with real input; every file is read again and checked.
     """
 
     async def work() -> int:
@@ -38,12 +38,19 @@ def demo(
 
         with as_file(files("webapp_fixture") / "samples") as samples:
             say("starting Workbench and a browser …")
-            async with serve() as served, connect(served.url, store=output) as app:
-                results = await _tour(app, samples, megabytes)
+            async with serve() as served:
+                results: list[Result] = []
+                async with connect(served.url, store=output) as app:
+                    await _tour(app, samples, megabytes, results)
+                for target, way in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
+                    async with connect(target, transport=way, store=output) as app:
+                        await _same(app, megabytes, results)
         _show(results)
         refs = [ref for result in results for ref in result.artifacts.values()]
         wrong = [ref for ref in refs if not _intact(ref)]
         folder = Path(refs[0].path or ".").parent
+        same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
+        out(f"data.csv is the same file over every transport: sha256 {same.sha256}")
         out(f"{len(refs)} files, {sum(ref.size_bytes for ref in refs):,} bytes, in {folder}")
         for ref in wrong:
             out(f"NOT AS STORED: {ref.path}")
@@ -55,19 +62,44 @@ def demo(
     return perform(work)
 
 
-async def _tour(app: Session, samples: Path, megabytes: int) -> list[Result]:
+#: What every transport is asked for, so that the same content can be seen to come out.
+_TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]}
+_CALLS = 16
+
+
+async def _step(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
+    say(f"[{len(results) + 1}/{_CALLS}] {capability} …")
+    results.append(await app.call(capability, params))
+    return results[-1].data
+
+
+async def _large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
     from ...errors import BinaryError
 
+    data = await _step(app, results, "file.generate", {"digest": True, **params})
+    if data["sha256"] != results[-1].artifacts["file"].sha256:
+        raise BinaryError("the large file differs from what the app made; please report it")
+
+
+async def _same(app: Session, megabytes: int, results: list[Result]) -> None:
+    """Over another transport: the same table, which must be the same file, and a large one."""
+    from ...errors import BinaryError
+
+    first = next(result for result in results if result.capability == "data.csv")
+    await _step(app, results, "data.csv", _TABLE)
+    if results[-1].artifacts["file"].sha256 != first.artifacts["file"].sha256:
+        raise BinaryError(f"{app.transport.name} and {first.transport} gave different files; please report it")
+    await _large(app, results, {"megabytes": megabytes, "seed": 3, "filename": f"large-{app.transport.name}.bin"})
+
+
+async def _tour(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
     readme = str(metadata("abp-transports").json.get("description", "")) or (samples / "notes.md").read_text(
         encoding="utf-8"
     )
     sales = (samples / "sales.csv").read_text(encoding="utf-8")
-    results: list[Result] = []
 
     async def step(capability: str, params: Mapping[str, object]) -> Any:
-        say(f"[{len(results) + 1}/12] {capability} …")
-        results.append(await app.call(capability, params))
-        return results[-1].data
+        return await _step(app, results, capability, params)
 
     html = (await step("convert.markdownToHtml", {"markdown": readme, "title": "README"}))["html"]
     await step("export.pdf", {"html": html, "title": "README"})
@@ -77,17 +109,11 @@ async def _tour(app: Session, samples: Path, megabytes: int) -> list[Result]:
     await step("audio.tone", {"frequency": 440, "seconds": 1})
     await step("archive.gzip", {"text": readme})
     await step("data.json", {"csv": sales})
-    await step("data.csv", {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]})
+    await step("data.csv", _TABLE)
     await step("export.pages", {"count": 3})
-    large: dict[str, object] = {"megabytes": megabytes, "digest": True}
-    for way in (
-        {"as": "buffer", "seed": 1, "filename": "large-inline.bin"},
-        {"as": "url", "auth": "bearer", "seed": 2, "filename": "large-download.bin"},
-    ):
-        data = await step("file.generate", {**large, **way})
-        if data["sha256"] != results[-1].artifacts["file"].sha256:
-            raise BinaryError("the large file differs from what the app made; please report it")
-    return results
+    await _large(app, results, {"megabytes": megabytes, "as": "buffer", "seed": 1, "filename": "large-inline.bin"})
+    url = {"as": "url", "auth": "bearer", "seed": 2, "filename": "large-download.bin"}
+    await _large(app, results, {"megabytes": megabytes, **url})
 
 
 def _show(results: list[Result]) -> None:

@@ -1,0 +1,338 @@
+"""Apps in an iframe: who is believed, what crosses, what is said of an app that cannot be embedded."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
+from transports.adapters.postmessage import HARNESS_ORIGIN
+from transports.errors import ConnectFailed, NotAbpApp
+from webapp_fixture import Fixture, digest
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MB = 1 << 20
+Embedded = Callable[..., Session]
+
+
+@pytest.fixture
+def embedded(fixture: Fixture, browser: Browser, tmp_path: Path) -> Embedded:
+    """A session with an embedded app in the shared browser."""
+
+    def make(url: str = "", *, timeout: float = 20.0, **options: Any) -> Session:
+        url = url or fixture.embed_url
+        transport = PostMessageTransport(url, browser=browser, timeout=timeout, **options)
+        return connect(url, transport=transport, store=tmp_path / "out", timeout=timeout)
+
+    return make
+
+
+def transport_of(app: Session) -> PostMessageTransport:
+    assert isinstance(app.transport, PostMessageTransport)
+    return app.transport
+
+
+async def data_of(app: Session, capability: str, params: dict[str, object] | None = None) -> Any:
+    return (await app.call(capability, params)).data
+
+
+async def test_the_apps_buffer_is_transferred(embedded: Embedded) -> None:
+    async with embedded() as app:
+        for size in (1000, 300_000, 8 * MB):
+            result = await app.call("file.generate", {"bytes": size, "seed": 5})
+            assert result.artifacts["file"].sha256 == digest(size, 5)
+            record = await data_of(app, "app.record")
+            assert record["handedOut"][-1] == 0  # byteLength as the app sees it now: detached
+
+
+async def test_binary_input_arrives_as_a_buffer_of_any_size(embedded: Embedded, tmp_path: Path) -> None:
+    path = tmp_path / "in.bin"
+    path.write_bytes(b"\x07" * (6 * MB))
+    async with embedded() as app:
+        received = await data_of(app, "file.digest", {"file": path})
+        assert (received["received"], received["size"]) == ("ArrayBuffer", 6 * MB)
+
+
+@pytest.mark.parametrize("way", ["buffer", "blob"])
+async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
+    fixture: Fixture, embedded: Embedded, way: str
+) -> None:
+    """The content is taken out of the harness page, which the app's policy and sandbox do not concern."""
+    sandbox = "allow-scripts allow-same-origin"
+    async with embedded(f"{fixture.embed_url}/strict", sandbox=sandbox) as app:
+        ref = (await app.call("file.generate", {"megabytes": 20, "seed": 2, "as": way})).artifacts["file"]
+        assert ref.sha256 == digest(20 * MB, 2)
+        assert transport_of(app).ladder.used == {"download": 1, "stream": 0, "slices": 0}
+
+
+async def test_relative_downloads_are_the_apps(fixture: Fixture, embedded: Embedded) -> None:
+    async with embedded() as app:
+        assert app.transport.url == fixture.embed_url
+        ref = (await app.call("file.generate", {"bytes": 5000, "as": "url"})).artifacts["file"]
+        assert ref.sha256 == digest(5000, 0)
+
+
+# --- who is believed --------------------------------------------------------------------------------------------------
+
+
+async def test_windows_that_shout_the_right_shape_and_id_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
+    """A frame inside the app, of another origin, which knows each id and answers first."""
+    heard: list[str] = []
+    async with embedded(f"{fixture.embed_url}/shouting") as app:
+        app_events = app.events()
+        assert app.info.name == "Workbench"
+        for n in range(3):
+            assert await data_of(app, "file.digest", {"file": bytes([n])}) != {"forged": True}
+        record = await data_of(app, "app.record")
+        assert "forged" not in record
+        async with asyncio.timeout(5):
+            while transport_of(app).counts.get("foreign", 0) < 6 * 20 * 5:
+                await asyncio.sleep(0.05)
+    async for event in app_events:
+        heard.append(str(event))
+    assert not [text for text in heard if "forged" in text]
+
+
+async def test_a_window_of_the_apps_own_origin_is_not_the_app(fixture: Fixture, embedded: Embedded) -> None:
+    """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
+    async with embedded() as app:
+        transport = transport_of(app)
+        harness = transport._page_agent().page
+        context = harness.context
+        shout = """(url) => {
+          const opened = window.open(url, "_blank");
+          return opened !== null;
+        }"""
+        for base in (fixture.url, fixture.other_origin):
+            async with context.expect_page() as opening:
+                assert await harness.evaluate(shout, f"{base}static/blank.html")
+            popup = await opening.value
+            await popup.wait_for_load_state()
+            await popup.evaluate(
+                """() => { setInterval(() => {
+                  for (const id of [undefined, "", "1"]) {
+                    const payload = {success: true, data: {forged: true}};
+                    opener.postMessage({type: "capabilities/call-result", id, payload}, "*");
+                    opener.postMessage({type: "progress", payload: {progress: 666}}, "*");
+                  }
+                }, 5); }"""
+            )
+        progress: list[Any] = []
+        result = await app.call("job.run", {"steps": 5, "delay": 60}, on_progress=progress.append)
+        assert "forged" not in str(result.data)
+        assert [item.progress for item in progress] == [1, 2, 3, 4, 5]
+        async with asyncio.timeout(5):
+            while transport.counts.get("foreign", 0) < 20:
+                await asyncio.sleep(0.05)
+
+
+PAGE = """<!doctype html><title>Odd</title><script>
+let greeted = 0;
+addEventListener("message", (event) => {
+  if (event.source !== parent) return;
+  const {type, id, payload} = event.data;
+  const post = (message) => parent.postMessage({timestamp: 0, ...message}, event.origin);
+  if (type === "initialize") {
+    greeted += 1;
+    if (location.search.includes("late") && greeted < 2) return;
+    const said = (payload) => post({type: "initialize-result", id, payload});
+    const again = () => said({success: false, error: {code: "ALREADY_INITIALIZED"}});
+    const hello = () => said({sessionId: "1", app: {name: "Odd"}, capabilities: [{name: "echo"}]});
+    if (location.search.includes("slow")) { if (greeted > 1) again(); else setTimeout(hello, 1200); return; }
+    hello();
+  }
+  if (type === "capabilities/call") {
+    for (const odd of [null, 7, "text", [], {}, {type: 3}, {type: "progress"}, {type: "made/up", payload: 1}])
+      parent.postMessage(odd, event.origin);
+    post({type: "initialize-result", id, payload: {wrong: "type"}});
+    post({type: "capabilities/call-result", id: "someone-else", payload: {success: true, data: "wrong id"}});
+    post({type: "capabilities/call-result", id, payload: {success: true, data: "right"}});
+    post({type: "capabilities/call-result", id, payload: {success: true, data: "twice"}});
+  }
+});
+</script>"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def odd() -> AsyncIterator[str]:
+    """An app that speaks postMessage by itself, in odd ways."""
+
+    async def page(request: web.Request) -> web.Response:
+        if request.path == "/slow":
+            await asyncio.sleep(60)
+        return web.Response(text=PAGE, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", page)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_harmless(
+    embedded: Embedded, odd: str
+) -> None:
+    async with embedded(f"{odd}/") as app:
+        for _ in range(2):
+            assert await data_of(app, "echo") == "right"
+        async with asyncio.timeout(5):
+            while transport_of(app).counts.get("duplicate", 0) < 2:
+                await asyncio.sleep(0.02)
+        counts = transport_of(app).counts
+        assert counts["malformed"] == 12
+        assert counts["unknown"] == 4
+        assert counts["delivered"] == 3
+
+
+async def test_an_initialize_that_nobody_heard_is_said_again(embedded: Embedded, odd: str) -> None:
+    async with embedded(f"{odd}/?late") as app:
+        assert app.info.name == "Odd"
+
+
+async def test_an_app_that_is_slow_to_greet_is_not_taken_for_one_that_refuses(embedded: Embedded, odd: str) -> None:
+    async with embedded(f"{odd}/?slow") as app:
+        assert app.info.name == "Odd"
+
+
+# --- apps that are gone, or never there -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["href", "reload", "away"])
+async def test_an_app_that_goes_away_in_mid_call_is_a_loss_and_is_embedded_again(embedded: Embedded, how: str) -> None:
+    async with embedded() as app:
+        with pytest.raises(Disconnected, match="navigated or reloaded"):
+            await app.call("fault.navigate", {"how": how}, timeout=10)
+        assert (await app.call("file.list", timeout=10)).artifacts
+
+
+async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
+    async with embedded() as app:
+        page = transport_of(app)._page_agent().page
+        call = asyncio.ensure_future(app.call("fault.never", timeout=10))
+        await asyncio.sleep(0.2)
+        await page.evaluate("document.querySelector('iframe').remove()")
+        started = time.monotonic()
+        with pytest.raises(Disconnected):
+            await call
+        assert time.monotonic() - started < 3
+        assert (await app.call("file.list", timeout=10)).artifacts
+
+
+async def test_a_frame_whose_process_crashes_is_a_loss(embedded: Embedded) -> None:
+    async with embedded() as app:
+        page = transport_of(app)._page_agent().page
+        frame = await page.context.new_cdp_session(page.main_frame.child_frames[0])
+        call = asyncio.ensure_future(app.call("fault.never", timeout=10))
+        await asyncio.sleep(0.2)
+        started = time.monotonic()
+        crash = asyncio.ensure_future(frame.send("Page.crash"))
+        with pytest.raises(Disconnected, match="crashed"):
+            await call
+        assert time.monotonic() - started < 2
+        crash.cancel()
+        await asyncio.gather(crash, return_exceptions=True)
+        assert (await app.call("file.list", timeout=10)).artifacts
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("denied", r"X-Frame-Options: DENY"), ("ancestors", r"frame-ancestors 'none'")],
+)
+async def test_an_app_that_refuses_to_be_framed_is_said_so(
+    fixture: Fixture, embedded: Embedded, path: str, reason: str
+) -> None:
+    with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
+        async with embedded(f"{fixture.embed_url}/{path}"):
+            pass
+
+
+async def test_an_app_that_is_not_there_is_said_so(embedded: Embedded, unused: int = 3) -> None:
+    with pytest.raises(ConnectFailed, match="start the app or correct the address"):
+        async with embedded(f"http://127.0.0.1:{unused}/"):
+            pass
+
+
+async def test_a_server_that_never_answers_and_an_app_that_never_does_are_told_apart_in_time(
+    fixture: Fixture, embedded: Embedded, odd: str
+) -> None:
+    for url, error, words in (
+        (f"{odd}/slow", ConnectFailed, "did not load within 2 s"),
+        (f"{fixture.embed_url}/silent", NotAbpApp, "answered no message .*abp-embed.js"),
+    ):
+        started = time.monotonic()
+        with pytest.raises(error, match=words):
+            async with embedded(url, timeout=2.0):
+                pass
+        assert time.monotonic() - started < 5
+
+
+async def test_a_page_without_embed_script_is_not_an_embedded_app(fixture: Fixture, embedded: Embedded) -> None:
+    with pytest.raises(NotAbpApp):
+        async with embedded(fixture.url, timeout=2.0):
+            pass
+
+
+async def test_a_call_that_times_out_is_cancelled_in_the_app_and_forgotten_here(embedded: Embedded) -> None:
+    async with embedded() as app:
+        with pytest.raises(CallTimeout):
+            await app.call("job.wait", timeout=0.2)
+        record = await data_of(app, "app.record")
+        assert {entry["reason"] for entry in record["cancelled"]} == {"timeout"}
+        waiting = asyncio.ensure_future(app.call("job.wait"))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        async with asyncio.timeout(3):
+            while transport_of(app).counts.get("late", 0) < 1:  # the app's own answer to the cancelled call
+                await asyncio.sleep(0.02)
+
+
+async def test_a_printed_page_is_the_apps_and_whole(embedded: Embedded) -> None:
+    """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
+    words = [f"word{n:04}" for n in range(400)]
+    async with embedded() as app:
+        ref = (await app.call("export.pdf", {"html": "".join(f"<p>{word}</p>" for word in words)})).artifacts[
+            "document"
+        ]
+        assert ref.mime_type == "application/pdf"
+        text = subprocess.run(["pdftotext", str(ref.path), "-"], capture_output=True, text=True, check=True).stdout
+        assert text.split() == words
+        assert await data_of(app, "file.list") is not None  # the frame is alive
+
+
+async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Embedded) -> None:
+    async with embedded() as app:
+        page = transport_of(app)._page_agent().page
+        assert page.url == f"{HARNESS_ORIGIN}/"
+        assert await page.evaluate("isSecureContext") is True
+        assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
+
+
+@pytest.mark.parametrize("sandbox", ["", "allow-scripts", "allow-same-origin"])
+async def test_a_sandbox_in_which_nobody_can_speak_is_refused(sandbox: str) -> None:
+    with pytest.raises(UsageError, match="allow-scripts and allow-same-origin"):
+        PostMessageTransport("http://127.0.0.1:8000/", sandbox=sandbox)
+
+
+async def test_sandbox_and_permissions_are_the_iframes(embedded: Embedded) -> None:
+    async with embedded(sandbox=None, allow="fullscreen") as app:
+        page = transport_of(app)._page_agent().page
+        frame = page.locator("iframe")
+        assert await frame.get_attribute("sandbox") is None
+        assert await frame.get_attribute("allow") == "fullscreen"
+    async with embedded() as app:
+        sandbox = await transport_of(app)._page_agent().page.locator("iframe").get_attribute("sandbox")
+        assert sandbox is not None
+        assert "allow-top-navigation" not in sandbox
+        assert "allow-modals" not in sandbox
