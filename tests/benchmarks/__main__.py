@@ -15,7 +15,7 @@ from pathlib import Path
 from transports import Browser
 from webapp_fixture import serve
 
-from . import rungs, sockets, speed, volume
+from . import embedded, rungs, sockets, speed, volume
 from .docs import DOCUMENT, PICTURE, document
 from .machine import machine
 from .pages import Bench
@@ -30,6 +30,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "calls": speed.small_calls,
     "many": volume.many_results,
     "sessions": volume.many_sessions,
+    "embedded": embedded.embedded_to_file,
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,

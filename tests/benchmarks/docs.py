@@ -73,7 +73,6 @@ def document(report: Report) -> str:
             *_table(head, rows),
             "\n![Ratios and latencies](performance.svg)\n",
             *details,
-            "\nEmbedded apps (postMessage) are not measured here yet.\n",
             "## " + _short(report) + "\n",
             *_why(report),
             "",
