@@ -17,7 +17,8 @@ from tests.test_download import certificate as certificate
 from tests.test_download import serve as serve
 from tests.test_download import tls as tls
 from tests.test_download import trusted as trusted
-from transports.discovery import Discovery, ManifestCache, discover, merged, undelivered
+from transports.capabilities import Capabilities
+from transports.discovery import Discovery, ManifestCache, discover, undelivered
 from transports.discovery.discover import HEAD_BYTES, MANIFEST_BYTES
 from transports.discovery.manifest import read_manifest
 from transports.download import MAX_REDIRECTS
@@ -536,15 +537,17 @@ def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
         capability("gone"),
         capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}),
     ]
-    running = {
-        "full": capability("full", description="app", outputSchema={"x": 1}, inputSchema={"y": 1}),
-        "both": capability("both", outputSchema={"x": 1}, available=False),
-        "new": capability("new"),
-    }
-    before = dict(running)
-    out = merged(declared, running)
-    assert list(out) == ["full", "both", "new"] and running == before
+    running = Capabilities().told(
+        [
+            {"name": "full", "description": "app", "outputSchema": {"x": 1}, "inputSchema": {"y": 1}},
+            {"name": "both", "outputSchema": {"x": 1}, "available": False},
+            {"name": "new"},
+        ]
+    )
+    out = running.informed(declared)
+    assert list(out) == ["full", "both", "new"]
     assert out["full"] == running["full"] and out["new"] == running["new"]
+    assert running["both"].description == ""
     both = out["both"]
     assert (both.description, both.input_schema, both.output_schema) == ("manifest", {"type": "object"}, {"x": 1})
     assert (both.available, both.deprecated) == (False, False)

@@ -10,6 +10,7 @@ from tests.conftest import Connect
 from tests.test_calls import Listed
 from transports import ElicitationRequest, MemoryTransport, Notification, Progress
 from transports.adapters.memory import Call
+from transports.capabilities import Capabilities
 from transports.events import CapabilitiesChanged, ConnectionChanged, Event, Listeners
 from transports.messages import Message
 
@@ -166,3 +167,25 @@ async def test_the_default_policy(app_of: Connect, method: str, params: dict[str
     async with app_of({"ask": ask}) as app:
         data = (await app.call("ask")).data
     assert data == ({"success": True, "data": answer} if answer else {"success": False, "cancelled": True})
+
+
+# --- capabilities that are listed by the hundred thousand -----------------------------------------------------------
+
+
+def test_very_many_capabilities_are_read_when_they_are_asked_for() -> None:
+    schema = {"type": "object", "properties": {"value": {"type": "string"}}}
+    listed = [{"name": f"bulk.{n}", "description": str(n), "inputSchema": schema} for n in range(100_000)]
+    known = Capabilities().told([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(100_000)]).told(listed)
+    assert len(known) == 100_000
+    assert "bulk.99999" in known
+    assert known._read == {}
+    assert (known["bulk.7"].description, known["bulk.7"].available) == ("7", False)
+    assert list(known._read) == ["bulk.7"]
+
+
+def test_a_capability_that_cannot_be_read_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    known = Capabilities().told([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
+    assert list(known) == ["odd"]
+    assert known["odd"].description == ""
+    assert "what the app says of odd" in caplog.text
+    assert caplog.text.count("left out") == 2

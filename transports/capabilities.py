@@ -4,63 +4,107 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 from .errors import CapabilityError, ProtocolError
 from .events import CapabilitiesChanged
 from .messages import Capability, parse
 
-__all__ = ["cautions", "changed", "difference", "explained", "merged", "parse_list"]
+__all__ = ["Capabilities", "cautions", "explained"]
 
 logger = logging.getLogger("transports")
 
-
-def parse_list(payload: object) -> list[Capability]:
-    """What ``listCapabilities`` answered, plain or wrapped (PROTOCOL). An entry that makes no sense is left out, with
-    a warning."""
-    if isinstance(payload, Mapping):
-        payload = payload.get("data", payload.get("capabilities"))
-        if isinstance(payload, Mapping):
-            payload = payload.get("capabilities")
-    listed: list[Capability] = []
-    for item in payload if isinstance(payload, list) else []:
-        try:
-            listed.append(parse(Capability, item, "a capability in the app's list"))
-        except ProtocolError as error:
-            logger.warning("left out: %s", error.message)
-    return listed
+#: Entries that make no sense and are named one by one.
+_NAMED = 5
+#: Names that are searched for one like a wrong one.
+_SEARCHED = 5000
 
 
-def merged(*lists: Iterable[Capability]) -> dict[str, Capability]:
-    """Capabilities by name. A later list adds to an earlier one, and where both say something the later one wins."""
-    known: dict[str, Capability] = {}
-    for capability in (item for items in lists for item in items):
-        before = known.get(capability.name)
-        said = {field: getattr(capability, field) for field in capability.model_fields_set}
-        known[capability.name] = before.model_copy(update=said) if before else capability
-    return known
+class Capabilities(Mapping[str, Capability]):
+    """Capabilities by name. Each is read when it is asked for: an app may list a hundred thousand (FAULTS 22)."""
+
+    def __init__(self, entries: Mapping[str, Mapping[str, object]] | None = None) -> None:
+        self._entries = entries or {}
+        self._read: dict[str, Capability] = {}
+
+    def __getitem__(self, name: str) -> Capability:
+        if name not in self._read:
+            entry = self._entries[name]
+            try:
+                self._read[name] = parse(Capability, entry, f"what the app says of {name}")
+            except ProtocolError as error:
+                logger.warning("%s; only its name is taken", error.message)
+                self._read[name] = Capability(name=name)
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def told(self, listed: object) -> Capabilities:
+        """With what a list says, plain or wrapped (PROTOCOL): where both say something of a capability, the list is
+        right. An entry that makes no sense is left out, with a warning."""
+        entries = dict(self._entries)
+        wrong = 0
+        for item in _items(listed):
+            entry = {"name": item} if isinstance(item, str) else item
+            name = entry.get("name") if isinstance(entry, Mapping) else None
+            if not isinstance(entry, Mapping) or not isinstance(name, str):
+                wrong += 1
+                if wrong <= _NAMED:
+                    logger.warning("left out of the app's capabilities: %.80r has no name", item)
+                continue
+            before = entries.get(name)
+            entries[name] = (
+                {**before, **{key: value for key, value in entry.items() if value is not None}} if before else entry
+            )
+        return Capabilities(entries)
+
+    def kept(self, names: Iterable[str]) -> Capabilities:
+        """Those of ``names`` only."""
+        return Capabilities({name: self._entries[name] for name in names if name in self._entries})
+
+    def changed(self, change: object) -> Capabilities:
+        """After ``{added, removed, changed}``: names, or capabilities as they are listed."""
+        said: Mapping[str, object] = change if isinstance(change, Mapping) else {}
+        after = self.told(said.get("added")).told(said.get("changed"))
+        removed = Capabilities().told(said.get("removed"))
+        return after.kept(name for name in after if name not in removed)
+
+    def informed(self, declared: Iterable[Capability]) -> Capabilities:
+        """With the description and schemas that only the manifest has. What the running app says stands, and what is in
+        the manifest alone cannot be called (PROTOCOL "Discovery")."""
+        entries = dict(self._entries)
+        for capability in declared:
+            if entry := entries.get(capability.name):
+                more = capability.model_dump(by_alias=True, include={"description", "input_schema", "output_schema"})
+                entries[capability.name] = {
+                    **entry,
+                    **{key: value for key, value in more.items() if not entry.get(key)},
+                }
+        return Capabilities(entries)
+
+    def since(self, before: Capabilities) -> CapabilitiesChanged:
+        """What became of ``before``."""
+        return CapabilitiesChanged(
+            added=tuple(name for name in self if name not in before),
+            removed=tuple(name for name in before if name not in self),
+            changed=tuple(name for name in self if name in before and self._entries[name] != before._entries[name]),
+        )
 
 
-def changed(known: Mapping[str, Capability], payload: object) -> dict[str, Capability]:
-    """``known`` after ``{added, removed, changed}``: names, or capabilities as they are listed."""
-    change: Mapping[str, Any] = payload if isinstance(payload, Mapping) else {}
-    after = dict(known)
-    for kind in ("added", "changed"):
-        for capability in parse_list(change.get(kind)):
-            after.update(merged([after[capability.name]] if capability.name in after else [], [capability]))
-    for capability in parse_list(change.get("removed")):
-        after.pop(capability.name, None)
-    return after
-
-
-def difference(before: Mapping[str, Capability], after: Mapping[str, Capability]) -> CapabilitiesChanged:
-    """What became of ``before``."""
-    return CapabilitiesChanged(
-        added=tuple(name for name in after if name not in before),
-        removed=tuple(name for name in before if name not in after),
-        changed=tuple(name for name in after if name in before and after[name] != before[name]),
-    )
+def _items(listed: object) -> Iterable[object]:
+    if isinstance(listed, Mapping):
+        listed = listed.get("data", listed.get("capabilities"))
+        if isinstance(listed, Mapping):
+            listed = listed.get("capabilities")
+    return listed if isinstance(listed, list) else []
 
 
 def cautions(capability: Capability) -> list[str]:
@@ -79,8 +123,8 @@ def explained(error: CapabilityError, name: str, known: Mapping[str, Capability]
     """The app's error with what is known here: other names, and the requirement that is not met."""
     hints: list[str] = []
     if error.code == "UNKNOWN_CAPABILITY":
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(known)[:8])
+        close = difflib.get_close_matches(name, list(islice(known, _SEARCHED)), n=3, cutoff=0.5)
+        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _SEARCHED))[:8])
         listed = ", ".join(error.alternatives) or "none"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:

@@ -135,12 +135,12 @@ class Capability(_Model):
 
 
 class Initialized(_Model):
-    """Answer to ``initialize``."""
+    """Answer to ``initialize``. ``capabilities`` are not read here: there may be very many."""
 
     session_id: str = ""
     protocol_version: str = ""
     app: AppInfo = Field(default_factory=AppInfo)
-    capabilities: list[Capability] = Field(default_factory=list)
+    capabilities: list[object] = Field(default_factory=list)
     features: _Mapping = Field(default_factory=dict)
 
 

@@ -15,10 +15,9 @@ from .artifacts import ArtifactStore
 from .base import Transport
 from .callbacks import end
 from .calls import Calls
-from .capabilities import cautions, changed, difference, explained, merged, parse_list
+from .capabilities import Capabilities, cautions, explained
 from .detect import Found
 from .discovery import Discovery, undelivered
-from .discovery import merged as completed
 from .errors import ABPError, CapabilityError, Disconnected, ProtocolError, TransportError, UsageError
 from .events import ConnectionChanged, Event
 from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
@@ -52,7 +51,7 @@ class Session:
     itself, and ``warnings`` what was odd about that."""
 
     info: AppInfo
-    capabilities: Mapping[str, Capability]
+    capabilities: Capabilities
 
     def __init__(
         self,
@@ -144,8 +143,8 @@ class Session:
         initialized = parse(Initialized, payload, "the app's answer to initialize")
         self.info = initialized.app
         self.session_id = initialized.session_id
-        listed = await self._list() if self.transport.features.listing else []
-        self.capabilities = completed(self._declared, merged(initialized.capabilities, listed))
+        listed = await self._list() if self.transport.features.listing else None
+        self.capabilities = Capabilities().told(initialized.capabilities).told(listed).informed(self._declared)
 
     async def _informed(self, looking: asyncio.Future[Discovery]) -> None:
         """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
@@ -159,18 +158,18 @@ class Session:
             return
         self._declared = found.manifest.capabilities
         self.warnings = (*found.warnings, *undelivered(self._declared, self.capabilities))
-        self.capabilities = completed(self._declared, self.capabilities)
+        self.capabilities = self.capabilities.informed(self._declared)
         for note in self.warnings:
             logger.warning("%s", note)
 
-    async def _list(self) -> list[Capability]:
+    async def _list(self) -> object:
         """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""
         try:
             reply = await self.transport.request(Message("capabilities/list"), timeout=self._connect_timeout)
         except ProtocolError as error:
             logger.warning("the app could not list its capabilities: %s", error.message)
-            return []
-        return parse_list(reply.payload)
+            return None
+        return reply.payload
 
     async def _shutdown(self) -> None:
         with contextlib.suppress(ABPError, TimeoutError):
@@ -270,17 +269,17 @@ class Session:
 
     async def _capabilities_changed(self, change: object) -> None:
         before = self.capabilities
-        after = changed(before, change)
+        after = before.changed(change)
         if self.transport.features.listing:
             with contextlib.suppress(TransportError):
-                if now := {capability.name: capability for capability in await self._list()}:
-                    told = [capability for name, capability in after.items() if name in now]
-                    after = merged(told, now.values())
-        self.capabilities = after
+                listed = await self._list()
+                if now := Capabilities().told(listed):
+                    after = after.told(listed).kept(now)
+        self.capabilities = after.informed(self._declared)
         self._tell_difference(before)
 
-    def _tell_difference(self, before: Mapping[str, Capability]) -> None:
-        change = difference(before, self.capabilities)
+    def _tell_difference(self, before: Capabilities) -> None:
+        change = self.capabilities.since(before)
         if change.added or change.removed or change.changed:
             self._inbox.tell(change)
 

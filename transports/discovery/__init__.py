@@ -4,7 +4,7 @@
 * :mod:`.head` — the head of a page; no I/O.
 * :mod:`.hops` — one GET with its redirects, its limits and its errors.
 * :mod:`.cache` — manifests that were fetched before (RFC 9111).
-* :mod:`.manifest` — a manifest read leniently, and joined with what the running app says; no I/O.
+* :mod:`.manifest` — a manifest read leniently, and compared with what the running app says; no I/O.
 
 The manifest only informs: what an app can do is what it answers to ``initialize``.
 """
@@ -13,6 +13,6 @@ from __future__ import annotations
 
 from .cache import ManifestCache
 from .discover import Discovery, discover
-from .manifest import merged, undelivered
+from .manifest import undelivered
 
-__all__ = ["Discovery", "ManifestCache", "discover", "merged", "undelivered"]
+__all__ = ["Discovery", "ManifestCache", "discover", "undelivered"]

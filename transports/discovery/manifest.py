@@ -1,4 +1,4 @@
-"""A manifest read leniently, and joined with what the running app says. No I/O."""
+"""A manifest read leniently, and compared with what the running app says. No I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from ..download.headers import plain
 from ..errors import ProtocolError
 from ..messages import PROTOCOL_VERSION, AppInfo, Capability, Manifest, decode_json, parse
 
-__all__ = ["MAX_CAPABILITIES", "merged", "read_manifest", "undelivered"]
+__all__ = ["MAX_CAPABILITIES", "read_manifest", "undelivered"]
 
 #: Capabilities of a manifest that are looked at (PROTOCOL "Discovery").
 MAX_CAPABILITIES = 1000
 _NAMED = 5  # complaints of one kind, and names, that are spelt out
 _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
-_MERGED = ("description", "input_schema", "output_schema")
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -107,21 +106,6 @@ def _too_deep(value: object) -> bool:
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
     return any(isinstance(inner, dict | list) for inner in level)
-
-
-def merged(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> dict[str, Capability]:
-    """The running app's capabilities, with the description and schemas that only the manifest (``declared``) has.
-
-    What the running app says stands, also where the manifest says otherwise. What is in the manifest alone cannot be
-    called and is left out; :func:`undelivered` names it.
-    """
-    known = {capability.name: capability for capability in declared}
-    out: dict[str, Capability] = {}
-    for name, capability in run_time.items():
-        more = known.get(name)
-        missing = {field: getattr(more, field) for field in _MERGED if more and not getattr(capability, field)}
-        out[name] = capability.model_copy(update={field: value for field, value in missing.items() if value})
-    return out
 
 
 def undelivered(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
