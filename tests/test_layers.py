@@ -27,6 +27,7 @@ LAYERS = {
     "events": 20,
     "capabilities": 21,
     "pending": 20,
+    "plugins": 21,
     "schema": 20,
     "artifacts": 30,
     "browser": 30,

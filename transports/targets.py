@@ -12,6 +12,7 @@ from .base import Transport
 from .discovery import Discovery, discover
 from .errors import UsageError, redact_url
 from .inbox import OnElicitation, OnNotification, OnProgress
+from .plugins import installed, make_transport
 from .session import Session, seconds_of
 from .settings import Settings
 
@@ -47,6 +48,8 @@ def connect(
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
     :class:`~transports.errors.TransportError`.
+
+    Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.plugins`).
     """
     settings = Settings.load()
     return Session(
@@ -78,18 +81,29 @@ def _open_store(store: str | Path | None, settings: Settings) -> ArtifactStore:
         raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
 
 
+def _plugged(target: str, name: str, seconds: float) -> Transport | None:
+    """The transport of another distribution, where the name or else the scheme is none of ours."""
+    scheme = target.partition("://")[0].lower() if "://" in target else ""
+    ours = {"auto", *(way for ways in _TRANSPORTS.values() for way in ways)}
+    wanted = name if name not in ours else scheme if name == "auto" and scheme not in _TRANSPORTS else ""
+    return make_transport(wanted, target, timeout=seconds) if wanted else None
+
+
 def _make_transport(
     target: str, name: str, headless: bool | None, timeout: float | None, settings: Settings
 ) -> Transport:
+    if (made := _plugged(target, name, seconds_of(timeout, settings.browser_timeout))) is not None:
+        return made
     try:
         parts = urlsplit(target)
         known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:  # http://[, a port of 99999 and the like
         known = False
     if not known:
-        shown = redact_url(target)
+        also = "".join(f", or a target of {plugin.name}" for plugin in installed())
         raise UsageError(
-            f"{shown!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp"
+            f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
+            f"ws://127.0.0.1:8000/abp{also}"
         )
     ways = _TRANSPORTS[parts.scheme]
     if name not in ("auto", *ways):

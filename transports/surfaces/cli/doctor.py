@@ -22,12 +22,15 @@ def doctor(
 
     async def work() -> int:
         from ...errors import ABPError
+        from ...plugins import installed
 
         facts = {
             "abp-transports": version_of("abp-transports"),
             "playwright": version_of("playwright"),
             "python": f"{platform.python_version()} on {platform.platform()}",
         }
+        if plugins := ", ".join(f"{plugin.name} ({plugin.distribution})" for plugin in installed()):
+            facts["plug-ins"] = plugins
         problems: list[ABPError] = []
         for check in (_store, _browser):
             try:
