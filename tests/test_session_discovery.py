@@ -1,0 +1,76 @@
+"""The manifest of a page and the app that runs there, in one session."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from transports import MemoryTransport, connect
+from transports.adapters.memory import Call
+
+MANIFEST = {
+    "abp": "0.1",
+    "app": {"id": "a", "name": "A", "version": "1"},
+    "capabilities": [
+        {"name": "export.pdf", "description": "from the manifest", "inputSchema": {"required": ["html"]}},
+        {"name": "planned", "description": "not there yet"},
+    ],
+}
+
+
+async def answer(params: Mapping[str, object], call: Call) -> object:
+    """From the app."""
+    return dict(params)
+
+
+async def plain(params: Mapping[str, object], call: Call) -> object:
+    return None
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[str]:
+    async def page(request: web.Request) -> web.Response:
+        link = "" if "bare" in request.query else f'<link rel=abp-manifest href="/manifest?{request.query_string}">'
+        return web.Response(text=f"<title>x</title>{link}", content_type="text/html")
+
+    async def manifest(request: web.Request) -> web.Response:
+        if "slow" in request.query:
+            await asyncio.sleep(30)
+        return web.json_response(MANIFEST, headers={"Cache-Control": "no-store"})
+
+    app = web.Application()
+    app.add_routes([web.get("/", page), web.get("/manifest", manifest)])
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+async def test_the_manifest_fills_in_and_the_running_app_wins(site: str, tmp_path: Path) -> None:
+    transport = MemoryTransport({"export.pdf": plain, "other": answer})
+    async with connect(site, transport=transport, store=tmp_path) as app:
+        assert list(app.capabilities) == ["export.pdf", "other"]
+        assert app.capabilities["export.pdf"].description == "from the manifest"
+        assert app.capabilities["export.pdf"].input_schema == {"required": ["html"]}
+        assert app.capabilities["other"].description == "From the app."
+        assert app.info.name == "In-process app"  # what the app says of itself stands
+        assert app.warnings == ("the manifest names planned, which the running app does not have",)
+
+
+async def test_a_page_without_a_manifest_is_connected_to_with_a_warning(site: str, tmp_path: Path) -> None:
+    async with connect(f"{site}?bare", transport=MemoryTransport({"other": answer}), store=tmp_path) as app:
+        (warning,) = app.warnings
+        assert "without a manifest" in warning
+        assert (await app.call("other", {"a": 1})).data == {"a": 1}
+
+
+async def test_a_slow_manifest_holds_up_nobody_and_leaves_no_task(site: str, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(8):
+        async with connect(f"{site}?slow", transport=MemoryTransport({"other": answer}), store=tmp_path) as app:
+            assert list(app.capabilities) == ["other"]
+        ours = [task for task in asyncio.all_tasks() - before if "transports" in str(task.get_coro())]
+        assert ours == []  # the others are the server's
