@@ -31,6 +31,7 @@ from transports import (
 from transports.adapters.memory import Call
 from transports.envelope import encode_envelope
 from transports.errors import BinaryError
+from transports.events import CapabilitiesChanged
 from transports.messages import Message
 from transports.params import outgoing
 from webapp_fixture import Fixture, digest
@@ -49,6 +50,7 @@ DIFFERENCES = {
     ("download URLs are followed", "memory"): "an app in the same process has no address",
     ("content in parameters is a buffer", "websocket"): "binary input travels as base64 (seed 001)",
     ("content in parameters is a buffer", "memory"): "the reference app's Python side reads base64",
+    ("capabilities come and go", "memory"): "the reference app's changes belong to its connections",
     ("capabilities come with their schemas", "memory"): "handlers are plain functions without a schema",
 }
 
@@ -223,6 +225,24 @@ async def test_notifications_reach_the_session(app: Connected) -> None:
             while len(events) < 2:
                 await asyncio.sleep(0.01)
     assert events == ["notifications/operation/started", "notifications/operation/completed"]
+
+
+async def test_capabilities_come_and_go(app: Connected, name: str) -> None:
+    if not holds("capabilities come and go", name):
+        pytest.skip(DIFFERENCES["capabilities come and go", name])
+    told: list[str] = []
+    async with app(on_notification=lambda notification: told.append(notification.event)) as session:
+        events: Any = session.events()
+        for wanted in (True, False):
+            assert value((await session.call("app.toggle")).data, "available") is wanted
+            async with asyncio.timeout(5):
+                while not isinstance(change := await anext(events), CapabilitiesChanged):
+                    pass
+            assert change == CapabilitiesChanged(**{"added" if wanted else "removed": ("extra.hello",)})
+            assert ("extra.hello" in session.capabilities) is wanted
+            if wanted:
+                assert (await session.call("extra.hello")).artifacts
+    assert told == ["notifications/capabilities/list_changed"] * 2
 
 
 async def test_elicitation_is_answered_or_declined(app: Connected) -> None:
