@@ -33,6 +33,7 @@ CODES = {
     "EncodingRefused": "DOWNLOAD_FAILED",
     "NotAbpApp": "NOT_SUPPORTED",
     "PageCrashed": "DISCONNECTED",
+    "ProfileInUse": "BROWSER_ERROR",
     "ProtocolError": "PROTOCOL_ERROR",
     "RedirectRefused": "DOWNLOAD_FAILED",
     "SizeMismatch": "SIZE_MISMATCH",
@@ -45,11 +46,20 @@ CODES = {
     "UrlExpired": "REFERENCE_EXPIRED",
     "UsageError": "INVALID_PARAMS",
 }
-RETRYABLE = {"CallTimeout", "Disconnected", "BrowserCrashed", "PageCrashed", "ContextLost", "Truncated"}
+RETRYABLE = {
+    "CallTimeout",
+    "Disconnected",
+    "BrowserCrashed",
+    "PageCrashed",
+    "ContextLost",
+    "ProfileInUse",
+    "Truncated",
+}
 ENDS_THE_SESSION = {
     "ConnectFailed",
     "BrowserNotFound",
     "NotAbpApp",
+    "ProfileInUse",
     "Disconnected",
     "BrowserCrashed",
     "PageCrashed",

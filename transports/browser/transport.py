@@ -22,13 +22,15 @@ from ..detect import Place, replace
 from ..errors import CallTimeout, ConnectFailed, ProtocolError, TransportError, redact_url
 from ..messages import Message, decode_json, encode_json
 from .agent import PageAgent
-from .downloads import Downloads
+from .channel import open_channel
 from .inputs import Inputs
 from .ladder import Ladder
-from .launch import Browser
+from .source import Source
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import Page
+
+    from .launch import Browser
 
 __all__ = ["PageTransport", "why_not_loaded"]
 
@@ -46,19 +48,17 @@ _EVENTS = {"notification": "notification", "progress": "progress", "capabilities
 
 
 class PageTransport(Transport):
-    """An app reached through one page in a browser context of its own; how the app gets into that page is the
-    subclass's (:meth:`_enter`).
+    """An app reached through one page; how the app gets into that page is the subclass's (:meth:`_enter`).
 
-    ``browser`` is a running :class:`~transports.browser.launch.Browser` to share; without it one is started and ended.
-    ``timeout`` in seconds covers starting and loading.
+    ``source`` says where the page comes from. ``timeout`` in seconds covers starting and loading.
     """
 
     _scripts: ClassVar[tuple[str, ...]] = ("codec.js",)
 
-    def __init__(self, url: str, *, browser: Browser | None, headless: bool, timeout: float) -> None:
+    def __init__(self, url: str, *, source: Source, timeout: float) -> None:
         self._target = url
-        self._shared = browser
-        self._browser = browser or Browser(headless=headless, timeout=timeout)
+        self._source = source
+        self._browser: Browser | None = None
         self._timeout = timeout
         self._stack = contextlib.AsyncExitStack()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -75,8 +75,7 @@ class PageTransport(Transport):
         return self._ladder
 
     async def open(self) -> None:
-        if self._shared is None:
-            await self._stack.enter_async_context(self._browser)
+        self._browser = await self._source.start(self._stack, timeout=self._timeout)
         try:
             async with asyncio.timeout(self._timeout):
                 await self._open_page()
@@ -86,21 +85,19 @@ class PageTransport(Transport):
             ) from error
 
     async def _open_page(self) -> None:
-        browser = self._browser.playwright
-        context = await browser.new_context(accept_downloads=False)
-        if self._shared is not None:  # a browser of our own takes its context along
-            self._stack.push_async_callback(_closing, context)
-        page = await context.new_page()
-        cdp = await context.new_cdp_session(page)
-        self._agent = agent = PageAgent(page, cdp, self._on_event)
-        await agent.install(*self._scripts)
-        info = await cdp.send("Target.getTargetInfo")
-        downloads = Downloads(
-            agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
-        )
-        self._stack.callback(downloads.close)
+        tab = await self._source.open(self._stack, self._browser)
+        page = tab.page
+        self._agent = agent = PageAgent(page, await open_channel(page), self._on_event)
+        if tab.given:
+            self._stack.push_async_callback(agent.leave)
+        else:
+            self._stack.callback(agent.ignore)
+        await agent.install(*self._scripts, now=tab.given)
+        downloads = await tab.downloads(agent)
+        if downloads is not None:
+            self._stack.callback(downloads.close)
         self._ladder = Ladder(agent, downloads)
-        self._inputs = Inputs(agent, self._browser.folder)
+        self._inputs = Inputs(agent, tab.folder)
         await self._enter(page, agent)
         agent.pin()
 
@@ -181,9 +178,9 @@ class PageTransport(Transport):
         """The page as it is now, as a PDF that waits in the browser. ``window.print`` is the signal (PROTOCOL)."""
         if before is not None:
             await asyncio.wait((before,))
-        options = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
-        printed = await self._page_agent().send("Page.printToPDF", options, timeout=self._timeout)
-        return BinaryData(Handle(f"stream:{printed['stream']}"), "application/pdf")
+        agent = self._page_agent()
+        printed = await agent.bounded(agent.channel.pdf(), "printing", timeout=self._timeout)
+        return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -222,15 +219,6 @@ def why_not_loaded(error: str, url: str) -> str:
         return known
     net = first.find("net::")
     return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
-
-
-async def _closing(context: BrowserContext) -> None:
-    """A context whose browser hangs is ended with the browser."""
-    from playwright.async_api import Error
-
-    with contextlib.suppress(Error, TimeoutError):
-        async with asyncio.timeout(2.0):
-            await context.close()
 
 
 def _reply(request: Message, text: str) -> Message:
