@@ -48,9 +48,10 @@ def connect(
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
     ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
-    WebSocket), or a Chrome extension: ``extension:FOLDER``, or a folder with a ``manifest.json``. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
-    ``store`` is a store or its URL; the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in
-    seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+    WebSocket), or a Chrome extension: ``extension:FOLDER``, or a folder with a ``manifest.json``. ``transport`` is a
+    name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store`` is a store or its URL; the
+    default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
+    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
 
     For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, or a running
     :class:`~transports.browser.launch.Browser` to share; ``profile`` a folder that keeps what a user is signed in to;
@@ -131,7 +132,7 @@ def _make_transport(
     ways = _ways(target)
     if name not in ("auto", *ways):
         kind = f"{target.partition('://')[0]}://" if "://" in target else "an extension"
-        raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(ways)}")
+        raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, ways))}")
     chosen = ways[0] if name == "auto" else name
     seconds = seconds_of(timeout, settings.browser_timeout)
     if chosen == "websocket":

@@ -11,6 +11,7 @@ import time
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
@@ -189,8 +190,11 @@ class Browser:
         if not self.shares_context:
             self._browser = await engine.launch(**options)
         else:
+            profile = self._profile or Path(
+                self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True))
+            )
             self.context = await engine.launch_persistent_context(
-                self._profile or self.folder / f"profile-{id(self):x}",
+                profile,
                 accept_downloads=self.engine != "chromium",
                 **options,
             )
