@@ -24,6 +24,9 @@ const CAPABILITIES = {
   "note.file": ({ size, seed }) => ({
     file: { content: bytes(size, seed), mimeType: "application/octet-stream", size, filename: `note-${seed}.bin` },
   }),
+  "note.link": ({ size, seed }) => ({
+    file: { downloadUrl: URL.createObjectURL(new Blob([bytes(size, seed)])), mimeType: "text/plain", size },
+  }),
   "note.measure": ({ file }) => ({ size: file.content.byteLength, last: new Uint8Array(file.content).at(-1) }),
 };
 globalThis.abp = {

@@ -76,7 +76,7 @@ async def test_it_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path
     await page.goto(f"{fixture.url}?ownevents=assign")
     look = f"[{OURS}, String(window.print), Object.keys(abp).map(k => k + typeof abp[k])]"
     before = await page.evaluate(look)
-    listeners = {name: len(page._impl_obj.listeners(name)) for name in ("close", "crash")}  # type: ignore[attr-defined]
+    listeners = {name: len(page._impl_obj.listeners(name)) for name in ("close", "crash")}
     events: list[str] = []
     async with connect(page.url, page=page, store=tmp_path, on_notification=lambda n: events.append(n.event)) as app:
         assert set(before[0]) < set((await page.evaluate(look))[0])
@@ -84,7 +84,7 @@ async def test_it_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path
         assert len(events) == 2
     assert not page.is_closed()
     assert await page.evaluate(look) == before
-    assert {name: len(page._impl_obj.listeners(name)) for name in listeners} == listeners  # type: ignore[attr-defined]
+    assert {name: len(page._impl_obj.listeners(name)) for name in listeners} == listeners
     await page.reload()
     assert await page.evaluate(OURS) == before[0]
 
@@ -170,6 +170,8 @@ async def test_a_context_lends_its_cookies_and_keeps_its_pages(theirs: Playwrigh
             assert len(context.pages) == 2
             ref = (await app.call("note.file", {"size": 9 * MB, "seed": 1})).artifacts["file"]
             assert Path(str(ref.path)).stat().st_size == 9 * MB
+            ref = (await app.call("note.link", {"size": 2 * MB, "seed": 4})).artifacts["file"]
+            assert Path(str(ref.path)).read_bytes() == content(2 * MB, 4)
         assert context.pages == [mine]
         await context.close()
 
@@ -183,7 +185,8 @@ async def test_objects_of_the_blocking_api_are_refused(page: Page) -> None:
 
 
 async def test_options_that_contradict_each_other_are_refused(page: Page, browser: Browser, tmp_path: Path) -> None:
-    url, state = "http://127.0.0.1:1/", {"cookies": [], "origins": []}
+    url = "http://127.0.0.1:1/"
+    state: dict[str, object] = {"cookies": [], "origins": []}
     contradictions: list[tuple[dict[str, Any], str]] = [
         ({"page": page, "context": page.context}, "page= and context="),
         ({"page": page, "cdp_url": "http://127.0.0.1:9222"}, "page= and cdp_url="),
@@ -258,6 +261,9 @@ async def test_attaching_by_cdp_leaves_the_browser_and_its_tabs(tmp_path: Path) 
                 assert ref.size_bytes == size
             assert Path(str(ref.path)).read_bytes() == content(20 * MB, 3)
             assert ladder_of(app).used["stream"] == 1
+            for size in (1000, 9 * MB):
+                ref = (await app.call("note.link", {"size": size, "seed": 4})).artifacts["file"]
+                assert Path(str(ref.path)).read_bytes() == content(size, 4)
             measured = (await app.call("note.measure", {"file": content(300_000, 9)})).data
             assert measured == {"size": 300_000, "last": content(300_000, 9)[-1]}
         assert await tabs_of(cdp_url) == ["mine"]

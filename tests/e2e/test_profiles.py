@@ -179,7 +179,7 @@ async def test_sessions_at_once_in_one_browser_never_cross(browser: Browser, tmp
 
 
 async def test_sessions_leave_no_listener_on_a_shared_browser(browser: Browser, tmp_path: Path) -> None:
-    shared = browser.playwright._impl_obj  # type: ignore[attr-defined]
+    shared = browser.playwright._impl_obj
     before = len(shared.listeners("disconnected"))
     async with notebook() as url:
         for _ in range(3):

@@ -75,12 +75,22 @@ class Ladder:
 
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
         """Write what a ``blob:`` URL of the page refers to. Only the page can read such a URL."""
-        if self._downloads is None:
-            raise TransportError("this browser is not ours to download a blob: URL with")
+        deadline = time.monotonic() + timeout
+        if self._downloads is not None:
+            try:
+                await self._downloads.save(url, path, size=_WHOLE_UP_TO, deadline=deadline)
+            except Unusable:
+                path.unlink(missing_ok=True)
+            else:
+                return
         try:
-            await self._downloads.save(url, path, size=_WHOLE_UP_TO, deadline=time.monotonic() + timeout)
-        except Unusable as error:
-            raise TransportError(f"the page's blob: URL could not be saved: {error}") from error
+            held, size = await self._agent.invoke("keep", url, timeout=left(deadline))
+        except ProtocolError as error:
+            raise TransportError(f"the page's blob: URL could not be read: {error.message}") from error
+        try:
+            await self.save(Handle(held, size), path, timeout=left(deadline))
+        finally:
+            await self._agent.invoke("release", held, timeout=5)
 
     async def _collect(self, size: int) -> None:
         """Blobs live until the page collects its garbage; without it the browser's share runs out."""

@@ -121,10 +121,15 @@ class Browser:
 
     def _chosen(self) -> Choice:
         choice = find_browser(self._executable, self._name)
-        if choice is None and self.engine == "chromium":
-            raise BrowserNotFound(f"no {self._name or 'Chromium or Chrome'} was found on this system; {HOW_TO_INSTALL}")
         if choice is None:
-            raise BrowserNotFound(f"no {self._name} was found on this system; run `playwright install {self.engine}`")
+            ways = {
+                "chrome": "install it, or leave browser= out to take any Chromium",
+                "msedge": "install it, or leave browser= out to take any Chromium",
+                "firefox": "run `playwright install firefox`, or install the system's",
+                "webkit": "run `playwright install webkit`",
+            }
+            wanted = self._name or "Chromium or Chrome"
+            raise BrowserNotFound(f"no {wanted} was found on this system; {ways.get(self._name or '', HOW_TO_INSTALL)}")
         if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAYS)):
             raise BrowserNotFound(
                 "there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True"

@@ -21,6 +21,7 @@
   const blobSlice = Blob.prototype.slice, blobBytes = Blob.prototype.arrayBuffer;
   const createURL = URL.createObjectURL.bind(URL), revokeURL = URL.revokeObjectURL.bind(URL);
   const createElement = Document.prototype.createElement, clickOn = HTMLElement.prototype.click;
+  const fetch = globalThis.fetch.bind(globalThis);
   const later = globalThis.setTimeout.bind(globalThis);
   const NativeBlob = Blob;
   const codec = makeCodec({
@@ -209,6 +210,12 @@
       const value = held.get(id);
       if (value instanceof Uint8Array) return codec.toBase64(value.subarray(start, end));
       return codec.toBase64(new Uint8Array(await Reflect.apply(blobBytes, agent.blob(id, start, end), [])));
+    },
+    // A blob: URL that the app gave away instead of the Blob; revoked, or forbidden by a policy, it throws.
+    async keep(url) {
+      const blob = await (await fetch(url)).blob(), id = String(nextId++);
+      held.set(id, blob);
+      return [id, Reflect.apply(blobTag, blob, [])];
     },
     release(...ids) { for (const id of ids) held.delete(id); },
     // A detached element changes no DOM.
