@@ -89,6 +89,18 @@ async def test_it_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path
     assert await page.evaluate(OURS) == before[0]
 
 
+async def test_an_app_that_keeps_our_callbacks_does_not_hang(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+    await page.goto(f"{fixture.url}?ownevents=call")
+    async with connect(page.url, page=page, store=tmp_path) as app:
+        await app.call("file.list")
+    hello = "{agent: {name: 'me', version: '1'}, protocolVersion: '0.1', features: {elicitation: true}}"
+    ask = "abp.call('form.ask', {method: 'elicitation/input', params: {message: 'Colour?'}}, {})"
+    async with asyncio.timeout(5):
+        answer = await page.evaluate(f"abp.initialize({hello}).then(() => {ask})")
+        assert answer["data"]["response"]["success"] is False
+        await page.evaluate("abp.call('job.run', {steps: 2, delay: 1}, {})")
+
+
 async def test_one_page_serves_one_session_after_the_other(page: Page, tmp_path: Path) -> None:
     async with notebook() as url:
         for text in ("first", "second"):

@@ -32,6 +32,7 @@
   const parse = JSON.parse;
   const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
 
+  let gone = false; // the app may keep what it was given
   const undo = []; // what a page that goes on without us gets back
   const replace = (target, name, value) => {
     const before = Object.getOwnPropertyDescriptor(target, name);
@@ -55,7 +56,9 @@
     return undefined;
   };
   const questions = new Map(); // elicitations that wait for an answer
+  const DECLINED = { success: false, cancelled: true };
   const elicit = (way) => (request) => {
+    if (gone) return Promise.resolve(DECLINED);
     const same = twin("elicitation", way, request);
     if (same) return same.reply;
     const id = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
@@ -64,7 +67,7 @@
     emit("elicitation", { id, request });
     return reply;
   };
-  const forward = (kind, way) => (payload) => { if (!twin(kind, way, payload)) emit(kind, payload); };
+  const forward = (kind, way) => (payload) => { if (!gone && !twin(kind, way, payload)) emit(kind, payload); };
   const ways = { elicitation: elicit };
   const handler = (kind, way) => (ways[kind] ? ways[kind](way) : forward(kind, way));
   const PAGE_FUNCTIONS = {
@@ -231,6 +234,10 @@
       const link = Reflect.apply(createElement, document, ["a"]);
       Reflect.apply(clickOn, Object.assign(link, { href: url, download: "" }), []);
     },
-    leave() { for (const step of undo.splice(0)) step(); },
+    leave() {
+      gone = true;
+      for (const answer of questions.values()) answer(DECLINED);
+      for (const step of undo.splice(0)) step();
+    },
   };
 }
