@@ -34,6 +34,7 @@ CODES = {
     "EncodingRefused": "DOWNLOAD_FAILED",
     "NotAbpApp": "NOT_SUPPORTED",
     "PageCrashed": "DISCONNECTED",
+    "ProfileInUse": "BROWSER_ERROR",
     "ProtocolError": "PROTOCOL_ERROR",
     "RedirectRefused": "DOWNLOAD_FAILED",
     "SizeMismatch": "SIZE_MISMATCH",
@@ -46,11 +47,20 @@ CODES = {
     "UrlExpired": "REFERENCE_EXPIRED",
     "UsageError": "INVALID_PARAMS",
 }
-RETRYABLE = {"CallTimeout", "Disconnected", "BrowserCrashed", "PageCrashed", "ContextLost", "Truncated"}
+RETRYABLE = {
+    "CallTimeout",
+    "Disconnected",
+    "BrowserCrashed",
+    "PageCrashed",
+    "ContextLost",
+    "ProfileInUse",
+    "Truncated",
+}
 ENDS_THE_SESSION = {
     "ConnectFailed",
     "BrowserNotFound",
     "NotAbpApp",
+    "ProfileInUse",
     "Disconnected",
     "BrowserCrashed",
     "PageCrashed",

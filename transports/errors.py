@@ -10,6 +10,7 @@ a ``message`` that says what to do next and never holds a credential, and says w
     ├── TransportError        TRANSPORT_ERROR     the way to the app failed
     │   ├── ConnectFailed     TRANSPORT_ERROR     nothing answers at the target
     │   ├── BrowserNotFound   BROWSER_ERROR       no browser could be found or started
+    │   ├── ProfileInUse      BROWSER_ERROR       another process has the browser profile open
     │   ├── NotAbpApp         NOT_SUPPORTED       the page has no (whole) ``window.abp``
     │   ├── DiscoveryFailed   DISCOVERY_FAILED    a page gave no manifest; it may speak ABP all the same
     │   ├── CallTimeout       TIMEOUT             no answer within the deadline
@@ -65,6 +66,7 @@ __all__ = [
     "EncodingRefused",
     "NotAbpApp",
     "PageCrashed",
+    "ProfileInUse",
     "ProtocolError",
     "RedirectRefused",
     "SizeMismatch",
@@ -147,6 +149,19 @@ class ConnectFailed(TransportError):
 class BrowserNotFound(TransportError):
     code = "BROWSER_ERROR"
     session_survives = False
+
+
+class ProfileInUse(TransportError):
+    code = "BROWSER_ERROR"
+    retryable = True
+    session_survives = False
+
+    @classmethod
+    def at(cls, folder: object) -> ProfileInUse:
+        return cls(
+            f"the profile {folder} is open in another browser process; close that one, give another profile=, or "
+            "attach to it with cdp_url="
+        )
 
 
 class NotAbpApp(TransportError):

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from .artifacts import ArtifactStore, open_store
 from .base import Transport
+from .browser.extension import extension_folder
 from .discovery import Discovery, discover
 from .errors import UsageError, redact_url
 from .inbox import OnElicitation, OnNotification, OnProgress
 from .plugins import installed, make_transport
 from .session import Session, seconds_of
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+    from .browser.launch import Browser
+    from .browser.source import StorageState
 
 __all__ = ["connect"]
 
@@ -29,6 +37,13 @@ def connect(
     transport: str | Transport = "auto",
     store: ArtifactStore | str | Path | None = None,
     headless: bool | None = None,
+    browser: Browser | str | None = None,
+    profile: str | Path | None = None,
+    storage_state: StorageState | None = None,
+    cdp_url: str | None = None,
+    page: Page | None = None,
+    context: BrowserContext | None = None,
+    extension_page: str | None = None,
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     on_notification: OnNotification | None = None,
@@ -37,10 +52,17 @@ def connect(
 ) -> Session:
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
-    ``target`` is an ``http(s)://`` address (a page, driven in a browser) or a ``ws(s)://`` one (an app behind a
-    WebSocket). ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
-    ``store`` is a store or its URL; the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in
-    seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+    ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
+    WebSocket), or a Chrome extension: ``extension:FOLDER``, or a folder with a ``manifest.json``. ``transport`` is a
+    name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store`` is a store or its URL; the
+    default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
+    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+
+    For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, or a running
+    :class:`~transports.browser.launch.Browser` to share; ``profile`` a folder that keeps what a user is signed in to;
+    ``storage_state`` cookies and storage to begin with, or a file of them; ``cdp_url`` a running Chromium to attach to;
+    ``page`` and ``context`` the caller's own, of ``playwright.async_api``; ``extension_page`` the page of an extension
+    that speaks ABP. See :class:`~transports.adapters.playwright.PlaywrightTransport`.
 
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one a question is answered with the default that the app itself names, else declined, and
@@ -52,10 +74,22 @@ def connect(
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.plugins`).
     """
     settings = Settings.load()
+    where: dict[str, object] = {
+        "browser": browser,
+        "profile": profile,
+        "storage_state": storage_state,
+        "cdp_url": cdp_url,
+        "page": page,
+        "context": context,
+        "extension_page": extension_page,
+    }
+    where = {option: value for option, value in where.items() if value is not None}
+    if isinstance(transport, Transport):
+        _refuse(where, "a transport that is made already; give them to it")
+    else:
+        transport = _make_transport(target, transport, headless, timeout, settings, where)
     return Session(
-        transport
-        if isinstance(transport, Transport)
-        else _make_transport(target, transport, headless, timeout, settings),
+        transport,
         store=store if isinstance(store, ArtifactStore) else _open_store(store, settings),
         settings=settings,
         timeout=timeout,
@@ -89,11 +123,15 @@ def _plugged(target: str, name: str, seconds: float) -> Transport | None:
     return make_transport(wanted, target, timeout=seconds) if wanted else None
 
 
-def _make_transport(
-    target: str, name: str, headless: bool | None, timeout: float | None, settings: Settings
-) -> Transport:
-    if (made := _plugged(target, name, seconds_of(timeout, settings.browser_timeout))) is not None:
-        return made
+def _refuse(where: Mapping[str, object], reason: str) -> None:
+    if where:
+        raise UsageError(f"{', '.join(f'{option}=' for option in where)} cannot go with {reason}")
+
+
+def _ways(target: str) -> tuple[str, ...]:
+    """The names of the transports that reach ``target``, the first of which is ``auto``."""
+    if extension_folder(target) is not None:
+        return ("playwright",)
     try:
         parts = urlsplit(target)
         known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
@@ -103,22 +141,40 @@ def _make_transport(
         also = "".join(f", or a target of {plugin.name}" for plugin in installed())
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
-            f"ws://127.0.0.1:8000/abp{also}"
+            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension{also}"
         )
-    ways = _TRANSPORTS[parts.scheme]
+    return _TRANSPORTS[parts.scheme]
+
+
+def _make_transport(
+    target: str,
+    name: str,
+    headless: bool | None,
+    timeout: float | None,
+    settings: Settings,
+    where: Mapping[str, Any],
+) -> Transport:
+    if (made := _plugged(target, name, seconds_of(timeout, settings.browser_timeout))) is not None:
+        _refuse(where, "the transport of another distribution")
+        return made
+    ways = _ways(target)
     if name not in ("auto", *ways):
-        raise UsageError(f"no transport is called {name!r}; for {parts.scheme}:// there is {' or '.join(ways)}")
+        kind = f"{target.partition('://')[0]}://" if "://" in target else "an extension"
+        raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, ways))}")
     chosen = ways[0] if name == "auto" else name
     seconds = seconds_of(timeout, settings.browser_timeout)
     if chosen == "websocket":
         from .adapters.websocket import WebSocketTransport
 
+        _refuse(where, "an app behind a WebSocket, which needs no browser")
         return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes)
     unseen = settings.headless if headless is None else headless
     if chosen == "postmessage":
         from .adapters.postmessage import PostMessageTransport
 
-        return PostMessageTransport(target, headless=unseen, timeout=seconds)
+        taken = {option: value for option, value in where.items() if option in ("page", "extension_page")}
+        _refuse(taken, "an app that is embedded in a page of ours")
+        return PostMessageTransport(target, headless=unseen, timeout=seconds, **where)
     from .adapters.playwright import PlaywrightTransport
 
-    return PlaywrightTransport(target, headless=unseen, timeout=seconds)
+    return PlaywrightTransport(target, headless=unseen, timeout=seconds, **where)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
+from playwright.async_api import Error as PlaywrightError
 
 from transports import Browser, PlaywrightTransport, Session, connect
+from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
 
 
@@ -21,6 +25,19 @@ async def fixture() -> AsyncIterator[Fixture]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with Browser() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def firefox() -> AsyncIterator[Browser]:
+    """A Firefox, where this machine has one that this Playwright can drive."""
+    async with AsyncExitStack() as stack:
+        try:
+            started = await stack.enter_async_context(Browser(name="firefox"))
+            await (await started.playwright.new_context()).close()
+        except (BrowserNotFound, PlaywrightError) as error:
+            reason = str(error).partition("\n")[0]
+            pytest.skip(f"no Firefox that this Playwright can drive: {reason}")
         yield started
 
 

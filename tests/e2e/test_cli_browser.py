@@ -362,3 +362,54 @@ def test_the_demo(abp: Cli) -> None:
     assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)
     assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())
+
+
+STATE_PAGE = b"""<!doctype html><title>Note</title><script>
+window.abp = {
+  async initialize() {
+    return { sessionId: 's', protocolVersion: '0.1', capabilities: [], app: { id: 'n', name: 'Note', version: '1' } };
+  },
+  async listCapabilities() { return [{ name: 'note', description: 'keeps a note' }]; },
+  async call(name, params) {
+    if (params.text) document.cookie = `note=${params.text}; max-age=3600`;
+    return { success: true, data: { cookie: document.cookie } };
+  },
+};
+</script>"""
+
+
+def test_which_browser_which_profile_and_which_state(
+    another: Callable[[], Cli], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.PAGE", STATE_PAGE)
+    first, second = another(), another()
+    profile, state = tmp_path / "profile", tmp_path / "state.json"
+    cookie = {"name": "note", "value": "from-state", "url": site.url}
+    state.write_text(json.dumps({"cookies": [cookie], "origins": []}))
+    call = ("call", site.url, "note", "--json")
+    written, brought = together(
+        lambda: first(*call, "--profile", str(profile), "-p", "text=kept", "--browser", "chromium"),
+        lambda: second(*call, "--storage-state", str(state)),
+    )
+    assert written.document["data"] == {"cookie": "note=kept"}
+    assert brought.document["data"] == {"cookie": "note=from-state"}
+    again, listed = together(
+        lambda: first(*call, "--profile", str(profile)),
+        lambda: second("capabilities", site.url, "--browser", "chromium", "--storage-state", str(state)),
+    )
+    assert again.document["data"] == {"cookie": "note=kept"}
+    assert listed.status == 0 and b"keeps a note" in listed.out
+
+
+def test_browsers_that_cannot_be_are_said_so(another: Callable[[], Cli], site: Site, tmp_path: Path) -> None:
+    first, second = another(), another()
+    unknown, elsewhere = together(
+        lambda: first("call", site.url, "echo", "--browser", "netscape", "--json"),
+        lambda: second("capabilities", site.url, "--cdp-url", "http://127.0.0.1:9", "--json"),
+    )
+    assert (unknown.status, unknown.document["error"]["code"]) == (2, "INVALID_PARAMS")
+    assert "netscape" in unknown.complaint and "firefox" in unknown.complaint
+    assert (elsewhere.status, elsewhere.document["error"]["code"]) == (1, "TRANSPORT_ERROR")
+    assert "--remote-debugging-port=9222" in elsewhere.complaint
+    mixed = first("call", site.url, "echo", "--cdp-url", "http://127.0.0.1:9", "--profile", str(tmp_path), "--json")
+    assert mixed.status == 2 and "profile= and cdp_url=" in mixed.complaint

@@ -1,29 +1,44 @@
-"""The Playwright transport: drives an ABP page in a real Chromium, headless by default."""
+"""The Playwright transport: drives an ABP page in a real browser, headless by default."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
 
 from ..base import Features
 from ..browser.agent import PageAgent
+from ..browser.extension import extension_folder, extension_page_in
 from ..browser.launch import Browser
+from ..browser.source import Source, StorageState
 from ..browser.transport import PageTransport, why_not_loaded
-from ..errors import ConnectFailed, NotAbpApp, redact_url
+from ..errors import ConnectFailed, NotAbpApp, UsageError, redact_url
 from ..messages import decode_json
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import BrowserContext, Page
 
 __all__ = ["PlaywrightTransport"]
 
 
 class PlaywrightTransport(PageTransport):
-    """One page in a browser context of its own.
+    """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
+    page is ``extension_page``).
 
-    ``browser`` is a running :class:`~transports.browser.launch.Browser` to share; without it one is started and ended.
-    ``timeout`` in seconds covers starting and loading; ``grace`` is how long after the page has loaded ``window.abp``
-    may take to appear.
+    ``browser`` is the name of one to start (see :class:`~transports.browser.launch.Browser`), or a running ``Browser``
+    to share. Instead of a browser of ours:
+
+    - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
+      is; at another address than ``url`` the page goes there. It stays open.
+    - ``context``: the caller's own context, in which a page of ours is opened, and closed again.
+    - ``cdp_url``: a running Chromium, where a tab of ours is opened and closed.
+
+    ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` what
+    ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how long
+    after the page has loaded ``window.abp`` may take to appear.
+
+    Raises :class:`~transports.errors.UsageError` if options contradict each other.
     """
 
     name = "playwright"
@@ -33,25 +48,42 @@ class PlaywrightTransport(PageTransport):
         self,
         url: str,
         *,
-        browser: Browser | None = None,
+        browser: Browser | str | None = None,
+        page: Page | None = None,
+        context: BrowserContext | None = None,
+        profile: str | Path | None = None,
+        storage_state: StorageState | None = None,
+        cdp_url: str | None = None,
+        extension_page: str | None = None,
         headless: bool = True,
         timeout: float = 30.0,
         grace: float = 5.0,
     ) -> None:
-        super().__init__(url, browser=browser, headless=headless, timeout=timeout)
+        folder = extension_folder(url)
+        if extension_page is not None and folder is None:
+            raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
+        self._extension_page = extension_page_in(folder, extension_page) if folder else ""
+        source = Source(browser, page, context, profile, storage_state, cdp_url, folder, headless)
+        super().__init__(url, source=source, timeout=timeout)
         self._grace = grace
 
     async def _enter(self, page: Page, agent: PageAgent) -> None:
         from playwright.async_api import Error
 
-        try:
-            response = await page.goto(self._target, wait_until="domcontentloaded", timeout=self._timeout * 1000)
-        except Error as error:
-            reason = why_not_loaded(str(error), self._target)
-            raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
+        if self._source.extension is not None and self._browser is not None:
+            extension = await self._browser.load_extension(self._source.extension)
+            self._target = f"chrome-extension://{extension}/{self._extension_page}"
+        status = None
+        if page is not self._source.page or not _same_document(page.url, self._target):
+            try:
+                response = await page.goto(self._target, wait_until="domcontentloaded", timeout=self._timeout * 1000)
+            except Error as error:
+                reason = why_not_loaded(str(error), self._target)
+                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
+            status = response.status if response else None
         seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
         assert isinstance(seen, dict)
-        self._require_abp(seen, response.status if response else None)
+        self._require_abp(seen, status)
 
     def _require_abp(self, seen: Mapping[str, Any], status: int | None) -> None:
         page = f"the page at {redact_url(self._target)} (title {seen['title']!r}" + (
@@ -66,3 +98,14 @@ class PlaywrightTransport(PageTransport):
             )
         if seen["missing"]:
             raise NotAbpApp(f"{page} has a window.abp without {' and '.join(seen['missing'])}: it is not whole")
+
+
+def _same_document(shown: str, target: str) -> bool:
+    """Whether a page that shows one address need not go to the other. A fragment counts only if it is asked for."""
+    there, wanted = urlsplit(shown), urlsplit(target)
+    fragment = wanted.fragment in ("", there.fragment)
+    return fragment and _document(there) == _document(wanted)
+
+
+def _document(parts: SplitResult) -> tuple[str, str, str, str]:
+    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query

@@ -19,12 +19,13 @@ from ..base import Features
 from ..binary import BinaryData, Handle
 from ..browser.agent import PageAgent
 from ..browser.launch import Browser
+from ..browser.source import Source, StorageState
 from ..browser.transport import PageTransport, why_not_loaded
 from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, redact_url
 from ..messages import Message
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Frame, Page, Request, Response, Route
+    from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
 
 __all__ = ["HARNESS_ORIGIN", "PostMessageTransport"]
 
@@ -54,7 +55,7 @@ class PostMessageTransport(PageTransport):
 
     ``sandbox`` and ``allow`` are the attributes of the iframe (HTML "The iframe element"); ``sandbox=None`` leaves the
     attribute out. ``allow-same-origin`` is needed: messages to an app without an origin could not be addressed.
-    ``browser`` and ``timeout`` are as for :class:`~transports.adapters.playwright.PlaywrightTransport`.
+    The other options are as for :class:`~transports.adapters.playwright.PlaywrightTransport`.
     """
 
     name = "postmessage"
@@ -65,7 +66,11 @@ class PostMessageTransport(PageTransport):
         self,
         url: str,
         *,
-        browser: Browser | None = None,
+        browser: Browser | str | None = None,
+        context: BrowserContext | None = None,
+        profile: str | Path | None = None,
+        storage_state: StorageState | None = None,
+        cdp_url: str | None = None,
         headless: bool = True,
         timeout: float = 30.0,
         sandbox: str | None = _SANDBOX,
@@ -73,7 +78,8 @@ class PostMessageTransport(PageTransport):
     ) -> None:
         if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
             raise UsageError("sandbox= needs allow-scripts and allow-same-origin, or the app cannot be spoken with")
-        super().__init__(url, browser=browser, headless=headless, timeout=timeout)
+        source = Source(browser, None, context, profile, storage_state, cdp_url, headless=headless)
+        super().__init__(url, source=source, timeout=timeout)
         self._sandbox = sandbox
         self._allow = allow
         self._counts: Counter[str] = Counter()
@@ -152,7 +158,7 @@ class PostMessageTransport(PageTransport):
         else:
             super()._on_event(kind, payload)
 
-    async def _print_page(self, **options: object) -> BinaryData:
+    async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
         """The browser prints top pages only, and cuts frames where its paper ends: for a moment the frame is as tall as
         the printed app, and so is the paper."""
         agent = self._page_agent()
@@ -165,7 +171,7 @@ class PostMessageTransport(PageTransport):
             height = metrics["cssContentSize"]["height"]
             await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
             tall = min(max(_PAPER, height / _PER_INCH + 2 * _MARGIN), _TALLEST)
-            return await super()._print_page(paperHeight=tall, preferCSSPageSize=False)
+            return await super()._print_page(paper_height=tall)
         finally:
             await self._in_app("Emulation.setEmulatedMedia", {"media": ""})
             await agent.invoke("resize", None, None, timeout=self._timeout)

@@ -1,29 +1,31 @@
-"""Our agent inside one page: installed before the app's first script, reached over the page's own CDP session.
+"""Our agent inside one page: installed before the app's first script, reached over a channel of its own.
 
-A CDP call costs half of what Playwright's ``evaluate`` does, and hands over JavaScript objects by reference. Neither
-has a timeout, and a frozen page never answers, so every wait here has a deadline and ends at once when the page or the
-browser dies.
+No call into a page has a timeout of its own, and a frozen page never answers, so every wait here has a deadline and
+ends at once when the page or the browser dies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
 
-from ..errors import BrowserCrashed, CallTimeout, ContextLost, Disconnected, PageCrashed, ProtocolError, TransportError
+from ..errors import BrowserCrashed, CallTimeout, ContextLost, Disconnected, PageCrashed, TransportError, UsageError
 from ..messages import decode_json
+from .channel import Channel, RemoteObject
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["PageAgent", "RemoteObject"]
+__all__ = ["PageAgent"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline wins up to here).
 INLINE_BYTES = 256 * 1024
@@ -40,19 +42,16 @@ _DRIVER_GONE = "Connection closed while reading from the driver"
 _LAST_WORDS = 0.1
 #: Seconds after which a page that answers nothing at all is given up.
 _RESPONSE = 1.0
+#: Seconds for each step of leaving a page that stays.
+_LEAVE = 2.0
 _MOVED = (
     "Cannot find context",
     "navigated or closed",
     "context was destroyed",
     "Promise was collected",
     "Could not find object",
+    "JSHandle is disposed",
 )
-
-
-class RemoteObject(str):
-    """The id of an object in the page."""
-
-    __slots__ = ()
 
 
 @cache
@@ -64,49 +63,69 @@ class PageAgent:
     """One page's agent. ``on_event(kind, payload)`` is called for what the page emits: ``notification``, ``progress``,
     ``elicitation``, ``capabilities`` and ``print``."""
 
-    def __init__(self, page: Page, cdp: CDPSession, on_event: Callable[[str, Any], None]) -> None:
+    def __init__(self, page: Page, channel: Channel, on_event: Callable[[str, Any], None]) -> None:
         self.page = page
-        self.cdp = cdp
+        self.channel = channel
         self._on_event = on_event
         self._key = secrets.token_hex(16)
         self._binding = f"_{secrets.token_hex(8)}"
-        self._object: str | None = None
+        self._object: RemoteObject | None = None
         self._pinned = False
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
-        page.on("crash", lambda _: self.lose(PageCrashed("the page's renderer crashed; call again")))
+        self._browser = page.context.browser
+        page.on("crash", self._crashed)
         page.on("close", self._closed)
-        browser = page.context.browser
-        if browser is not None:
-            browser.on("disconnected", lambda _: self.lose(BrowserCrashed("the browser is gone; call again")))
+        if self._browser is not None:
+            self._browser.on("disconnected", self._disconnected)
 
-    async def install(self, *parts: str) -> None:
-        """Prepare every document that this page will load from now on; ``parts`` are scripts beside ``agent.js``."""
+    @property
+    def cdp(self) -> CDPSession:
+        """The page's own CDP session. Raises :class:`~transports.errors.UsageError` where the browser has none."""
+        if self.channel.cdp is None:
+            raise UsageError("this browser has no CDP; use a Chromium")
+        return self.channel.cdp
+
+    async def install(self, *parts: str, now: bool = False) -> None:
+        """Prepare every document that this page will load from now on, and with ``now`` the one that is there too;
+        ``parts`` are scripts beside ``agent.js``."""
         config = json.dumps({"binding": self._binding, "key": self._key, "inline": INLINE_BYTES})
         source = f"({_script('agent.js')})({', '.join((config, *map(_script, parts)))})"
-        self.cdp.on("Runtime.bindingCalled", self._called)
-        self.cdp.on("Page.frameNavigated", self._navigated)
-        await self.cdp.send("Runtime.enable")
-        await self.cdp.send("Runtime.addBinding", {"name": self._binding})
-        await self.cdp.send("Page.enable")
-        await self.cdp.send("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+        await self.channel.install(source, self._binding, on_emit=self._emitted, on_document=self._navigated, now=now)
 
-    def _called(self, event: Mapping[str, Any]) -> None:
-        if event["name"] != self._binding:
-            return
-        kind_and_payload: Any = decode_json(event["payload"])
+    async def leave(self) -> None:
+        """Take the agent out of a page that goes on without us, and stop listening to it."""
+        with contextlib.suppress(TransportError):
+            if self._object is not None:
+                await self.invoke("leave", timeout=_LEAVE)
+        with contextlib.suppress(TransportError):
+            await self.bounded(self.channel.close(), "leaving the page", timeout=_LEAVE)
+        self.ignore()
+
+    def ignore(self) -> None:
+        """Stop listening to the page and its browser."""
+        self.page.remove_listener("crash", self._crashed)
+        self.page.remove_listener("close", self._closed)
+        if self._browser is not None:
+            self._browser.remove_listener("disconnected", self._disconnected)
+
+    def _emitted(self, text: str) -> None:
+        kind_and_payload: Any = decode_json(text)
         self._on_event(*kind_and_payload)
 
     def pin(self) -> None:
         """From now on the page is the one that was connected to: its going elsewhere is a loss (FAULTS 10)."""
         self._pinned = True
 
-    def _navigated(self, event: Mapping[str, Any]) -> None:
-        """A new document; a change of the address alone is none (CDP has another event for that)."""
-        if event["frame"].get("parentId"):
-            return
+    def _navigated(self) -> None:
         self._object = None
         if self._pinned:
             self.lose(ContextLost("the page navigated or reloaded; call again"))
+
+    def _crashed(self, _: Page) -> None:
+        self.lose(PageCrashed("the page's renderer crashed; call again"))
+
+    def _disconnected(self, _: object) -> None:
+        self.lose(BrowserCrashed("the browser is gone; call again"))
 
     def _closed(self, _: Page) -> None:
         """A dying browser closes its pages first: give it the time to say so."""
@@ -125,7 +144,7 @@ class PageAgent:
     async def require_responding(self) -> None:
         """A page that spins answers nothing any more: give it up (FAULTS 5)."""
         try:
-            await self.send("Runtime.evaluate", {"expression": "1"}, timeout=_RESPONSE)
+            await self.bounded(self.channel.agent(self._key), "a sign of life", timeout=_RESPONSE)
         except CallTimeout:
             self.lose(Disconnected("the page does not respond any more; it is opened again"))
 
@@ -186,40 +205,27 @@ class PageAgent:
             return self._again(self._lost.result())
         return TransportError(f"the browser refused: {first}")
 
-    async def _agent(self, timeout: float) -> str:
+    async def _agent(self, timeout: float) -> RemoteObject:
         if self._object is None:
-            result = await self.send(
-                "Runtime.evaluate", {"expression": f"globalThis.__abp_notification?.({self._key!r})"}, timeout=timeout
-            )
-            object_id = result["result"].get("objectId")
-            if object_id is None:
+            self._object = await self.bounded(self.channel.agent(self._key), "the page", timeout=timeout)
+            if self._object is None:
                 raise ContextLost("the page replaced the functions of the protocol; it cannot be driven")
-            self._object = object_id
         return self._object
 
     async def invoke(self, method: str, *args: object, timeout: float, by_value: bool = True) -> Any:
-        """Call a method of the agent; a :class:`RemoteObject` argument is passed as the object it stands for.
-        With ``by_value=False`` the result is a :class:`RemoteObject`."""
-        object_id = await self._agent(timeout)
-        arguments = [{"objectId": str(arg)} if isinstance(arg, RemoteObject) else {"value": arg} for arg in args]
-        reply = await self.send(
-            "Runtime.callFunctionOn",
-            {
-                "objectId": object_id,
-                "functionDeclaration": f"function(...args) {{ return this.{method}(...args); }}",
-                "arguments": arguments,
-                "awaitPromise": True,
-                "returnByValue": by_value,
-            },
-            timeout=timeout,
-            what=f"`{method}`",
-        )
-        if "exceptionDetails" in reply:
-            exception = reply["exceptionDetails"].get("exception", {})
-            raise ProtocolError(
-                f"the page failed in {method}: {str(exception.get('description', '?')).splitlines()[0]}"
-            )
-        return reply["result"].get("value") if by_value else RemoteObject(reply["result"]["objectId"])
+        """Call a method of the agent; a :class:`~transports.browser.channel.RemoteObject` argument is passed as the
+        object it stands for. With ``by_value=False`` the result is such an object."""
+        agent = await self._agent(timeout)
+        call = self.channel.invoke(agent, method, args, by_value=by_value)
+        return await self.bounded(call, f"`{method}`", timeout=timeout)
+
+    async def set_file(self, element: RemoteObject, path: Path, *, timeout: float) -> None:
+        """Choose a file for an ``<input type=file>`` of the page."""
+        await self.bounded(self.channel.set_file(element, path), "choosing a file", timeout=timeout)
+
+    async def forget(self, thing: RemoteObject, *, timeout: float = 5.0) -> None:
+        """Let the page collect an object."""
+        await self.bounded(self.channel.forget(thing), "forgetting", timeout=timeout)
 
 
 def _retrieve(task: asyncio.Future[object]) -> None:

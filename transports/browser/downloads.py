@@ -51,14 +51,24 @@ def left(deadline: float) -> float:
 
 
 class Downloads:
-    """Downloads of one page, one at a time. ``slots`` are shared by all pages of the browser."""
+    """Downloads of one page, one at a time. ``slots`` are shared by all pages of the browser; ``folder`` is where the
+    browser writes for all pages of the context, if it is not this page's alone."""
 
-    def __init__(self, agent: PageAgent, browser: CDPSession, context_id: str, slots: asyncio.Semaphore) -> None:
+    def __init__(
+        self,
+        agent: PageAgent,
+        browser: CDPSession,
+        context_id: str,
+        slots: asyncio.Semaphore,
+        *,
+        folder: Path | None = None,
+    ) -> None:
         self._agent = agent
         self._browser = browser
         self._context_id = context_id
         self._slots = slots
         self._turn = asyncio.Lock()
+        self._shared = folder
         self._folder: Path | None = None
         self._world: int | None = None
         self._recent: deque[float] = deque(maxlen=_PER_SECOND)
@@ -81,21 +91,22 @@ class Downloads:
         :class:`~transports.errors.TransportError` if the page is lost."""
         async with self._turn, self._slots:
             await self._pace(size)
-            await self._into(path.parent)
+            folder = self._shared or path.parent
+            await self._into(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._beginning[url] = began
             guid = ""
             try:
                 await self._click(url, deadline)
-                guid = await self._begun(began, url, path.parent, deadline)
+                guid = await self._begun(began, url, folder, deadline)
                 running = asyncio.shield(self._running[guid])
                 state = await self._agent.bounded(running, "a download", timeout=left(deadline))
                 if state != "completed":
                     raise Unusable(f"the browser {state} the download")
-                await asyncio.to_thread(_move, path.parent / guid, path)
+                await asyncio.to_thread(_move, folder / guid, path)
             except BaseException:
                 if guid:
-                    await self._abandon(guid, path.parent)
+                    await self._abandon(guid, folder)
                 raise
             finally:
                 self._beginning.pop(url, None)

@@ -13,14 +13,16 @@ import pybase64
 
 from ..binary import BinaryData, LocalFile
 from ..detect import Found, replace
-from ..errors import TransportError, UsageError
+from ..errors import CallTimeout, TransportError, UsageError
 from ..messages import encode_json
-from .agent import PageAgent, RemoteObject
+from .agent import PageAgent
+from .channel import RemoteObject
 
 __all__ = ["Inputs"]
 
 #: Up to this many bytes base64 in the call itself is quicker than an extra round trip (measured).
 _INLINE_UP_TO = 64 * 1024
+_SLICE = 3 << 20  # 4 MB of base64
 
 
 class Inputs:
@@ -56,18 +58,33 @@ class Inputs:
                         inline.append([place, pybase64.b64encode(data).decode()])
                         continue
                     path = await asyncio.to_thread(_file, found.binary, self._folder, stack)
-                    element = await self._agent.invoke("input", timeout=timeout, by_value=False)
-                    await self._agent.send(
-                        "DOM.setFileInputFiles", {"objectId": str(element), "files": [str(path)]}, timeout=timeout
-                    )
-                    elements.append(element)
+                    elements.append(await self._element(path, timeout))
                     files.append(place)
                 params = replace(payload["params"], descriptors)
                 yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
         finally:
             with contextlib.suppress(TransportError):
                 for element in elements:
-                    await self._agent.send("Runtime.releaseObject", {"objectId": str(element)}, timeout=5)
+                    await self._agent.forget(element)
+
+    async def _element(self, path: Path, timeout: float) -> RemoteObject:
+        """A file as an ``<input>`` of the page, or what stands for one where the browser, on another machine say, does
+        not see our files: then the content travels as text."""
+        size = path.stat().st_size
+        element: RemoteObject = await self._agent.invoke("input", timeout=timeout, by_value=False)
+        try:
+            await self._agent.set_file(element, path, timeout=timeout)
+            if await self._agent.invoke("chosen", element, timeout=timeout) == size:
+                return element
+        except TransportError as error:
+            if not error.session_survives or isinstance(error, CallTimeout):
+                raise
+        await self._agent.forget(element)
+        basket: RemoteObject = await self._agent.invoke("basket", timeout=timeout, by_value=False)
+        with path.open("rb") as file:
+            while part := await asyncio.to_thread(file.read, _SLICE):
+                await self._agent.invoke("fill", basket, pybase64.b64encode(part).decode(), timeout=timeout)
+        return basket
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:

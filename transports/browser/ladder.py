@@ -22,6 +22,7 @@ from ..binary import Handle
 from ..errors import CallTimeout, ProtocolError, SizeMismatch, TransportError
 from .agent import PageAgent
 from .downloads import Downloads, Unusable, left
+from .expected import ExpectedDownloads
 
 __all__ = ["Ladder"]
 
@@ -40,7 +41,7 @@ class Ladder:
     """Moves the content of one page. ``downloads`` is ``None`` where the browser is not ours to download with.
     ``used`` counts what each rung moved, for reports."""
 
-    def __init__(self, agent: PageAgent, downloads: Downloads | None) -> None:
+    def __init__(self, agent: PageAgent, downloads: Downloads | ExpectedDownloads | None) -> None:
         self._agent = agent
         self._downloads = downloads
         self._moved = 0
@@ -69,23 +70,34 @@ class Ladder:
         raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failed)})")
 
     def _rungs(self, size: int) -> list[str]:
-        return ["download", "stream", "slices"] if self._downloads and size >= _DOWNLOAD_FROM else ["stream", "slices"]
+        rungs = ["download"] if self._downloads and size >= _DOWNLOAD_FROM else []
+        return [*rungs, "stream", "slices"] if self._agent.channel.cdp else [*rungs, "slices"]
 
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
         """Write what a ``blob:`` URL of the page refers to. Only the page can read such a URL."""
-        if self._downloads is None:
-            raise TransportError("this browser is not ours to download a blob: URL with")
+        deadline = time.monotonic() + timeout
+        if self._downloads is not None:
+            try:
+                await self._downloads.save(url, path, size=_WHOLE_UP_TO, deadline=deadline)
+            except Unusable:
+                path.unlink(missing_ok=True)
+            else:
+                return
         try:
-            await self._downloads.save(url, path, size=_WHOLE_UP_TO, deadline=time.monotonic() + timeout)
-        except Unusable as error:
-            raise TransportError(f"the page's blob: URL could not be saved: {error}") from error
+            held, size = await self._agent.invoke("keep", url, timeout=left(deadline))
+        except ProtocolError as error:
+            raise TransportError(f"the page's blob: URL could not be read: {error.message}") from error
+        try:
+            await self.save(Handle(held, size), path, timeout=left(deadline))
+        finally:
+            await self._agent.invoke("release", held, timeout=5)
 
     async def _collect(self, size: int) -> None:
         """Blobs live until the page collects its garbage; without it the browser's share runs out."""
         self._moved += size
         if self._moved >= _COLLECT_EVERY:
             self._moved = 0
-            await self._agent.send("HeapProfiler.collectGarbage", timeout=10)
+            await self._agent.bounded(self._agent.channel.collect_garbage(), "collecting garbage", timeout=10)
 
     # --- rung 1: the browser writes the file --------------------------------------------------------------------------
 
@@ -110,9 +122,9 @@ class Ladder:
         try:
             blob = await self._agent.invoke("blob", held, 0, size, timeout=left(deadline), by_value=False)
             try:
-                resolved = await self._agent.send("IO.resolveBlob", {"objectId": str(blob)}, timeout=left(deadline))
+                resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=left(deadline))
             finally:  # what is referred to is never collected
-                await self._agent.send("Runtime.releaseObject", {"objectId": str(blob)}, timeout=5)
+                await self._agent.forget(blob)
             await self.save_stream(f"blob:{resolved['uuid']}", path, timeout=left(deadline))
         except (CallTimeout, ProtocolError):
             raise

@@ -1,130 +1,161 @@
-"""Find a browser, start it, and be sure that it is gone afterwards."""
+"""Start a browser, or attach to one, and be sure that what was started is gone afterwards."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from ..errors import BrowserNotFound
+from ..errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, redact_url
+from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
+from .profile import ALREADY_OPEN, claimed
 from .runfolder import RunFolder, as_tmpdir
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
-    from playwright.async_api import CDPSession, Playwright
+    from playwright.async_api import BrowserContext, CDPSession, Playwright
 
-__all__ = ["Browser", "Choice", "find_browser"]
+__all__ = ["Browser"]
 
-_COMMANDS = ("google-chrome-stable", "google-chrome", "chromium", "chromium-browser", "chrome", "msedge")
-_PLACES = (
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-    r"C:\Program Files\Google\Chrome\Application\chrome.exe",
-    r"C:\Program Files (x86)\Google\Chrome\Application\chrome.exe",
-)
 #: Seconds that a polite end may take before processes are killed.
 _GRACE = 3.0
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
-_HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A browser executable and why it was taken."""
-
-    path: str
-    reason: str
-
-
-def find_browser(executable: str | None = None) -> Choice | None:
-    """The browser to start: ``executable`` (or ``ABP_BROWSER``), else an installed Chrome or Chromium, else the one
-    that ``playwright install chromium`` put there. ``None`` if there is none.
-
-    Raises :class:`~transports.errors.BrowserNotFound` if the one that was asked for does not exist.
-    """
-    asked = executable or os.environ.get("ABP_BROWSER")
-    if asked:
-        found = shutil.which(asked)
-        if found is None:
-            raise BrowserNotFound(f"no executable browser at {asked}; correct ABP_BROWSER or unset it")
-        return Choice(found, "named by ABP_BROWSER" if not executable else "named by the caller")
-    for command in (*_COMMANDS, *_PLACES):
-        if found := shutil.which(command):
-            return Choice(found, "installed on this system")
-    for found_path in sorted(_playwright_folder().glob("chromium-*/chrome-*/*"), reverse=True):
-        if found_path.name in ("chrome", "chrome.exe") and os.access(found_path, os.X_OK):
-            return Choice(str(found_path), "installed by Playwright")
-    return None
-
-
-def _playwright_folder() -> Path:
-    if own := os.environ.get("PLAYWRIGHT_BROWSERS_PATH"):
-        return Path(own)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "")) / "ms-playwright"
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "ms-playwright"
 
 
 class Browser:
-    """A Chromium of our own. ``async with Browser() as browser`` starts it; several transports may share one::
+    """A browser for any number of sessions at once. ``async with Browser() as browser`` starts it::
 
         async with Browser() as browser:
-            async with connect(url, transport=PlaywrightTransport(url, browser=browser)) as app: ...
+            async with connect(url, browser=browser) as app: ...
 
-    Closing ends every process that was started and removes every temporary file, also if the browser hangs.
+    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; without it any Chromium or Chrome will
+    do. ``executable`` overrides where it is. Each session gets a context of its own, so that cookies and storage of two
+    never meet, except with:
+
+    - ``profile``, a folder that keeps what a user is signed in to; one process at a time can have it open.
+    - ``extensions``, folders with a ``manifest.json``, which Chromium loads. Extensions live in the profile.
+    - ``cdp_url``, such as ``http://127.0.0.1:9222``: a running Chromium, which is attached to, with the profile that it
+      has. It is left running, with all tabs but ours.
+
+    ``timeout`` in seconds is for starting. Closing ends every process that was started and removes every temporary
+    file, also if the browser hangs. Opening raises :class:`~transports.errors.BrowserNotFound`,
+    :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
-    def __init__(self, *, headless: bool = True, executable: str | None = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        headless: bool = True,
+        executable: str | None = None,
+        timeout: float = 30.0,
+        name: str | None = None,
+        profile: str | Path | None = None,
+        extensions: Sequence[str | Path] = (),
+        cdp_url: str | None = None,
+    ) -> None:
+        if cdp_url is not None and (name or executable or profile or extensions):
+            raise UsageError(
+                "cdp_url= attaches to a browser as it is: it takes no name, executable, profile, extension"
+            )
+        self.engine = ENGINES.get(name or "chromium", "")
+        if extensions and self.engine != "chromium":
+            raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
         self._headless = headless
         self._executable = executable
         self._timeout = timeout
+        self._name = name
+        self._profile = None if profile is None else Path(profile).expanduser().absolute()
+        self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
+        self._cdp_url = cdp_url
+        self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
         self._playwright: Playwright | None = None
+        self._cdp: CDPSession | None = None
         self._pids: list[int] = []
+        self._shown = redact_url(cdp_url) if cdp_url else name or "Chromium"
+        #: The context that all sessions share; ``None`` where each gets its own.
+        self.context: BrowserContext | None = None
         self.folder = Path()
         #: More than two large downloads at once only take each other's time (measured).
         self.download_slots = asyncio.Semaphore(2)
 
+    @property
+    def attached(self) -> bool:
+        """Whether it is somebody else's, and goes on without us."""
+        return self._cdp_url is not None
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether all its sessions share one context."""
+        return bool(self._cdp_url or self._profile or self._extensions)
+
     async def __aenter__(self) -> Self:
-        choice = find_browser(self._executable)
+        choice = None if self.attached else self._chosen()
+        try:
+            self.folder = self._stack.enter_context(RunFolder())
+            if self._profile is not None:
+                self._stack.enter_context(claimed(self._profile))
+            async with asyncio.timeout(self._timeout):
+                await self._start_driver()
+                await (self._attach() if choice is None else self._launch(choice))
+                for folder in self._extensions:
+                    await self.load_extension(folder)
+        except BaseException as error:
+            await self.aclose()
+            if isinstance(error, TimeoutError):
+                raise self._not_started(f"within {self._timeout:g} s") from error
+            if isinstance(error, _playwright_error()):
+                raise self._not_started(f"({_first_line(error)})") from error
+            raise
+        return self
+
+    def _chosen(self) -> Choice:
+        choice = find_browser(self._executable, self._name)
         if choice is None:
-            raise BrowserNotFound(f"no Chromium or Chrome was found on this system; {_HOW_TO_INSTALL}")
+            ways = {
+                "chrome": "install it, or leave browser= out to take any Chromium",
+                "msedge": "install it, or leave browser= out to take any Chromium",
+                "firefox": "run `playwright install firefox`, or install the system's",
+                "webkit": "run `playwright install webkit`",
+            }
+            wanted = self._name or "Chromium or Chrome"
+            raise BrowserNotFound(f"no {wanted} was found on this system; {ways.get(self._name or '', HOW_TO_INSTALL)}")
         if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAYS)):
             raise BrowserNotFound(
                 "there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True"
             )
-        self.folder = self._stack.enter_context(RunFolder())
-        try:
-            async with asyncio.timeout(self._timeout):
-                await self._launch(choice)
-        except BaseException as error:
-            await self.aclose()
-            if isinstance(error, TimeoutError):
-                raise BrowserNotFound(
-                    f"{choice.path} did not start within {self._timeout:g} s; {_HOW_TO_INSTALL}"
-                ) from error
-            if isinstance(error, _playwright_error()):
-                first = str(error).strip().splitlines()[0]
-                raise BrowserNotFound(f"{choice.path} did not start ({first}); {_HOW_TO_INSTALL}") from error
-            raise
-        return self
+        self._shown = choice.path
+        return choice
 
-    async def _launch(self, choice: Choice) -> None:
+    def _not_started(self, how: str) -> Exception:
+        if self.attached:
+            return ConnectFailed(
+                f"no browser to attach to at {self._shown} {how}; start one with --remote-debugging-port=9222 and a "
+                "--user-data-dir of its own, and give its address"
+            )
+        if any(text in how for text in ALREADY_OPEN):
+            return ProfileInUse.at(self._profile)
+        if self.engine != "chromium":
+            how += f"; `playwright install {self.engine}` brings the build that Playwright is made for"
+            return BrowserNotFound(f"{self._shown} did not start {how}")
+        return BrowserNotFound(f"{self._shown} did not start {how}; {HOW_TO_INSTALL}")
+
+    async def _start_driver(self) -> None:
         from playwright.async_api import async_playwright
 
+        manager = async_playwright()
         with as_tmpdir(self.folder):
-            starting = asyncio.ensure_future(async_playwright().start())
+            starting = asyncio.ensure_future(manager.start())
             try:
                 self._playwright = await asyncio.shield(starting)
             except asyncio.CancelledError:
@@ -133,20 +164,74 @@ class Browser:
                 if starting.done() and not starting.exception():
                     self._playwright = starting.result()
                 raise
-        root = sys.platform == "linux" and os.geteuid() == 0
-        self._browser = await self._playwright.chromium.launch(
-            executable_path=choice.path,
-            headless=self._headless,
-            # Chromium refuses its sandbox to root; for everybody else it stays on.
-            args=["--no-sandbox"] if root else [],
-            handle_sigint=False,
-            handle_sigterm=False,
-            handle_sighup=False,
+        self._pids = _driver(manager)
+
+    async def _attach(self) -> None:
+        assert self._playwright is not None and self._cdp_url is not None
+        # Its downloads, media settings and focus stay as its user has them.
+        self._browser = await self._playwright.chromium.connect_over_cdp(
+            self._cdp_url, no_defaults=True, timeout=self._timeout * 1000
         )
+        self.context = self._browser.contexts[0]
         self._cdp = await self._browser.new_browser_cdp_session()
-        processes = (await self._cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
-        browser = next(process["id"] for process in processes if process["type"] == "browser")
-        self._pids = [psutil.Process(browser).ppid(), browser]  # the driver started it
+
+    async def _launch(self, choice: Choice) -> None:
+        assert self._playwright is not None
+        engine = getattr(self._playwright, self.engine)
+        root = sys.platform == "linux" and os.geteuid() == 0
+        options: dict[str, Any] = {
+            "executable_path": choice.path,
+            "headless": self._headless,
+            # Chromium refuses its sandbox to root; for everybody else it stays on.
+            "args": ["--no-sandbox"] if root and self.engine == "chromium" else [],
+            "handle_sigint": False,
+            "handle_sigterm": False,
+            "handle_sighup": False,
+        }
+        if self.engine == "firefox" and not choice.own:
+            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it: over WebDriver BiDi
+        if self._extensions:
+            options["ignore_default_args"] = ["--disable-extensions"]
+        if not self.shares_context:
+            self._browser = await engine.launch(**options)
+        else:
+            profile = self._profile or Path(
+                self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True))
+            )
+            self.context = await engine.launch_persistent_context(
+                profile,
+                accept_downloads=self.engine != "chromium",
+                **options,
+            )
+            assert self.context is not None and self.context.browser is not None
+            self._browser = self.context.browser
+        if self.engine == "chromium":
+            self._cdp = await self._browser.new_browser_cdp_session()
+            processes = (await self._cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
+            browser = next(process["id"] for process in processes if process["type"] == "browser")
+            self._pids = [psutil.Process(browser).ppid(), browser]  # the driver started it
+        else:
+            self._pids = [process.pid for process in _family(self._pids)]
+
+    async def load_extension(self, folder: Path) -> str:
+        """The id that the browser gives the extension in ``folder``, which is loaded if it is not there yet. Raises
+        :class:`~transports.errors.UsageError` if this browser was started without extensions, and
+        :class:`~transports.errors.ConnectFailed` if it does not take this one."""
+        if not self._extensions or self._cdp is None:
+            raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
+        folder = folder.absolute()
+        if folder not in self._loaded:
+            try:
+                # No --load-extension: Chrome and Edge ignore it from 137 on, and nobody would tell the id.
+                reply = await self._cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
+            except _playwright_error() as error:
+                reason = _first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
+                raise ConnectFailed(
+                    f"{self._shown} did not load the extension in {folder}: {reason}; if it is a Chrome or Edge, "
+                    "which may refuse unpacked extensions (from 137 on --load-extension is ignored), use a Chromium"
+                ) from error
+            self._loaded[folder] = reply["id"]
+        return self._loaded[folder]
 
     @property
     def playwright(self) -> PlaywrightBrowser:
@@ -155,7 +240,9 @@ class Browser:
 
     @property
     def cdp(self) -> CDPSession:
-        """The browser's own CDP session."""
+        """The browser's own CDP session; a Firefox or WebKit has none (:class:`~transports.errors.UsageError`)."""
+        if self._cdp is None:
+            raise UsageError(f"{self._name} has no CDP; use a Chromium")
         return self._cdp
 
     @property
@@ -164,6 +251,8 @@ class Browser:
 
     async def responds(self) -> bool:
         """Whether it is alive and not frozen."""
+        if self._cdp is None:
+            return self._browser.is_connected()
         try:
             async with asyncio.timeout(_GRACE):
                 await self._cdp.send("Browser.getVersion")
@@ -174,10 +263,13 @@ class Browser:
     async def restart(self) -> None:
         """End it, and start another one in its place."""
         await self.aclose()
+        self.context = None
+        self._loaded.clear()
         await self.__aenter__()
 
     async def aclose(self) -> None:
-        """End it; idempotent, takes a few seconds at most, and kills what does not end."""
+        """End it, or let go of it if it is not ours; idempotent, takes a few seconds at most, and kills what does not
+        end."""
         playwright, self._playwright = self._playwright, None
         family = _family(self._pids)
         try:
@@ -194,6 +286,18 @@ class Browser:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _driver(manager: object) -> list[int]:
+    """The driver's process. Playwright does not give it away: where its inside looks different, it goes unnamed, and
+    one that hangs while it is attached to a browser is left to end with us."""
+    client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
+    process = getattr(getattr(client, "_transport", None), "_proc", None)
+    return [] if process is None else [process.pid]
 
 
 def _playwright_error() -> type[Exception]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import random
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace as replace_field
@@ -18,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pybase64
-from playwright.async_api import Error as PlaywrightError
 
 from ..base import Transport
 from ..binary import BinaryData, Broken, Handle
@@ -26,20 +23,18 @@ from ..detect import Place, replace
 from ..errors import BrowserCrashed, CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
 from ..messages import Message, decode_json, encode_json
 from .agent import PageAgent
-from .downloads import Downloads
+from .channel import open_channel
 from .inputs import Inputs
+from .keep import keep
 from .ladder import Ladder
-from .launch import Browser
+from .source import Source, Tab
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Page
+    from playwright.async_api import Page
+
+    from .launch import Browser
 
 __all__ = ["PageTransport", "why_not_loaded"]
-
-logger = logging.getLogger("transports.browser")
-
-#: Seconds between two attempts to open a page again, at the most.
-_LONGEST_DELAY = 30.0
 
 _REASONS = {
     "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
@@ -55,27 +50,26 @@ _EVENTS = {"notification": "notification", "progress": "progress", "capabilities
 
 
 class PageTransport(Transport):
-    """An app reached through one page in a browser context of its own; how the app gets into that page is the
-    subclass's (:meth:`_enter`).
+    """An app reached through one page; how the app gets into that page is the subclass's (:meth:`_enter`).
 
-    ``browser`` is a running :class:`~transports.browser.launch.Browser` to share; without it one is started and ended.
-    ``timeout`` in seconds covers starting and loading.
+    ``source`` says where the page comes from. ``timeout`` in seconds covers starting and loading.
     """
 
     _scripts: ClassVar[tuple[str, ...]] = ("codec.js",)
 
-    def __init__(self, url: str, *, browser: Browser | None, headless: bool, timeout: float) -> None:
+    def __init__(self, url: str, *, source: Source, timeout: float) -> None:
         self._target = url
-        self._shared = browser
-        self._browser = browser or Browser(headless=headless, timeout=timeout)
+        self._source = source
+        self._browser: Browser | None = None
         self._timeout = timeout
         self._stack = contextlib.AsyncExitStack()
         self._page_stack = contextlib.AsyncExitStack()
-        self._context: BrowserContext | None = None
+        self._tab: Tab | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._prints: dict[str, list[asyncio.Task[BinaryData]]] = {}
         self._agent: PageAgent | None = None
+        self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
     def url(self) -> str | None:
@@ -87,30 +81,29 @@ class PageTransport(Transport):
         return self._ladder
 
     async def open(self) -> None:
-        if self._shared is None:
-            await self._stack.enter_async_context(self._browser)
-        self._keeper = asyncio.ensure_future(self._keep(await self._open_page()))
+        self._browser = await self._source.start(self._stack, timeout=self._timeout)
+        agent = await self._open_page()
+        if self.features.reconnects:
+            keeping = keep(agent, ours=self._is_ours, reopen=self._opened_again, tell=self._events.put_nowait)
+            self._keeper = asyncio.ensure_future(keeping)
 
     async def _open_page(self) -> PageAgent:
         try:
             async with asyncio.timeout(self._timeout):
-                if self._context is None:
-                    self._context = await self._browser.playwright.new_context(accept_downloads=False)
-                    if self._shared is not None:  # a browser of our own takes its context along
-                        self._stack.push_async_callback(_closing, self._context)
-                page = await self._context.new_page()
-                self._page_stack.push_async_callback(_closing, page)
-                cdp = await self._context.new_cdp_session(page)
-                self._agent = agent = PageAgent(page, cdp, self._on_event)
-                await agent.install(*self._scripts)
-                info = await cdp.send("Target.getTargetInfo")
-                downloads = Downloads(
-                    agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
-                )
-                self._page_stack.callback(downloads.close)
+                self._tab = tab = await self._source.open(self._stack, self._browser, self._tab)
+                agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event)
+                if tab.given:
+                    self._page_stack.push_async_callback(agent.leave)
+                else:
+                    self._page_stack.callback(agent.ignore)
+                await agent.install(*self._scripts, now=tab.given)
+                downloads = await tab.downloads(agent)
+                if downloads is not None:
+                    self._page_stack.callback(downloads.close)
+                self._agent = agent
                 self._ladder = Ladder(agent, downloads)
-                self._inputs = Inputs(agent, self._browser.folder)
-                await self._enter(page, agent)
+                self._inputs = Inputs(agent, tab.folder)
+                await self._enter(tab.page, agent)
                 agent.pin()
                 return agent
         except TimeoutError as error:
@@ -118,32 +111,17 @@ class PageTransport(Transport):
                 f"{redact_url(self._target)} did not load within {self._timeout:g} s; is it the right address?"
             ) from error
 
-    async def _keep(self, agent: PageAgent) -> None:
-        """Open again what was lost, with growing, jittered delays, until the transport is closed (FAULTS 1-5, 10)."""
-        while True:
-            error = await agent.lost()
-            if self._shared is not None and isinstance(error, BrowserCrashed):
-                self.features = replace_field(self.features, reconnects=False)  # it is not ours to start again
-                return
-            self._events.put_nowait(Message("connection/lost", {"reason": error.message}))
-            delay = 0.1
-            while True:
-                try:
-                    agent = await self._opened_again()
-                    break
-                except (TransportError, PlaywrightError, TimeoutError) as failed:
-                    logger.info("the page could not be opened again: %s", failed)
-                await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-                delay = min(delay * 2, _LONGEST_DELAY)
-            self._events.put_nowait(Message("connection/restored", {"reason": error.message}))
+    def _is_ours(self, lost: TransportError) -> bool:
+        if isinstance(lost, BrowserCrashed) and (self._browser is None or self._browser is self._source.browser):
+            self.features = replace_field(self.features, reconnects=False)  # whoever started it starts it again
+        return self.features.reconnects
 
     async def _opened_again(self) -> PageAgent:
         await self._page_stack.aclose()
-        if not await self._browser.responds():
-            if self._shared is not None:
-                raise BrowserCrashed("the shared browser does not respond")
-            self._context = None
-            await self._browser.restart()
+        browser = self._browser
+        if browser is not None and browser is not self._source.browser and not await browser.responds():
+            self._tab = None
+            await browser.restart()
         return await self._open_page()
 
     @abstractmethod
@@ -158,15 +136,14 @@ class PageTransport(Transport):
         for task in [task for tasks in self._prints.values() for task in tasks]:
             task.cancel()
         self._events.put_nowait(None)
-        if self._shared is not None:
-            await self._page_stack.aclose()
+        await self._page_stack.aclose()
         await self._stack.aclose()
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         agent = self._page_agent()
-        if agent.is_lost:
+        if agent.is_lost and self.features.reconnects:
             raise Disconnected("the page is gone", details={"sent": False})
         payload: Any = message.payload
         match message.type:
@@ -236,10 +213,11 @@ class PageTransport(Transport):
             await asyncio.wait((before,))
         return await self._print_page()
 
-    async def _print_page(self, **options: object) -> BinaryData:
-        usual = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
-        printed = await self._page_agent().send("Page.printToPDF", {**usual, **options}, timeout=self._timeout)
-        return BinaryData(Handle(f"stream:{printed['stream']}"), "application/pdf")
+    async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
+        """``paper_height`` in inches, if the page's own rules are not to decide."""
+        agent = self._page_agent()
+        printed = await agent.bounded(agent.channel.pdf(paper_height), "printing", timeout=self._timeout)
+        return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -278,13 +256,6 @@ def why_not_loaded(error: str, url: str) -> str:
         return known
     net = first.find("net::")
     return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
-
-
-async def _closing(opened: BrowserContext | Page) -> None:
-    """What hangs is ended with the browser."""
-    with contextlib.suppress(PlaywrightError, TimeoutError):
-        async with asyncio.timeout(2.0):
-            await opened.close()
 
 
 def _reply(request: Message, text: str) -> Message:

@@ -20,7 +20,8 @@
   const encode = Uint8Array.prototype.toBase64, decode = Uint8Array.fromBase64;
   const blobSlice = Blob.prototype.slice, blobBytes = Blob.prototype.arrayBuffer;
   const createURL = URL.createObjectURL.bind(URL), revokeURL = URL.revokeObjectURL.bind(URL);
-  const createElement = Document.prototype.createElement;
+  const createElement = Document.prototype.createElement, clickOn = HTMLElement.prototype.click;
+  const fetch = globalThis.fetch.bind(globalThis);
   const later = globalThis.setTimeout.bind(globalThis);
   const NativeBlob = Blob;
   const codec = makeCodec({
@@ -30,6 +31,18 @@
   });
   const parse = JSON.parse;
   const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
+
+  let gone = false; // the app may keep what it was given
+  const undo = []; // what a page that goes on without us gets back
+  const replace = (target, name, value) => {
+    const before = Object.getOwnPropertyDescriptor(target, name);
+    target[name] = value;
+    undo.push(() => {
+      if (target[name] !== value) return;
+      delete target[name];
+      if (before) Object.defineProperty(target, name, before);
+    });
+  };
 
   // --- events: page functions of the protocol, and the app's own callbacks; each event is delivered once -----------
   const last = new Map(); // kind → what came last, and by which of the two ways
@@ -43,7 +56,9 @@
     return undefined;
   };
   const questions = new Map(); // elicitations that wait for an answer
+  const DECLINED = { success: false, cancelled: true };
   const elicit = (way) => (request) => {
+    if (gone) return Promise.resolve(DECLINED);
     const same = twin("elicitation", way, request);
     if (same) return same.reply;
     const id = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
@@ -52,7 +67,7 @@
     emit("elicitation", { id, request });
     return reply;
   };
-  const forward = (kind, way) => (payload) => { if (!twin(kind, way, payload)) emit(kind, payload); };
+  const forward = (kind, way) => (payload) => { if (!gone && !twin(kind, way, payload)) emit(kind, payload); };
   const ways = { elicitation: elicit };
   const handler = (kind, way) => (ways[kind] ? ways[kind](way) : forward(kind, way));
   const PAGE_FUNCTIONS = {
@@ -61,7 +76,7 @@
   };
   for (const [name, kind] of Object.entries(PAGE_FUNCTIONS)) {
     const deliver = handler(kind, "page");
-    globalThis[name] = (payload) => (payload === config.key ? agent : deliver(payload));
+    replace(globalThis, name, (payload) => (payload === config.key ? agent : deliver(payload)));
   }
   const OWN_EVENTS = {
     onNotification: "notification", onProgress: "progress",
@@ -75,7 +90,7 @@
       const deliver = handler(kind, "own");
       try {
         if (typeof abp[name] === "function") abp[name](deliver);
-        else if (abp[name] === undefined || abp[name] === null) abp[name] = deliver;
+        else if (abp[name] === undefined || abp[name] === null) replace(abp, name, deliver);
       } catch { /* frozen, or a getter that throws: then the app uses the page functions */ }
     }
   };
@@ -83,9 +98,9 @@
   // --- window.print is the app's signal that the page is ready to become a PDF --------------------------------------
   const calls = new Set(); // ids under way, oldest first
   let starting = null;     // the call whose handler is running synchronously
-  globalThis.print = function print() {
+  replace(globalThis, "print", function print() {
     send(JSON.stringify(["print", { call: starting ?? [...calls].at(-1) ?? null }]));
-  };
+  });
 
   // --- requests -----------------------------------------------------------------------------------------------------
   const held = new Map(); // id → Blob or Uint8Array that stayed here
@@ -199,8 +214,30 @@
       if (value instanceof Uint8Array) return codec.toBase64(value.subarray(start, end));
       return codec.toBase64(new Uint8Array(await Reflect.apply(blobBytes, agent.blob(id, start, end), [])));
     },
+    // A blob: URL that the app gave away instead of the Blob; revoked, or forbidden by a policy, it throws.
+    async keep(url) {
+      const blob = await (await fetch(url)).blob(), id = String(nextId++);
+      held.set(id, blob);
+      return [id, Reflect.apply(blobTag, blob, [])];
+    },
     release(...ids) { for (const id of ids) held.delete(id); },
     // A detached element changes no DOM.
     input: () => Object.assign(Reflect.apply(createElement, document, ["input"]), { type: "file" }),
+    chosen: (input) => input.files[0]?.size ?? -1,
+    // Stands for an input where the browser cannot read our files: filled piece by piece.
+    basket: () => ({ parts: [], files: [] }),
+    fill(basket, text) {
+      basket.parts.push(codec.fromBase64(text));
+      basket.files[0] = new NativeBlob(basket.parts);
+    },
+    click(url) {
+      const link = Reflect.apply(createElement, document, ["a"]);
+      Reflect.apply(clickOn, Object.assign(link, { href: url, download: "" }), []);
+    },
+    leave() {
+      gone = true;
+      for (const answer of questions.values()) answer(DECLINED);
+      for (const step of undo.splice(0)) step();
+    },
   };
 }

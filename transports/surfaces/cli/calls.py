@@ -21,14 +21,24 @@ if TYPE_CHECKING:
 
 Target = Annotated[
     str,
-    typer.Argument(
-        metavar="TARGET", help="Address of the app, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp"
-    ),
+    typer.Argument(metavar="TARGET", help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER"),
 ]
 TransportName = Annotated[
     str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
+BrowserName = Annotated[
+    str | None, typer.Option("--browser", metavar="NAME", help="chromium, chrome, msedge, firefox or webkit.")
+]
+Profile = Annotated[
+    Path | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
+]
+StorageState = Annotated[
+    Path | None, typer.Option("--storage-state", metavar="FILE", help="Cookies and storage to begin with (Playwright).")
+]
+CdpUrl = Annotated[
+    str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
+]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
 ]
@@ -50,6 +60,10 @@ def call(
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
     ] = None,
     timeout: Timeout = None,
+    browser: BrowserName = None,
+    profile: Profile = None,
+    storage_state: StorageState = None,
+    cdp_url: CdpUrl = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
@@ -67,7 +81,16 @@ def call(
 
         with ExitStack() as stack:
             on_progress = stack.enter_context(_Bar(capability)) if sys.stderr.isatty() else None
-            async with connect(target, transport=transport, store=output) as app:
+            session = connect(
+                target,
+                transport=transport,
+                store=output,
+                browser=browser,
+                profile=profile,
+                storage_state=storage_state,
+                cdp_url=cdp_url,
+            )
+            async with session as app:
                 result = await app.call(capability, values, timeout=timeout, on_progress=on_progress)
         if as_json:
             print_json(result.as_dict())
@@ -78,13 +101,30 @@ def call(
     return perform(work)
 
 
-def capabilities(target: Target, transport: TransportName = "auto", as_json: Json = False) -> int:
+def capabilities(
+    target: Target,
+    transport: TransportName = "auto",
+    browser: BrowserName = None,
+    profile: Profile = None,
+    storage_state: StorageState = None,
+    cdp_url: CdpUrl = None,
+    as_json: Json = False,
+) -> int:
     """List what an app can do."""
 
     async def work() -> int:
         from ...targets import connect
 
-        async with connect(target, transport=transport, store="none:") as app:
+        session = connect(
+            target,
+            transport=transport,
+            store="none:",
+            browser=browser,
+            profile=profile,
+            storage_state=storage_state,
+            cdp_url=cdp_url,
+        )
+        async with session as app:
             if as_json:
                 listed = [capability.model_dump(by_alias=True) for capability in app.capabilities.values()]
                 print_json(

@@ -64,7 +64,8 @@ async def _store(facts: dict[str, str], _: bool) -> None:
 
 
 async def _browser(facts: dict[str, str], install: bool) -> None:
-    from ...browser.launch import Browser, find_browser
+    from ...browser.find import find_browser
+    from ...browser.launch import Browser
     from ...errors import BrowserNotFound
 
     if install and find_browser() is None:

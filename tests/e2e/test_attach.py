@@ -1,0 +1,358 @@
+"""Pages and contexts of the caller's own, and browsers that run already: driven, and left as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import shutil
+import signal
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser as PlaywrightBrowser
+from playwright.async_api import Page
+
+from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
+from transports.browser.channel import CdpChannel
+from transports.browser.find import find_browser
+from transports.browser.ladder import Ladder
+from transports.errors import ConnectFailed, ContextLost, NotAbpApp
+from webapp_fixture import Fixture, digest
+
+from .notebook import content, notebook
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MB = 1 << 20
+OURS = "Object.getOwnPropertyNames(window).filter(name => name.startsWith('__abp_') || name.startsWith('_'))"
+
+
+def ladder_of(app: Session) -> Ladder:
+    assert isinstance(app.transport, PlaywrightTransport)
+    return app.transport.ladder
+
+
+def value(tree: object, *path: str) -> Any:
+    for step in path:
+        tree = tree[step]  # type: ignore[index]
+    return tree
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def theirs(browser: Browser) -> PlaywrightBrowser:
+    """A browser as a caller has it."""
+    return browser.playwright
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(theirs: PlaywrightBrowser) -> AsyncIterator[Page]:
+    context = await theirs.new_context()
+    yield await context.new_page()
+    await context.close()
+
+
+# --- a page of the caller's -------------------------------------------------------------------------------------------
+
+
+async def test_a_page_with_its_app_is_driven_without_reloading_it(page: Page, tmp_path: Path) -> None:
+    async with notebook() as url:
+        await page.goto(url)
+        await page.evaluate("globalThis.state = 'half typed'")
+        async with connect(url, page=page, store=tmp_path) as app:
+            assert value((await app.call("note.read")).data, "state") == "half typed"
+            assert "note.file" in app.capabilities
+        assert await page.evaluate("[globalThis.state, globalThis.loads]") == ["half typed", 1]
+
+
+async def test_it_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+    await page.goto(f"{fixture.url}?ownevents=assign")
+    look = f"[{OURS}, String(window.print), Object.keys(abp).map(k => k + typeof abp[k])]"
+    before = await page.evaluate(look)
+    listeners = {name: len(page._impl_obj.listeners(name)) for name in ("close", "crash")}
+    events: list[str] = []
+    async with connect(page.url, page=page, store=tmp_path, on_notification=lambda n: events.append(n.event)) as app:
+        assert set(before[0]) < set((await page.evaluate(look))[0])
+        await app.call("job.run", {"steps": 1, "delay": 1})
+        assert len(events) == 2
+    assert not page.is_closed()
+    assert await page.evaluate(look) == before
+    assert {name: len(page._impl_obj.listeners(name)) for name in listeners} == listeners
+    await page.reload()
+    assert await page.evaluate(OURS) == before[0]
+
+
+async def test_an_app_that_keeps_our_callbacks_does_not_hang(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+    await page.goto(f"{fixture.url}?ownevents=call")
+    async with connect(page.url, page=page, store=tmp_path) as app:
+        await app.call("file.list")
+    hello = "{agent: {name: 'me', version: '1'}, protocolVersion: '0.1', features: {elicitation: true}}"
+    ask = "abp.call('form.ask', {method: 'elicitation/input', params: {message: 'Colour?'}}, {})"
+    async with asyncio.timeout(5):
+        answer = await page.evaluate(f"abp.initialize({hello}).then(() => {ask})")
+        assert answer["data"]["response"]["success"] is False
+        await page.evaluate("abp.call('job.run', {steps: 2, delay: 1}, {})")
+
+
+async def test_one_page_serves_one_session_after_the_other(page: Page, tmp_path: Path) -> None:
+    async with notebook() as url:
+        for text in ("first", "second"):
+            async with connect(url, page=page, store=tmp_path) as app:
+                await app.call("note.write", {"text": text})
+        assert await page.evaluate("[localStorage.getItem('note'), globalThis.loads]") == ["second", 1]
+
+
+async def test_a_page_elsewhere_goes_there(page: Page, tmp_path: Path) -> None:
+    async with notebook("One") as one, notebook("Two") as two:
+        await page.goto(one)
+        async with connect(two, page=page, store=tmp_path) as app:
+            assert app.info.name == "Two"
+        assert page.url == two
+        await page.evaluate("location.hash = '#/chapter/3'")  # where a route of the app is: the same document
+        await page.evaluate("globalThis.state = 'kept'")
+        async with connect(two, page=page, store=tmp_path) as app:
+            assert value((await app.call("note.read")).data, "state") == "kept"
+        async with connect(f"{two}#/other", page=page, store=tmp_path) as app:
+            assert value((await app.call("note.read")).data, "state") == "kept"
+        assert page.url.endswith("#/other")
+
+
+async def test_a_page_without_an_app_says_so_and_stays_open(page: Page, tmp_path: Path) -> None:
+    async with notebook() as url:
+        await page.goto(f"{url}plain")
+        transport = PlaywrightTransport(page.url, page=page, grace=0.2)
+        with pytest.raises(NotAbpApp, match=r"no window\.abp"):
+            async with connect(page.url, transport=transport, store=tmp_path):
+                pass
+        assert await page.title() == "plain"
+        assert await page.evaluate(OURS) == []
+
+
+async def test_a_reload_by_the_caller_is_a_loss_and_the_page_can_be_taken_again(page: Page, tmp_path: Path) -> None:
+    async with notebook() as url:
+        async with connect(url, page=page, store=tmp_path) as app:
+            await page.reload()
+            with pytest.raises(ContextLost):
+                await app.call("note.read")
+        async with connect(url, page=page, store=tmp_path) as app:
+            await app.call("note.read")
+
+
+@pytest.mark.parametrize("accepting", [True, False])
+async def test_large_content_leaves_the_callers_downloads_alone(
+    theirs: PlaywrightBrowser, fixture: Fixture, tmp_path: Path, accepting: bool
+) -> None:
+    """Also in a context that accepts no downloads; and Playwright's own still work afterwards."""
+    context = await theirs.new_context(accept_downloads=accepting)
+    page = await context.new_page()
+    async with connect(fixture.url, page=page, store=tmp_path) as app:
+        for size in (2 * MB, 20 * MB + 1, 9 * MB):
+            ref = (await app.call("file.generate", {"bytes": size, "seed": 5})).artifacts["file"]
+            assert ref.sha256 == digest(size, 5)
+        used = ladder_of(app).used
+    assert used == (
+        {"download": 2, "stream": 1, "slices": 0} if accepting else {"download": 0, "stream": 3, "slices": 0}
+    )
+    if accepting:
+        async with page.expect_download() as coming:
+            await page.evaluate(
+                "() => Object.assign(document.createElement('a'), {href: 'data:,own', download: 'own.txt'}).click()"
+            )
+        assert Path(await (await coming.value).path()).read_text() == "own"
+    await context.close()
+
+
+# --- a context of the caller's ----------------------------------------------------------------------------------------
+
+
+async def test_a_context_lends_its_cookies_and_keeps_its_pages(theirs: PlaywrightBrowser, tmp_path: Path) -> None:
+    async with notebook() as url:
+        context = await theirs.new_context()
+        await context.add_cookies([{"name": "note", "value": "signed-in", "url": url}])
+        mine = await context.new_page()
+        async with connect(url, context=context, store=tmp_path) as app:
+            assert value((await app.call("note.read")).data, "cookie") == "signed-in"
+            assert len(context.pages) == 2
+            ref = (await app.call("note.file", {"size": 9 * MB, "seed": 1})).artifacts["file"]
+            assert Path(str(ref.path)).stat().st_size == 9 * MB
+            ref = (await app.call("note.link", {"size": 2 * MB, "seed": 4})).artifacts["file"]
+            assert Path(str(ref.path)).read_bytes() == content(2 * MB, 4)
+        assert context.pages == [mine]
+        await context.close()
+
+
+async def test_objects_of_the_blocking_api_are_refused(page: Page) -> None:
+    for option in ("page", "context"):
+        with pytest.raises(UsageError, match=r"playwright\.async_api"):
+            connect("http://127.0.0.1:1/", **{option: object()})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="page= takes a Page"):
+        connect("http://127.0.0.1:1/", page=page.context)  # type: ignore[arg-type]
+
+
+async def test_options_that_contradict_each_other_are_refused(page: Page, browser: Browser, tmp_path: Path) -> None:
+    url = "http://127.0.0.1:1/"
+    state: dict[str, object] = {"cookies": [], "origins": []}
+    contradictions: list[tuple[dict[str, Any], str]] = [
+        ({"page": page, "context": page.context}, "page= and context="),
+        ({"page": page, "cdp_url": "http://127.0.0.1:9222"}, "page= and cdp_url="),
+        ({"profile": tmp_path, "browser": browser}, "browser= and profile="),
+        ({"page": page, "browser": "firefox"}, "leave browser= out"),
+        ({"cdp_url": "http://127.0.0.1:9222", "browser": "chrome"}, "leave browser= out"),
+        ({"storage_state": state, "profile": tmp_path}, "storage_state="),
+        ({"storage_state": state, "page": page}, "storage_state="),
+        ({"extension_page": "x.html"}, "extension_page="),
+        ({"browser": browser, "transport": PlaywrightTransport(url)}, "made already"),
+        ({"page": page, "transport": "postmessage"}, "page= cannot go with"),
+    ]
+    for options, words in contradictions:
+        with pytest.raises(UsageError, match=words):
+            connect(url, **options)
+    with pytest.raises(UsageError, match="profile= cannot go with an app behind a WebSocket"):
+        connect("ws://127.0.0.1:1/", profile=tmp_path)
+
+
+# --- a browser that runs already --------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Process]]:
+    """A Chromium as a user starts it, with one tab of theirs: the address to attach to, and its process."""
+    choice = find_browser()
+    assert choice is not None
+    options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    started = await asyncio.create_subprocess_exec(
+        choice.path,
+        *options,
+        "--headless",
+        "--remote-debugging-port=0",
+        f"--user-data-dir={folder}",
+        "data:text/html,<title>mine</title>",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(20):
+            while not (port := folder / "DevToolsActivePort").is_file() or not port.read_text().strip():
+                await asyncio.sleep(0.05)
+            cdp_url = f"http://127.0.0.1:{port.read_text().splitlines()[0]}"
+            while await tabs_of(cdp_url) != ["mine"]:
+                await asyncio.sleep(0.05)
+        yield cdp_url, psutil.Process(started.pid)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        await started.wait()
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+def tabs(cdp_url: str) -> list[str]:
+    with urllib.request.urlopen(f"{cdp_url}/json/list", timeout=5) as answer:
+        return sorted(tab["title"] for tab in json.load(answer) if tab["type"] == "page")
+
+
+async def tabs_of(cdp_url: str) -> list[str]:
+    return await asyncio.to_thread(tabs, cdp_url)
+
+
+async def test_attaching_by_cdp_leaves_the_browser_and_its_tabs(tmp_path: Path) -> None:
+    async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
+        assert await tabs_of(cdp_url) == ["mine"]
+        async with connect(url, cdp_url=cdp_url, store=tmp_path / "out") as app:
+            assert await tabs_of(cdp_url) == ["Notebook", "mine"]
+            await app.call("note.write", {"text": "kept"})
+            for size in (1000, 20 * MB):
+                ref = (await app.call("note.file", {"size": size, "seed": 3})).artifacts["file"]
+                assert ref.size_bytes == size
+            assert Path(str(ref.path)).read_bytes() == content(20 * MB, 3)
+            assert ladder_of(app).used["stream"] == 1
+            for size in (1000, 9 * MB):
+                ref = (await app.call("note.link", {"size": size, "seed": 4})).artifacts["file"]
+                assert Path(str(ref.path)).read_bytes() == content(size, 4)
+            measured = (await app.call("note.measure", {"file": content(300_000, 9)})).data
+            assert measured == {"size": 300_000, "last": content(300_000, 9)[-1]}
+        assert await tabs_of(cdp_url) == ["mine"]
+        assert process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        # What the app kept is in that browser's own profile: the next one that attaches sees it.
+        async with connect(url, cdp_url=cdp_url, store=tmp_path / "out") as app:
+            assert value((await app.call("note.read")).data, "storage") == "kept"
+        assert process.is_running()
+
+
+async def test_attaching_by_a_websocket_address_and_in_a_block_that_fails(tmp_path: Path) -> None:
+    async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
+        version = await asyncio.to_thread(urllib.request.urlopen, f"{cdp_url}/json/version")
+        ws_url = json.load(version)["webSocketDebuggerUrl"]
+        with pytest.raises(ZeroDivisionError):
+            async with connect(url, cdp_url=ws_url, store=tmp_path / "out"):
+                raise ZeroDivisionError
+        with pytest.raises(ConnectFailed):
+            async with connect("http://127.0.0.1:9/", cdp_url=cdp_url, store=tmp_path / "out"):
+                pass
+        assert await tabs_of(cdp_url) == ["mine"]
+        assert process.is_running()
+
+
+async def test_a_frozen_browser_that_is_not_ours_is_let_go_in_time_and_alive(tmp_path: Path) -> None:
+    async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
+        family = [process, *process.children(recursive=True)]
+        async with asyncio.timeout(30):
+            with pytest.raises(ABPError):
+                async with connect(url, cdp_url=cdp_url, store=tmp_path / "out", timeout=10) as app:
+                    for member in family:
+                        member.suspend()
+                    await app.call("note.read", timeout=1)
+        for member in family:
+            member.resume()
+        assert process.is_running()
+        assert "mine" in await tabs_of(cdp_url)
+
+
+async def test_many_sessions_share_one_attached_browser(tmp_path: Path) -> None:
+    async with started_by_hand(tmp_path / "profile") as (cdp_url, _), notebook() as url:
+        async with Browser(cdp_url=cdp_url) as attached:
+
+            async def one(seed: int) -> bytes:
+                async with connect(url, browser=attached, store=tmp_path / f"out{seed}") as app:
+                    ref = (await app.call("note.file", {"size": 2 * MB, "seed": seed})).artifacts["file"]
+                    return Path(str(ref.path)).read_bytes()
+
+            assert await asyncio.gather(*map(one, range(3))) == [content(2 * MB, seed) for seed in range(3)]
+        assert await tabs_of(cdp_url) == ["mine"]
+
+
+async def test_where_nothing_is_to_attach_to_says_how_to_start_it(tmp_path: Path) -> None:
+    with pytest.raises(ConnectFailed, match=r"--remote-debugging-port=9222") as caught:
+        async with connect("http://127.0.0.1:1/", cdp_url="http://me:secret@127.0.0.1:9/?token=x", store=tmp_path):
+            pass
+    assert "secret" not in caught.value.message and "token" not in caught.value.message
+    with pytest.raises(UsageError, match="cdp_url="):
+        Browser(cdp_url="http://127.0.0.1:9222", name="chrome")
+
+
+async def test_files_of_ours_reach_a_browser_that_cannot_see_them(
+    theirs: PlaywrightBrowser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser on another machine opens a path of ours and finds nothing, or something else."""
+    original = CdpChannel.set_file
+
+    async def elsewhere(self: CdpChannel, element: Any, path: Path) -> None:
+        other = tmp_path / "elsewhere.bin"
+        other.write_bytes(b"not what was meant")
+        await original(self, element, other)
+
+    monkeypatch.setattr(CdpChannel, "set_file", elsewhere)
+    context = await theirs.new_context()
+    data = os.urandom(7 * MB)
+    async with connect(fixture.url, context=context, store=tmp_path / "out") as app:
+        received = (await app.call("file.digest", {"file": data})).data
+        assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
+        assert value(received, "received") == "ArrayBuffer"
+    await context.close()

@@ -1,0 +1,285 @@
+"""Which browser; and Playwright's own API as the way into a page, which is all that Firefox and WebKit have.
+
+It is run in Chromium everywhere, and in Firefox where there is one that this Playwright can drive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page, Route
+
+from transports import Browser, CallTimeout, Disconnected, Session, UsageError, connect
+from transports.browser import expected as expected_module
+from transports.browser import transport as transport_module
+from transports.browser.channel import Channel, PlaywrightChannel
+from transports.browser.find import ENGINES, find_browser
+from transports.errors import BrowserNotFound, ContextLost, PageCrashed, UnsupportedBinary
+from webapp_fixture import Fixture, digest
+
+from .notebook import notebook
+from .test_attach import OURS, ladder_of, value
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MB = 1 << 20
+NO_CDP = ("chromium", "firefox")
+
+
+@pytest.fixture(params=NO_CDP)
+def without_cdp(
+    request: pytest.FixtureRequest, browser: Browser, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., Session]:
+    """Sessions that reach their page without CDP."""
+    if request.param == "chromium":
+        reach_without_cdp(monkeypatch)
+    shared = browser if request.param == "chromium" else request.getfixturevalue("firefox")
+
+    def make(url: str, **options: Any) -> Session:
+        if not {"page", "context"} & set(options):
+            options["browser"] = shared
+        return connect(url, store=tmp_path / "out", **options)
+
+    return make
+
+
+def reach_without_cdp(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def evaluating(page: Page) -> Channel:
+        return PlaywrightChannel(page)
+
+    monkeypatch.setattr(transport_module, "open_channel", evaluating)
+
+
+def shared_of(session: Session) -> Any:
+    return session.transport._browser.playwright  # type: ignore[attr-defined]
+
+
+# --- without CDP ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_agent_comes_before_the_apps_first_script(
+    without_cdp: Callable[..., Session], fixture: Fixture
+) -> None:
+    async with without_cdp(fixture.strict_url) as app:  # and a strict Content-Security-Policy changes nothing
+        first = value((await app.call("app.record")).data, "first")
+        assert all(first["functions"].values()) and first["replaced"] == ["print"]
+        traces = [name for name in first["names"] if not name.startswith("__abp_")]
+        assert all(name.startswith("__playwright") for name in traces)  # which is Playwright's own way, not ours
+
+
+async def test_content_goes_out_and_in(without_cdp: Callable[..., Session], fixture: Fixture, tmp_path: Path) -> None:
+    async with without_cdp(fixture.url) as app:
+        for way in ("buffer", "blob"):
+            for size in (0, 1000, 256 * 1024 + 1, 7 * MB, 20 * MB + 3):
+                ref = (await app.call("file.generate", {"bytes": size, "seed": 2, "as": way})).artifacts["file"]
+                assert (ref.size_bytes, ref.sha256) == (size, digest(size, 2))
+        used = ladder_of(app).used
+        assert used["stream"] == 0 and used["slices"] >= 4 and sum(used.values()) == 6
+        for size in (10, 3 * MB):
+            data = os.urandom(size)
+            (tmp_path / "in.bin").write_bytes(data)
+            for given in (data, tmp_path / "in.bin"):
+                received = (await app.call("file.digest", {"file": given})).data
+                assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
+                assert value(received, "received") == "ArrayBuffer"
+
+
+async def test_a_browser_that_never_tells_of_a_download_is_asked_once(
+    browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sandbox without allow-downloads gives no event at all."""
+    reach_without_cdp(monkeypatch)
+    monkeypatch.setattr(expected_module, "_SILENCE", 0.3)
+    context = await browser.playwright.new_context()
+    page = await context.new_page()
+
+    async def add_sandbox(route: Route) -> None:
+        response = await route.fetch()
+        policy = {"content-security-policy": "sandbox allow-scripts allow-same-origin"}
+        await route.fulfill(response=response, headers={**response.headers, **policy})
+
+    await page.route(fixture.url, add_sandbox)
+    await page.goto(fixture.url)
+    asked: list[object] = []
+    expect = page.expect_download
+
+    def counted(*args: Any, **options: Any) -> Any:
+        asked.append(options)
+        return expect(*args, **options)
+
+    monkeypatch.setattr(page, "expect_download", counted)
+    async with connect(fixture.url, page=page, store=tmp_path) as app:
+        for seed in range(3):
+            ref = (await app.call("file.generate", {"bytes": 9 * MB, "seed": seed})).artifacts["file"]
+            assert ref.sha256 == digest(9 * MB, seed)
+        assert len(asked) == 1 and ladder_of(app).used == {"download": 0, "stream": 0, "slices": 3}
+    await context.close()
+
+
+async def test_a_printed_page_becomes_a_pdf(without_cdp: Callable[..., Session], fixture: Fixture) -> None:
+    async with without_cdp(fixture.url) as app:
+        ref = (await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifacts["document"]
+        assert Path(str(ref.path)).read_bytes().startswith(b"%PDF-")
+
+
+async def test_a_browser_that_makes_no_pdf_says_so(
+    browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(self: Page, **_: object) -> bytes:
+        raise PlaywrightError("Page.pdf: PDF generation is only supported for Headless Chromium")
+
+    reach_without_cdp(monkeypatch)
+    monkeypatch.setattr(Page, "pdf", refused)
+    async with connect(fixture.url, browser=browser, store=tmp_path) as app:
+        with pytest.raises(UnsupportedBinary, match="no PDF; open it in Chromium"):
+            await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
+        assert (await app.call("file.list")).artifacts
+
+
+async def test_a_new_document_is_a_loss_and_a_new_fragment_is_none(without_cdp: Callable[..., Session]) -> None:
+    async with notebook() as url:
+        async with without_cdp(url) as app:
+            page = app.transport._agent.page  # type: ignore[attr-defined]
+            await page.evaluate("location.hash = '#/chapter/2'; history.pushState(null, '', '/elsewhere')")
+            await app.call("note.read")
+            await page.evaluate("document.body.append(document.createElement('iframe'))")
+            await app.call("note.read")
+            await page.reload()
+            with pytest.raises(ContextLost):
+                await app.call("note.read")
+        async with without_cdp(url) as app:
+            await app.call("note.read")
+
+
+async def test_a_page_that_navigates_in_mid_call(without_cdp: Callable[..., Session], fixture: Fixture) -> None:
+    async with without_cdp(fixture.url) as app:
+        with pytest.raises(Disconnected):
+            await app.call("fault.navigate")
+
+
+async def test_a_page_of_the_callers_is_left_as_it_was(without_cdp: Callable[..., Session]) -> None:
+    async with notebook() as url, without_cdp(url) as any_app:
+        context = await shared_of(any_app).new_context()
+        page = await context.new_page()
+        await page.goto(url)
+        look = f"[{OURS}.filter(name => !name.startsWith('__playwright')), String(window.print), globalThis.loads]"
+        before = await page.evaluate(look)
+        for _ in range(2):
+            async with without_cdp(url, page=page) as app:
+                await app.call("note.read")
+        assert await page.evaluate(look) == before
+        await page.reload()
+        assert await page.evaluate(look) == before
+        await context.close()
+
+
+async def test_a_spinning_page_ends_at_the_deadline(
+    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach_without_cdp(monkeypatch)
+    async with asyncio.timeout(20):
+        async with connect(fixture.url, store=tmp_path) as app:
+            with pytest.raises(CallTimeout):
+                await app.call("fault.spin", timeout=1)
+
+
+async def test_a_renderer_that_dies(browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: Any) -> None:
+    reach_without_cdp(monkeypatch)
+    context = await browser.playwright.new_context()
+    async with connect(fixture.url, context=context, store=tmp_path) as app:
+        call = asyncio.ensure_future(app.call("fault.never"))
+        await asyncio.sleep(0.2)
+        crash = await context.new_cdp_session(context.pages[0])
+        dying = asyncio.ensure_future(crash.send("Page.crash"))
+        with pytest.raises(PageCrashed):
+            await call
+        dying.cancel()
+        await asyncio.gather(dying, return_exceptions=True)
+    await context.close()
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_browser_can_be_named(fixture: Fixture, tmp_path: Path) -> None:
+    if find_browser(name="chromium") is None:
+        pytest.skip("no Chromium here")
+    async with connect(fixture.url, browser="chromium", store=tmp_path) as app:
+        assert (await app.call("file.list")).artifacts
+    async with Browser(name="chromium") as browser:
+        assert browser.engine == "chromium" and browser.version
+
+
+async def test_a_name_goes_before_the_setting_and_an_executable_before_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABP_BROWSER", "/bin/true")
+    unnamed, named = find_browser(), find_browser(name="chromium")
+    assert unnamed is not None and unnamed.path == "/bin/true"
+    assert named is None or named.path != "/bin/true"
+    given = find_browser("/bin/false", "firefox")
+    assert given is not None and given.path == "/bin/false"
+
+
+async def test_a_name_that_no_browser_has(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="chromium, chrome, msedge, firefox, webkit"):
+        async with connect("http://127.0.0.1:1/", browser="netscape", store=tmp_path):
+            pass
+
+
+@pytest.mark.parametrize("name", ["chrome", "msedge", "firefox", "webkit"])
+async def test_a_browser_that_is_not_there_says_how_to_get_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    with pytest.raises(BrowserNotFound, match=rf"no {name} was found.*(playwright install {name}|install it)"):
+        async with connect("http://127.0.0.1:1/", browser=name, store=tmp_path):
+            pass
+    assert set(ENGINES) >= {name}
+
+
+async def test_playwrights_own_build_goes_before_the_systems_where_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("1490", "1572"):
+        program = tmp_path / f"firefox-{version}" / "firefox" / "firefox"
+        program.parent.mkdir(parents=True)
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
+    choice = find_browser(name="firefox")
+    assert choice is not None and choice.own and choice.path == str(program)
+
+
+async def test_no_process_of_a_firefox_is_left(fixture: Fixture, tmp_path: Path, firefox: Browser) -> None:
+    del firefox  # only whether there is one
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    async with connect(fixture.url, browser="firefox", profile=tmp_path / "profile", store=tmp_path / "out") as app:
+        call = asyncio.ensure_future(app.call("fault.never"))
+        await asyncio.sleep(0.3)
+        for process in psutil.Process().children(recursive=True):
+            if process.pid not in before and "firefox" in process.name():
+                process.suspend()
+        with pytest.raises(CallTimeout):
+            await app.call("file.list", timeout=1)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+    assert [process for process in left if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+async def test_a_firefox_profile_is_kept(tmp_path: Path, firefox: Browser) -> None:
+    del firefox
+    profile = tmp_path / "profile"
+    async with notebook() as url:
+        for expected in (None, "signed-in"):
+            async with connect(url, browser="firefox", profile=profile, store=tmp_path / "out") as app:
+                assert value((await app.call("note.read")).data, "cookie") == expected
+                await app.call("note.write", {"text": "signed-in"})

@@ -1,0 +1,126 @@
+"""Chrome extensions: a folder is the target, its page the app."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import Browser, Session, UsageError, connect
+from transports.errors import ConnectFailed, ProfileInUse
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+SHELF = Path(__file__).parents[1] / "extension"
+
+
+def content(size: int) -> bytes:
+    return bytes((index * 31) % 253 for index in range(size))
+
+
+async def told(app: Session, capability: str, **params: object) -> dict[str, Any]:
+    data = (await app.call(capability, params)).data
+    assert isinstance(data, dict)
+    return data
+
+
+def another(folder: Path, name: str, **changes: object) -> Path:
+    """A copy of the extension under another name."""
+    shutil.copytree(SHELF, folder)
+    manifest = json.loads((SHELF / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "name": name, **changes}))
+    return folder
+
+
+@pytest.mark.parametrize("target", [str(SHELF), f"extension:{SHELF}"], ids=["folder", "extension:"])
+async def test_an_extension_is_an_app_like_any_other(target: str, tmp_path: Path) -> None:
+    async with connect(target, store=tmp_path / "out") as app:
+        assert (app.info.name, app.info.version) == ("Shelf", "1.2.3")
+        assert set(app.capabilities) >= {"shelf.small", "shelf.large", "shelf.ask"}
+        assert app.transport.url and app.transport.url.startswith("chrome-extension://")
+        for name, size in (("shelf.small", 1000), ("shelf.large", 3_000_000)):
+            ref = (await app.call(name)).artifacts["file"]
+            assert Path(str(ref.path)).read_bytes() == content(size)
+        assert app.transport.ladder.used["download"] == 1  # type: ignore[attr-defined]
+        data = content(500_000)
+        assert await told(app, "shelf.measure", file=data) == {"size": len(data), "last": data[-1]}
+        # What only an extension can do:
+        asked = await told(app, "shelf.ask", text="hello")
+        assert asked["answer"] == {"echoed": "hello", "from": app.transport.url}
+        assert f"chrome-extension://{asked['id']}/abp-app.html" == app.transport.url
+        assert await told(app, "shelf.put", key="a", value=1) == {"keys": ["a"]}
+
+
+async def test_a_profile_keeps_what_an_extension_stores(tmp_path: Path) -> None:
+    profile = tmp_path / "profile"
+    async with connect(str(SHELF), profile=profile, store=tmp_path / "out") as app:
+        await told(app, "shelf.put", key="book", value="kept")
+        with pytest.raises(ProfileInUse):
+            async with connect(str(SHELF), profile=profile, store=tmp_path / "out"):
+                pass
+    async with connect(str(SHELF), profile=profile, store=tmp_path / "out") as app:
+        assert await told(app, "shelf.get", key="book") == {"value": "kept"}
+    async with connect(str(SHELF), store=tmp_path / "out") as app:  # without a profile nothing is kept
+        assert await told(app, "shelf.get", key="book") == {"value": None}
+
+
+async def test_several_extensions_in_one_browser(tmp_path: Path) -> None:
+    second = another(tmp_path / "second", "Second", background={"service_worker": "worker.js"})
+    quiet = another(tmp_path / "quiet", "Quiet")  # one without a service worker
+    manifest = json.loads((quiet / "manifest.json").read_text())
+    del manifest["background"]
+    (quiet / "manifest.json").write_text(json.dumps(manifest))
+    folders = {"Shelf": SHELF, "Second": second, "Quiet": quiet}
+    async with Browser(extensions=list(folders.values())) as browser:
+
+        async def one(name: str) -> str:
+            async with connect(str(folders[name]), browser=browser, store=tmp_path / "out" / name) as app:
+                assert app.info.name == name
+                await told(app, "shelf.put", key="whose", value=name)
+                ref = (await app.call("shelf.large")).artifacts["file"]
+                assert Path(str(ref.path)).read_bytes() == content(3_000_000)
+                assert await told(app, "shelf.get", key="whose") == {"value": name}
+                return str(app.transport.url)
+
+        assert len(set(await asyncio.gather(*map(one, folders)))) == 3
+
+
+async def test_a_page_can_be_named(tmp_path: Path) -> None:
+    folder = another(tmp_path / "named", "Named")
+    (folder / "pages").mkdir()
+    html = (folder / "abp-app.html").read_text().replace("abp-app.js", "/abp-app.js")
+    (folder / "pages" / "panel.html").write_text(html)
+    (folder / "abp-app.html").unlink()
+    async with connect(str(folder), extension_page="pages/panel.html?view=1", store=tmp_path / "out") as app:
+        assert app.transport.url and app.transport.url.endswith("/pages/panel.html?view=1")
+    with pytest.raises(UsageError, match=r"no page abp-app\.html.*extension_page="):
+        connect(str(folder))
+
+
+async def test_what_is_no_extension_is_refused_before_a_browser_starts(tmp_path: Path, browser: Browser) -> None:
+    with pytest.raises(UsageError, match=r"no manifest\.json"):
+        connect(f"extension:{tmp_path}")
+    with pytest.raises(UsageError, match="is no target"):
+        connect(str(tmp_path))
+    with pytest.raises(UsageError, match="loads no Chrome extensions"):
+        async with connect(str(SHELF), browser="firefox", store=tmp_path / "out"):
+            pass
+    with pytest.raises(UsageError, match="cdp_url="):
+        connect(str(SHELF), cdp_url="http://127.0.0.1:9222")
+    with pytest.raises(UsageError, match="no transport is called 'postmessage'"):
+        connect(str(SHELF), transport="postmessage")
+    with pytest.raises(UsageError, match="started without extensions"):
+        async with connect(str(SHELF), browser=browser, store=tmp_path / "out"):
+            pass
+
+
+async def test_an_extension_that_chromium_refuses_says_why(tmp_path: Path) -> None:
+    broken = another(tmp_path / "broken", "Broken", version="one")
+    with pytest.raises(ConnectFailed, match=r"(?s)version.*Chrome or Edge.*use a Chromium") as caught:
+        async with connect(str(broken), store=tmp_path / "out"):
+            pass
+    assert str(broken) in caught.value.message

@@ -1,0 +1,188 @@
+"""Profiles that are kept, states that are brought along, and many sessions that never meet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import Browser, Session, UsageError, connect
+from transports.errors import BrowserNotFound, ProfileInUse
+from webapp_fixture import Fixture, digest
+
+from .notebook import content, notebook
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MB = 1 << 20
+
+
+async def note(app: Session) -> dict[str, Any]:
+    data = (await app.call("note.read")).data
+    assert isinstance(data, dict)
+    return data
+
+
+# --- profiles ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_signed_in_profile_survives_two_runs(tmp_path: Path) -> None:
+    profile = tmp_path / "profiles" / "work"
+    async with notebook() as url:
+        async with connect(url, profile=profile, store=tmp_path / "out") as app:
+            assert await note(app) == {"cookie": None, "storage": None, "state": None}
+            await app.call("note.write", {"text": "signed-in"})
+        assert stat.S_IMODE(profile.stat().st_mode) == 0o700  # it holds credentials
+        for _ in range(2):
+            async with connect(url, profile=str(profile), store=tmp_path / "out") as app:
+                assert await note(app) == {"cookie": "signed-in", "storage": "signed-in", "state": None}
+                await app.call("note.write", {"text": "signed-in"})
+        async with connect(url, store=tmp_path / "out") as app:  # and nobody else has it
+            assert (await note(app))["cookie"] is None
+
+
+async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture: Fixture, tmp_path: Path) -> None:
+    """They share what is stored in the browser, yet not the folder that it writes large content to."""
+    async with Browser(profile=tmp_path / "profile") as browser:
+
+        async def one(seed: int) -> None:
+            out = tmp_path / f"out{seed}"
+            async with connect(fixture.url, browser=browser, store=out) as app:
+                for size in (2 * MB, 12 * MB):
+                    ref = (await app.call("file.generate", {"bytes": size, "seed": seed})).artifacts["file"]
+                    assert ref.sha256 == digest(size, seed) and ref.path and ref.path.startswith(str(out))
+                assert app.transport.ladder.used["download"] == 2  # type: ignore[attr-defined]
+
+        await asyncio.gather(*map(one, range(4)))
+        assert browser.context is not None and len(browser.context.pages) == 1  # the one that it began with
+        assert not [path for path in browser.folder.iterdir() if path.is_file()]
+
+
+async def test_a_profile_in_use_is_a_typed_error_that_says_what_to_do(tmp_path: Path) -> None:
+    profile = tmp_path / "profile"
+    script = (
+        "import asyncio, sys\n"
+        "from transports import Browser\n"
+        "async def main():\n"
+        "    async with Browser(profile=sys.argv[1]):\n"
+        "        print('open', flush=True)\n"
+        "        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)\n"
+        "asyncio.run(main())\n"
+    )
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, str(profile), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert other.stdin is not None and other.stdout is not None
+    try:
+        assert await asyncio.wait_for(other.stdout.readline(), 30) == b"open\n"
+        async with notebook() as url:
+            with pytest.raises(ProfileInUse, match=r"close that one.*another profile=.*cdp_url=") as caught:
+                async with connect(url, profile=profile, store=tmp_path / "out"):
+                    pass
+            assert caught.value.code == "BROWSER_ERROR" and caught.value.retryable
+            assert str(profile) in caught.value.message
+            other.stdin.close()
+            assert await asyncio.wait_for(other.wait(), 20) == 0
+            async with connect(url, profile=profile, store=tmp_path / "out") as app:  # as it said
+                with pytest.raises(ProfileInUse):
+                    async with connect(url, profile=profile, store=tmp_path / "out"):
+                        pass
+                await note(app)
+    finally:
+        if other.returncode is None:
+            other.kill()
+            await other.wait()
+
+
+async def test_a_profile_left_by_a_dead_process_can_be_used(tmp_path: Path) -> None:
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    (profile / "SingletonLock").symlink_to("elsewhere-1")
+    async with notebook() as url:
+        with pytest.raises((ProfileInUse, BrowserNotFound)):  # another machine's: only that browser knows
+            async with connect(url, profile=profile, store=tmp_path / "out"):
+                pass
+        (profile / "SingletonLock").unlink()
+        (profile / "SingletonLock").symlink_to(f"{socket.gethostname()}-999999999")
+        async with connect(url, profile=profile, store=tmp_path / "out") as app:
+            await note(app)
+
+
+async def test_a_profile_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="must be a folder"):
+        async with connect("http://127.0.0.1:1/", profile=tmp_path / "file", store=tmp_path / "out"):
+            pass
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_storage_state_signs_in_from_a_value_or_a_file(browser: Browser, tmp_path: Path) -> None:
+    async with notebook() as url:
+        context = await browser.playwright.new_context()
+        async with connect(url, context=context, store=tmp_path / "out") as app:
+            await app.call("note.write", {"text": "brought-along"})
+            state = await context.storage_state()
+        await context.close()
+        file = tmp_path / "state.json"
+        file.write_text(json.dumps(state))
+        for way in (dict(state), file, str(file)):
+            async with connect(url, browser=browser, storage_state=way, store=tmp_path / "out") as app:
+                assert await note(app) == {"cookie": "brought-along", "storage": "brought-along", "state": None}
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"secret": 1}'])
+async def test_a_state_that_cannot_be_read(browser: Browser, tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "state.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UsageError, match=r"state\.json cannot be read") as caught:
+        async with connect("http://127.0.0.1:1/", browser=browser, storage_state=file, store=tmp_path / "out"):
+            pass
+    assert "secret" not in caught.value.message
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+async def test_sessions_at_once_in_one_browser_never_cross(browser: Browser, tmp_path: Path) -> None:
+    """Two sessions on two apps and ten on one, opened together, their calls interleaved."""
+    async with notebook("One") as one, notebook("Two") as two, notebook("Ten") as ten:
+        together = asyncio.Barrier(12)
+
+        async def work(url: str, name: str, seed: int) -> None:
+            async with connect(url, browser=browser, store=tmp_path / f"out{seed}") as app:
+                assert app.info.name == name
+                await together.wait()
+                await app.call("note.write", {"text": f"{name}-{seed}"})
+                await together.wait()
+                for size in (100, 300_000, 1_500_000):
+                    read, made = await asyncio.gather(
+                        app.call("note.read"), app.call("note.file", {"size": size, "seed": seed})
+                    )
+                    assert read.data == {"cookie": f"{name}-{seed}", "storage": f"{name}-{seed}", "state": None}
+                    ref = made.artifacts["file"]
+                    assert ref.filename and ref.filename.startswith(f"note-{seed}")
+                    assert Path(str(ref.path)).read_bytes() == content(size, seed)
+                assert len(list((tmp_path / f"out{seed}").glob("*.bin"))) == 3
+
+        targets = [(one, "One"), (two, "Two"), *[(ten, "Ten")] * 10]
+        await asyncio.gather(*(work(url, name, seed) for seed, (url, name) in enumerate(targets)))
+    assert browser.playwright.contexts == []
+
+
+async def test_sessions_leave_no_listener_on_a_shared_browser(browser: Browser, tmp_path: Path) -> None:
+    shared = browser.playwright._impl_obj
+    before = len(shared.listeners("disconnected"))
+    async with notebook() as url:
+        for _ in range(3):
+            async with connect(url, browser=browser, store=tmp_path / "out"):
+                assert len(shared.listeners("disconnected")) == before + 1
+    assert len(shared.listeners("disconnected")) == before
