@@ -138,7 +138,8 @@ class Browser:
         return choice
 
     def _not_started(self, how: str) -> Exception:
-        if self.attached:
+        if self._cdp_url is not None:
+            how = how.replace(self._cdp_url, self._shown)  # its query may hold a key
             return ConnectFailed(
                 f"no browser to attach to at {self._shown} {how}; start one with --remote-debugging-port=9222 and a "
                 "--user-data-dir of its own, and give its address"
