@@ -295,6 +295,7 @@ class Session:
             outputs=reply.outputs,
             source={"app": self.info.id or self.info.name},
             warnings=reply.warnings,
+            effects=reply.effects,
             transport=self.transport.name,
             started=started,
         )
@@ -346,7 +347,7 @@ class Session:
             task = asyncio.ensure_future(self._restore(payload))
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
-        elif self._on_notification is not None:
+        elif self._on_notification is not None and message.type != "effect":
             if message.type == "capabilities/changed":
                 payload = {"event": "notifications/capabilities/list_changed", "data": payload}
             self._callbacks.put(self._on_notification, parse(Notification, payload, "a notification"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base import Features
 from ..browser.agent import PageAgent
+from ..browser.effects import Dialogs
 from ..browser.launch import Browser
 from ..browser.transport import PageTransport, why_not_loaded
 from ..errors import ConnectFailed, NotAbpApp, redact_url
@@ -23,7 +24,9 @@ class PlaywrightTransport(PageTransport):
 
     ``browser`` is a running :class:`~transports.browser.launch.Browser` to share; without it one is started and ended.
     ``timeout`` in seconds covers starting and loading; ``grace`` is how long after the page has loaded ``window.abp``
-    may take to appear.
+    may take to appear. ``dialogs`` is how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"``
+    (a prompt with the text it suggests). ``permissions`` are the names of what the app may do as if a user had agreed
+    (``"clipboard-read"``, ``"geolocation"``, …); everything else that a browser asks about is denied.
     """
 
     name = "playwright"
@@ -37,8 +40,12 @@ class PlaywrightTransport(PageTransport):
         headless: bool = True,
         timeout: float = 30.0,
         grace: float = 5.0,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
     ) -> None:
-        super().__init__(url, browser=browser, headless=headless, timeout=timeout)
+        super().__init__(
+            url, browser=browser, headless=headless, timeout=timeout, dialogs=dialogs, permissions=permissions
+        )
         self._grace = grace
 
     async def _enter(self, page: Page, agent: PageAgent) -> None:

@@ -49,7 +49,7 @@ class PostMessageTransport(PageTransport):
 
     name = "postmessage"
     features = Features(cookies=True)
-    _scripts = ("codec.js", "harness.js")
+    _scripts = ("codec.js", "effects.js", "harness.js")
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def _script(name: str) -> str:
 
 class PageAgent:
     """One page's agent. ``on_event(kind, payload)`` is called for what the page emits: ``notification``, ``progress``,
-    ``elicitation``, ``capabilities`` and ``print``."""
+    ``elicitation``, ``capabilities``, and what :class:`~transports.browser.effects.Effects` takes."""
 
     def __init__(self, page: Page, cdp: CDPSession, on_event: Callable[[str, Any], None]) -> None:
         self.page = page
@@ -76,6 +76,11 @@ class PageAgent:
         browser = page.context.browser
         if browser is not None:
             browser.on("disconnected", lambda _: self.lose(BrowserCrashed("the browser is gone; connect again")))
+
+    @property
+    def lost(self) -> asyncio.Future[TransportError]:
+        """Done once the app is gone; not to be changed."""
+        return self._lost
 
     async def install(self, *parts: str) -> None:
         """Prepare every document that this page will load from now on; ``parts`` are scripts beside ``agent.js``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,13 +19,16 @@ import pybase64
 from ..base import Transport
 from ..binary import BinaryData, Broken, Handle
 from ..detect import Place, replace
-from ..errors import CallTimeout, ConnectFailed, ProtocolError, TransportError, redact_url
+from ..errors import ConnectFailed, ProtocolError, TransportError, UsageError, redact_url
 from ..messages import Message, decode_json, encode_json
 from .agent import PageAgent
+from .appfiles import AppFiles
 from .downloads import Downloads
+from .effects import Dialogs, Effects
 from .inputs import Inputs
 from .ladder import Ladder
 from .launch import Browser
+from .permissions import check_permissions, set_permissions
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -53,16 +56,28 @@ class PageTransport(Transport):
     ``timeout`` in seconds covers starting and loading.
     """
 
-    _scripts: ClassVar[tuple[str, ...]] = ("codec.js",)
+    _scripts: ClassVar[tuple[str, ...]] = ("codec.js", "effects.js")
 
-    def __init__(self, url: str, *, browser: Browser | None, headless: bool, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        browser: Browser | None,
+        headless: bool,
+        timeout: float,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+    ) -> None:
+        if dialogs not in ("dismiss", "accept"):
+            raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
         self._target = url
         self._shared = browser
         self._browser = browser or Browser(headless=headless, timeout=timeout)
         self._timeout = timeout
         self._stack = contextlib.AsyncExitStack()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._prints: dict[str, list[asyncio.Task[BinaryData]]] = {}
+        self._dialogs: Dialogs = dialogs
+        self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
 
     @property
@@ -94,11 +109,22 @@ class PageTransport(Transport):
         cdp = await context.new_cdp_session(page)
         self._agent = agent = PageAgent(page, cdp, self._on_event)
         await agent.install(*self._scripts)
-        info = await cdp.send("Target.getTargetInfo")
-        downloads = Downloads(
-            agent, self._browser.cdp, info["targetInfo"]["browserContextId"], self._browser.download_slots
-        )
+        target = (await cdp.send("Target.getTargetInfo"))["targetInfo"]
+        downloads = Downloads(agent, self._browser.cdp, target["browserContextId"], self._browser.download_slots)
         self._stack.callback(downloads.close)
+        files = AppFiles(agent, self._browser.cdp, target, downloads, self._browser.folder)
+        self._effects = Effects(
+            agent,
+            files,
+            dialogs=self._dialogs,
+            timeout=self._timeout,
+            announce=self._events.put_nowait,
+            release=self.release,
+        )
+        self._stack.push_async_callback(self._effects.aclose)
+        await files.prepare()
+        await self._effects.no_choosers(cdp)
+        await set_permissions(self._browser.cdp, target["browserContextId"], self._permissions)
         self._ladder = Ladder(agent, downloads)
         self._inputs = Inputs(agent, self._browser.folder)
         await self._enter(page, agent)
@@ -110,8 +136,6 @@ class PageTransport(Transport):
         :class:`~transports.errors.NotAbpApp`."""
 
     async def aclose(self) -> None:
-        for task in [task for tasks in self._prints.values() for task in tasks]:
-            task.cancel()
         self._events.put_nowait(None)
         await self._stack.aclose()
 
@@ -136,22 +160,13 @@ class PageTransport(Transport):
         payload: Any = message.payload
         call_id = payload["options"]["callId"]
         deadline = asyncio.get_running_loop().time() + timeout
-        printed = self._prints.setdefault(call_id, [])
-        try:
+        with self._effects.during(call_id) as call:
             async with self._inputs.prepared(payload, message.content, timeout=timeout) as (text, elements):
                 answer = await self._page_agent().invoke("call", text, *elements, timeout=timeout)
             reply = _reply(message, answer)
             left = max(deadline - asyncio.get_running_loop().time(), 1.0)
-            reply.outputs = [await self._printed(task, left) for task in printed]
+            await self._effects.settle(call, reply, timeout=left)
             return reply
-        finally:
-            del self._prints[call_id]
-
-    async def _printed(self, task: asyncio.Task[BinaryData], timeout: float) -> BinaryData:
-        try:
-            return await asyncio.wait_for(task, timeout)
-        except TimeoutError as error:
-            raise CallTimeout(f"the page was printed but its PDF was not ready within {timeout:g} s") from error
 
     async def notify(self, message: Message) -> None:
         agent = self._page_agent()
@@ -168,22 +183,12 @@ class PageTransport(Transport):
             yield message
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        if kind == "print":
-            tasks = self._prints.get(payload["call"])
-            if tasks is not None:
-                tasks.append(asyncio.ensure_future(self._print(tasks[-1] if tasks else None)))
-        elif kind == "elicitation":
+        if kind == "elicitation":
             self._events.put_nowait(Message("elicitation/request", payload["request"], id=payload["id"]))
-        else:
+        elif kind in _EVENTS:
             self._events.put_nowait(Message(_EVENTS[kind], payload))
-
-    async def _print(self, before: asyncio.Task[BinaryData] | None) -> BinaryData:
-        """The page as it is now, as a PDF that waits in the browser. ``window.print`` is the signal (PROTOCOL)."""
-        if before is not None:
-            await asyncio.wait((before,))
-        options = {"printBackground": True, "preferCSSPageSize": True, "transferMode": "ReturnAsStream"}
-        printed = await self._page_agent().send("Page.printToPDF", options, timeout=self._timeout)
-        return BinaryData(Handle(f"stream:{printed['stream']}"), "application/pdf")
+        else:
+            self._effects.on_event(kind, payload)
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -191,6 +196,8 @@ class PageTransport(Transport):
         kind, _, name = handle.id.partition(":")
         if kind == "stream":
             await self._ladder.save_stream(name, path, timeout=timeout)
+        elif kind == "file":
+            await self._effects.save(handle, path)
         elif kind == "blob":
             await self._ladder.save_url(handle.id, path, timeout=timeout)
         else:
@@ -198,6 +205,8 @@ class PageTransport(Transport):
 
     async def release(self, handle: Handle) -> None:
         kind, _, name = handle.id.partition(":")
+        if kind == "file":
+            self._effects.forget(handle)
         with contextlib.suppress(TransportError):
             if kind == "held":
                 await self._page_agent().invoke("release", name, timeout=2.0)
