@@ -111,6 +111,7 @@ class PostMessageTransport(PageTransport):
             crashed = Disconnected("the embedded app's process crashed; connect again")
             process.on("Inspector.targetCrashed", lambda _: agent.lose(crashed))
             await process.send("Inspector.enable")
+            await self._effects.embedded(process)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         try:

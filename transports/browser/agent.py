@@ -23,7 +23,7 @@ from ..messages import decode_json
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["PageAgent", "RemoteObject"]
+__all__ = ["INLINE_BYTES", "PageAgent", "RemoteObject", "script"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline wins up to here).
 INLINE_BYTES = 256 * 1024
@@ -54,7 +54,8 @@ class RemoteObject(str):
 
 
 @cache
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """A file of the folder ``page``."""
     return (files(__package__) / "page" / name).read_text(encoding="utf-8")
 
 
@@ -85,7 +86,7 @@ class PageAgent:
     async def install(self, *parts: str) -> None:
         """Prepare every document that this page will load from now on; ``parts`` are scripts beside ``agent.js``."""
         config = json.dumps({"binding": self._binding, "key": self._key, "inline": INLINE_BYTES})
-        source = f"({_script('agent.js')})({', '.join((config, *map(_script, parts)))})"
+        source = f"({script('agent.js')})({', '.join((config, *map(script, parts)))})"
         self.cdp.on("Runtime.bindingCalled", self._called)
         self.cdp.on("Page.frameNavigated", self._navigated)
         await self.cdp.send("Runtime.enable")

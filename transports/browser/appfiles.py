@@ -59,8 +59,7 @@ class AppFiles:
         ended: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
         self._running[guid] = ended, folder
         if not self.on_begun(guid, event["url"], event["suggestedFilename"], frame):
-            ended.cancel()
-            self._downloads.abandon_later(guid, folder)
+            self.drop(guid)
 
     def _progressed(self, event: dict[str, Any]) -> None:
         ended, folder = self._running.get(event["guid"], (None, self._folder))
@@ -91,6 +90,12 @@ class AppFiles:
     def remove(self, guid: str) -> None:
         """Delete a file that has arrived."""
         (self._folder / guid).unlink(missing_ok=True)
+
+    def drop(self, guid: str) -> None:
+        """Stop a download that is not wanted, and remove what it wrote."""
+        ended, folder = self._running.pop(guid)
+        ended.cancel()
+        self._downloads.abandon_later(guid, folder)
 
     async def aclose(self) -> None:
         self._browser.remove_listener("Browser.downloadProgress", self._progressed)

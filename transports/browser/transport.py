@@ -122,8 +122,7 @@ class PageTransport(Transport):
             release=self.release,
         )
         self._stack.push_async_callback(self._effects.aclose)
-        await files.prepare()
-        await self._effects.no_choosers(cdp)
+        await self._effects.prepare()
         await set_permissions(self._browser.cdp, target["browserContextId"], self._permissions)
         self._ladder = Ladder(agent, downloads)
         self._inputs = Inputs(agent, self._browser.folder)

@@ -91,7 +91,7 @@
     held.set(id, value);
     return id;
   };
-  const effects = makeEffects({ emit, hold, running });
+  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), running });
 
   const replied = async (answer) => {
     let packed;

@@ -1,8 +1,9 @@
 // Side effects of an app: printing, downloads, file choosers, the clipboard, object URLs that windows show.
 // A function expression: agent.js calls it before the app's first script; what it returns becomes part of the agent.
+// embedded.js calls it for an app in a frame, which cannot be printed (prints: false).
 (side) => {
   "use strict";
-  const { emit, hold, running } = side;
+  const { emit, hold, running, prints = true } = side;
   const apply = Reflect.apply, later = setTimeout.bind(globalThis);
   const NativeBlob = Blob, NativeEvent = Event, NativeError = DOMException, Sheet = CSSStyleSheet;
   const { dispatchEvent, addEventListener } = EventTarget.prototype, { closest } = Element.prototype;
@@ -119,6 +120,7 @@
   first("afterprint", printed);
 
   hook(globalThis, "print", () => {
+    if (!prints) return emit("print", { call: running(), id: null, title: document.title });
     apply(dispatchEvent, globalThis, [new NativeEvent("beforeprint")]);
     const id = nextPicture++, picture = take();
     if (picture) pictures.set(id, picture);
@@ -127,10 +129,11 @@
   });
 
   // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
+  const press = (target) => {
+    const link = target instanceof Element && apply(closest, target, ["a[download], area[download]"]);
+    if (link && link.href) emit("download", { call: running() });
+  };
   const pressed = (target, active) => {
-    if (!(target instanceof Element)) return;
-    const link = apply(closest, target, ["a[download], area[download]"]);
-    if (link?.href) emit("download", { call: running() });
     const input = target instanceof HTMLLabelElement ? target.control : target;
     if (!(input instanceof HTMLInputElement) || input.type !== "file" || input.disabled || active) return;
     // Without a user's gesture the browser opens no chooser, and tells the app nothing either.
@@ -139,13 +142,18 @@
   };
   const isActive = () => navigator.userActivation.isActive;
   hook(HTMLElement.prototype, "click", (native, self, args) => {
-    const active = isActive(), result = apply(native, self, args);
+    const active = isActive();
+    press(self);
+    const result = apply(native, self, args);
     pressed(self, active);
     return result;
   });
   hook(EventTarget.prototype, "dispatchEvent", (native, self, args) => {
-    const active = isActive(), went = apply(native, self, args);
-    if (went && args[0].type === "click") pressed(self, active);
+    if (args[0]?.type !== "click") return apply(native, self, args);
+    const active = isActive();
+    press(self);
+    const went = apply(native, self, args);
+    if (went) pressed(self, active);
     return went;
   });
   for (const name of ["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"]) {
@@ -156,18 +164,17 @@
   }
 
   // --- the clipboard: what is written becomes an output, the system's own stays as it is ----------------------------
-  const copied = (blob) => {
-    const id = hold(blob);
-    emit("clipboard", { call: running(), id, type: blob.type, size: blob.size });
+  const copied = async (blob) => {
+    const call = running(), kept = await hold(blob);
+    emit("clipboard", { call, type: blob.type, size: blob.size, ...kept });
   };
   const clipboard = globalThis.Clipboard?.prototype;
   hook(clipboard, "writeText", (native, self, args) => {
     if (!args.length) return apply(native, self, args); // throws as it should
-    copied(new NativeBlob([String(args[0])], { type: "text/plain" }));
-    return Promise.resolve();
+    return copied(new NativeBlob([String(args[0])], { type: "text/plain" }));
   });
   hook(clipboard, "write", async (native, self, [items]) => {
-    for (const item of items) for (const type of item.types) copied(await item.getType(type));
+    for (const item of items) for (const type of item.types) await copied(await item.getType(type));
   });
 
   // --- object URLs: a window may show one that is revoked at once ---------------------------------------------------
@@ -196,7 +203,7 @@
     printed,
     opened(url) {
       const blob = blobs.get(url);
-      return blob ? { id: hold(blob), type: blob.type, size: blob.size } : null;
+      return blob ? { ...hold(blob), type: blob.type, size: blob.size } : null;
     },
   };
 }

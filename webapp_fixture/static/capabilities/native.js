@@ -55,10 +55,10 @@ function popup({ shows = 'page' }) {
   return opened;
 }
 
-/** `how`: a link with `download` ("link", also by an event, "event", or inside the document, "attached"), a page that
+/** `url` instead of a file of `bytes`. `how`: a link with `download` ("link", also by an event, "event", or inside the document, "attached"), a page that
  * becomes a download ("navigate"), or one in a frame ("frame"). Small content is a blob. */
-function download({ how = 'link', bytes = 1000, seed = 0, filename = 'app.bin', remote = false }) {
-  const { downloadUrl } = downloadAddress(`downloads/${bytes}/${seed}/${filename}`, {});
+function download({ how = 'link', bytes = 1000, seed = 0, filename = 'app.bin', remote = false, url }) {
+  const downloadUrl = url ?? downloadAddress(`downloads/${bytes}/${seed}/${filename}`, {}).downloadUrl;
   if (how === 'navigate') {
     location.href = downloadUrl;
     return 'begun';
@@ -69,7 +69,7 @@ function download({ how = 'link', bytes = 1000, seed = 0, filename = 'app.bin', 
     setTimeout(() => frame.remove(), 5000);
     return 'begun';
   }
-  const href = remote ? downloadUrl : blobUrl(generateBytes(bytes, seed), 'application/octet-stream');
+  const href = remote || url ? downloadUrl : blobUrl(generateBytes(bytes, seed), 'application/octet-stream');
   const link = Object.assign(document.createElement('a'), { href, download: filename });
   if (how === 'attached') document.body.append(link);
   if (how === 'event') link.dispatchEvent(new MouseEvent('click'));
