@@ -7,7 +7,8 @@
   const apply = Reflect.apply, later = setTimeout.bind(globalThis);
   const NativeBlob = Blob, NativeEvent = Event, NativeError = DOMException, Sheet = CSSStyleSheet;
   const { dispatchEvent, addEventListener } = EventTarget.prototype, { closest } = Element.prototype;
-  const draw = CanvasRenderingContext2D.prototype.drawImage, context = HTMLCanvasElement.prototype.getContext;
+  const { getContext: context, toDataURL: toData } = HTMLCanvasElement.prototype;
+  const draw = CanvasRenderingContext2D.prototype.drawImage, { createElement } = Document.prototype;
 
   // A proxy of a native looks like it: name, length, source text. One that is missing here stays missing.
   const hook = (owner, name, instead) => {
@@ -23,6 +24,16 @@
   const pictures = new Map(); // id → the page as it was when print() was called
   let nextPicture = 0, shown = null, restore = null;
 
+  const pixels = (source, canvas) => {
+    apply(draw, apply(context, canvas, ["2d"]), [source, 0, 0]);
+    return canvas;
+  };
+  // An image stays although its object URL is revoked; a copy of it could not be loaded.
+  const revoked = (image) => image.currentSrc.startsWith("blob:") && !live.has(image.currentSrc) && image.naturalWidth;
+  const asData = (image) => apply(toData, pixels(image, Object.assign(apply(createElement, document, ["canvas"]), {
+    width: image.naturalWidth, height: image.naturalHeight,
+  })), []);
+
   // What cloneNode leaves out: pixels of canvases, chosen options, open shadow trees.
   const complete = (from, to) => {
     const originals = from.querySelectorAll("*"), copies = to.querySelectorAll("*");
@@ -30,7 +41,9 @@
     originals.forEach((original, index) => {
       const copy = copies[index];
       if (original instanceof HTMLCanvasElement && original.width && original.height) {
-        apply(draw, apply(context, copy, ["2d"]), [original, 0, 0]);
+        pixels(original, copy);
+      } else if (original instanceof HTMLImageElement && revoked(original)) {
+        copy.src = asData(original);
       } else if (original instanceof HTMLSelectElement) {
         for (const [at, option] of [...original.options].entries()) copy.options[at].selected = option.selected;
       }
@@ -78,7 +91,7 @@
 
   // The body as it was stands before the body as it is, which is hidden meanwhile: nothing of the app is moved.
   const show = (picture) => {
-    const { body, documentElement: root, title, adoptedStyleSheets } = document;
+    const { body, documentElement: root, title } = document, adopted = [...document.adoptedStyleSheets];
     const attributes = [...root.attributes].map(({ name, value }) => [name, value]), style = root.style.cssText;
     const styled = body.hasAttribute("style"), display = body.style.getPropertyValue("display");
     const priority = body.style.getPropertyPriority("display");
@@ -92,7 +105,7 @@
       if (display) body.style.setProperty("display", display, priority);
       else body.style.removeProperty("display");
       if (!styled) body.removeAttribute("style");
-      document.adoptedStyleSheets = adoptedStyleSheets;
+      document.adoptedStyleSheets = adopted;
       if (title !== picture.title) document.title = title;
       dress(root, attributes, style);
     };
@@ -179,15 +192,16 @@
 
   // --- object URLs: a window may show one that is revoked at once ---------------------------------------------------
   const KEPT = 5000; // ms after it was revoked
-  const blobs = new Map();
+  const blobs = new Map(), live = new Set();
   hook(URL, "createObjectURL", (native, self, args) => {
     const url = apply(native, self, args);
     if (args[0] instanceof NativeBlob) blobs.set(url, args[0]);
+    live.add(url);
     return url;
   });
   hook(URL, "revokeObjectURL", (native, self, args) => {
     const url = String(args[0]);
-    if (blobs.has(url)) later(() => blobs.delete(url), KEPT);
+    if (live.delete(url)) later(() => blobs.delete(url), KEPT);
     return apply(native, self, args);
   });
 
