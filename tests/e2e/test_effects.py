@@ -199,6 +199,48 @@ async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Conn
         assert after[1:] == before[1:] and await page.locator("body").count() == 1
 
 
+PICTURE = """async () => {
+  const square = (colour) => {
+    const canvas = Object.assign(document.createElement('canvas'), { width: 60, height: 60 });
+    const brush = canvas.getContext('2d');
+    brush.fillStyle = colour;
+    brush.fillRect(0, 0, 60, 60);
+    return canvas;
+  };
+  const root = document.getElementById('print-root');
+  const data = Object.assign(new Image(), { src: square('#ff0000').toDataURL() });
+  const blob = Object.assign(new Image(), {
+    src: URL.createObjectURL(await new Promise((resolve) => square('#00ff00').toBlob(resolve))),
+  });
+  await Promise.all([data.decode(), blob.decode()]);
+  URL.revokeObjectURL(blob.src);
+  const select = document.createElement('select');
+  select.innerHTML = '<option>chosen not</option><option>chosen</option>';
+  select.selectedIndex = 1;
+  const input = Object.assign(document.createElement('input'), { value: 'typed' });
+  const host = document.createElement('div');
+  host.attachShadow({ mode: 'open' }).innerHTML = '<p>in the shadow</p>';
+  const sheet = Object.assign(document.createElement('style'), { textContent: '#x { border: 20px solid #0000ff }' });
+  document.head.append(sheet);
+  const styled = Object.assign(document.createElement('div'), { id: 'x', textContent: 'styled' });
+  root.append(data, blob, select, input, host, styled);
+  print();
+  root.replaceChildren();
+  sheet.remove();
+}"""
+
+
+async def test_images_fields_shadows_and_styles_that_are_gone_are_printed(connected: Connect) -> None:
+    async with connected() as app:
+        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
+        await app.transport._agent.page.evaluate(PICTURE)  # type: ignore[attr-defined]
+        (pdf,) = files(await call)
+        assert text_of(pdf).split("\n\n") == ["chosen", "in the shadow", "styled", "typed"]
+        found = colours_of(pdf)
+        for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
+            assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
+
+
 async def test_prints_of_two_calls_at_once_are_each_its_own(connected: Connect) -> None:
     async with connected() as app:
         texts = [f"number {n}" for n in range(4)]
