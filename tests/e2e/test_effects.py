@@ -372,6 +372,7 @@ async def test_nothing_is_left(fixture: Fixture, browser: Browser, tmp_path: Pat
         ("nothing", None),
         ("html", b"<!doctype html><h1>shown</h1>"),
         ("pdf", b"%PDF-1.4"),
+        ("file", b"%PDF-1.4"),
         ("octets", 1000),
         ("download", 1000),
     ],

@@ -43,6 +43,7 @@ function print({ text = 'printed', clear = 'at once', how = 'own' }) {
 function popup({ shows = 'page' }) {
   const urls = {
     page: () => '/static/blank.html?token=secret',
+    file: () => '/static/sample.pdf',
     html: () => blobUrl('<!doctype html><h1>shown</h1>', 'text/html'),
     pdf: () => blobUrl(PDF, 'application/pdf'),
     octets: () => blobUrl(generateBytes(1000, 3), 'application/octet-stream'),
