@@ -11,6 +11,10 @@ from ..messages import Effect, JSONValue, encode_json
 __all__ = ["Result"]
 
 
+#: Effects that a summary does not tell: their files have lines already, or a warning says why there is none.
+_FILES = ("clipboard", "download", "print")
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """A routed answer.
@@ -58,7 +62,7 @@ class Result:
                 lines += [f"File saved: {where}", f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
-        lines += [f"Effect: {_told(effect)}" for effect in self.effects]
+        lines += [f"Effect: {_told(effect)}" for effect in self.effects if effect.kind not in _FILES]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         text = "\n".join(lines)
         return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
