@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from ..binary import BinaryData, Download, Handle
 from ..errors import redact_url
@@ -78,7 +79,7 @@ class Windows:
                             shown = BinaryData(handle, found["type"] or None)
                             self._ledger.ready(call, shown, "what a window showed")
                     elif (
-                        window.url.startswith("http")
+                        urlsplit(window.url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
                         and await window.evaluate("document.contentType") == "application/pdf"
                     ):
                         shown = BinaryData(Download(window.url), "application/pdf")

@@ -128,15 +128,20 @@
     if (!shown.clone) return;
     const styled = shown.adopted.length === document.adoptedStyleSheets.length &&
       shown.adopted.every((sheet, at) => sheet === document.adoptedStyleSheets[at]);
-    if (shown.changed || shown.changes.takeRecords().length || !styled) restore = show(shown);
+    if (shown.changed || shown.changes.takeRecords().length || !styled) {
+      restore = show(shown);
+    }
   });
   first("afterprint", printed);
 
   hook(globalThis, "print", () => {
     if (!prints) return emit("print", { call: running(), id: null, title: document.title });
     apply(dispatchEvent, globalThis, [new NativeEvent("beforeprint")]);
-    const id = nextPicture++, picture = take();
-    if (picture) pictures.set(id, picture);
+    const id = nextPicture++;
+    try {
+      const picture = take();
+      if (picture) pictures.set(id, picture);
+    } catch { /* an element that refuses to be copied: then the page is printed as it will be */ }
     apply(dispatchEvent, globalThis, [new NativeEvent("afterprint")]);
     emit("print", { call: running(), id, title: document.title });
   });
@@ -153,7 +158,7 @@
     emit("filechooser", { call: running(), multiple: input.multiple, directory: input.webkitdirectory });
     later(() => apply(dispatchEvent, input, [new NativeEvent("cancel", { bubbles: true })]));
   };
-  const isActive = () => navigator.userActivation.isActive;
+  const isActive = () => navigator.userActivation?.isActive;
   hook(HTMLElement.prototype, "click", (native, self, args) => {
     const active = isActive();
     press(self);
