@@ -186,9 +186,10 @@ class Effects:
             await self._agent.invoke("picture", picture, timeout=self._timeout)
             try:
                 printed = await self._agent.send("Page.printToPDF", options, timeout=self._timeout)
-            finally:
+            except BaseException:  # after a print the page has heard that it is over, and looks as before
                 with contextlib.suppress(TransportError):
                     await self._agent.invoke("printed", timeout=_STEP)
+                raise
         return BinaryData(Handle(f"stream:{printed['stream']}"), "application/pdf")
 
     def _chooser(self, detail: Detail, call: Caused | None = None) -> None:
