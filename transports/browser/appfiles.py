@@ -22,6 +22,7 @@ __all__ = ["AppFiles"]
 
 #: Frames that are remembered, to know their downloads from those of other pages of the browser.
 _FRAMES = 1000
+_TRIES, _PAUSE = 20, 0.1
 
 
 class AppFiles:
@@ -108,4 +109,8 @@ class AppFiles:
                 ended.cancel()
                 with contextlib.suppress(TransportError):
                     await self._downloads.abandon(guid, folder)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        for _ in range(_TRIES):  # a download that ends just now may still write a file, or rename one
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            if not self._folder.exists():
+                break
+            await asyncio.sleep(_PAUSE)
