@@ -23,7 +23,7 @@ _MOST = 100
 #: Outputs that began outside any call and wait for the next one.
 _WAITING = 8
 #: Seconds for what was announced (a click on a download link, a window) to begin.
-ANNOUNCED = 1.0
+ANNOUNCED = 2.0
 _STEP = 2.0
 
 Detail: TypeAlias = dict[str, JSONValue]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from ..binary import BinaryData, Download, Handle
 from ..errors import redact_url
 from .agent import PageAgent
-from .ledger import ANNOUNCED, Announced, Caused, Detail, Ledger
+from .ledger import Announced, Caused, Detail, Ledger
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -21,6 +21,8 @@ __all__ = ["Windows"]
 _MOST = 8
 _TEXT = 500
 _STEP = 2.0
+#: Seconds for a window to show what it shows; longer than a call waits, for the next one may take it.
+_LOOK = 5.0
 
 
 class Windows:
@@ -69,7 +71,7 @@ class Windows:
 
         try:
             with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(ANNOUNCED):
+                async with asyncio.timeout(_LOOK):
                     if not window.url:
                         await window.wait_for_event("close")
                     elif window.url.startswith("blob:"):
