@@ -150,7 +150,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "--timeout", "soon"), "'--timeout'", "a valid number"),
         (("call", URL, "x", "--timeout", "0"), "'--timeout'", "greater than or equal to 0.001"),
         (("call", URL, "x", "--timeout", "nan"), "'--timeout'", "less than or equal to"),
-        (("call", URL, "x", "--transport", "pigeon"), "no transport is called 'pigeon'", "'playwright' or 'postmessage'"),
+        (("call", URL, "x", "--transport", "pigeon"), "no transport is called 'pigeon'", "'playwright'"),
         (("call", URL, "x", "--params", "{html: 1}"), "--params is not JSON", """--params '{"key": 1}'"""),
         (("call", URL, "x", "--params", ""), "--params is not JSON", """--params '{"key": 1}'"""),
         (("call", URL, "x", "--params", "[1]"), "must be a JSON object such as '{\"key\": 1}'", "not an array"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TransportError,
         UsageError,
     )
-    from .messages import Capability, ElicitationRequest, JSONValue, Message, Notification, Progress
+    from .messages import Capability, Effect, ElicitationRequest, JSONValue, Message, Notification, Progress
     from .routing import Result, Router
     from .session import Session
     from .targets import connect
@@ -57,7 +57,7 @@ _HOMES = {
         "TransportError",
         "UsageError",
     ),
-    "messages": ("Capability", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
+    "messages": ("Capability", "Effect", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
     "routing": ("Result", "Router"),
     "session": ("Session",),
     "targets": ("connect",),
@@ -76,6 +76,7 @@ __all__ = [
     "Capability",
     "CapabilityError",
     "Disconnected",
+    "Effect",
     "ElicitationRequest",
     "Features",
     "JSONValue",

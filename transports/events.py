@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .errors import ABPError
-from .messages import ElicitationRequest, Notification, Progress
+from .messages import Effect, ElicitationRequest, Notification, Progress
 
 __all__ = ["CapabilitiesChanged", "ConnectionChanged", "Event", "Listeners", "Retrying"]
 
@@ -47,7 +47,10 @@ class Retrying:
     error: ABPError
 
 
-Event: TypeAlias = Progress | Notification | ElicitationRequest | CapabilitiesChanged | ConnectionChanged | Retrying
+#: An effect is told here if no call's result can have it: it began outside any call, or ended the page.
+Event: TypeAlias = (
+    Progress | Notification | ElicitationRequest | CapabilitiesChanged | ConnectionChanged | Retrying | Effect
+)
 
 
 class Listeners:

@@ -15,7 +15,7 @@ from .callbacks import Callbacks, end, run
 from .elicitation import DECLINED, default_answer
 from .errors import ABPError, TransportError
 from .events import ConnectionChanged, Event, Listeners
-from .messages import ElicitationRequest, Message, Notification, Progress, encode_json, parse
+from .messages import Effect, ElicitationRequest, Message, Notification, Progress, encode_json, parse
 
 __all__ = ["Inbox", "OnElicitation", "OnNotification", "OnProgress"]
 
@@ -119,6 +119,9 @@ class Inbox:
                 self._lost(_reason(payload))
             case "connection/restored":
                 self._start(self._restored(_reason(payload)))
+            case "effect":
+                if isinstance(payload, Effect):
+                    self.listeners.put(payload)
             case "capabilities/changed":
                 self._capabilities(message.type, Notification(event=_LIST_CHANGED, data=payload))
             case _:

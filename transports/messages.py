@@ -33,6 +33,7 @@ __all__ = [
     "Answer",
     "AppInfo",
     "Capability",
+    "Effect",
     "ElicitationRequest",
     "ErrorInfo",
     "Initialized",
@@ -52,13 +53,30 @@ PROTOCOL_VERSION = "0.1"
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something an app did beside answering (``docs/side-effects.md``).
+
+    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, or ``more`` with the
+    ``count`` of those not told; ``call`` is the id of the call that was running. ``detail`` is small.
+    """
+
+    kind: str
+    call: str | None = None
+    detail: Mapping[str, JSONValue] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, object]:
+        """The same as JSON values."""
+        return {"kind": self.kind, "call": self.call, "detail": dict(self.detail)}
+
+
 @dataclass(slots=True)
 class Message:
     """One envelope ``{type, id?, timestamp, payload}``.
 
     ``content`` lists the binaries in the parameters of a call: where they stand (below ``params``), a
     :class:`~transports.binary.BinaryData` stands in the tree. ``outputs`` is what the far side produced beside its
-    answer (a printed page), ``warnings`` what it could not send as it was.
+    answer (a printed page), ``effects`` what it did, ``warnings`` what it could not send as it was.
     """
 
     type: str
@@ -67,6 +85,7 @@ class Message:
     timestamp: int = field(default_factory=lambda: int(time.time() * 1000))
     content: Sequence[Found] = ()
     outputs: Sequence[BinaryData] = ()
+    effects: Sequence[Effect] = ()
     warnings: Sequence[str] = ()
 
 

@@ -221,6 +221,7 @@ class Session:
                 answer.data,
                 capability=capability,
                 outputs=reply.outputs,
+                effects=reply.effects,
                 source={"app": self.info.id or self.info.name},
                 warnings=[*warnings, *reply.warnings],
                 schema=known.output_schema if known else None,

@@ -153,7 +153,8 @@ def test_a_pdf_as_the_document_that_was_promised(abp: Cli, workbench: str) -> No
     ran = abp("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
     assert (ran.status, ran.err) == (0, "")
     document = ran.document
-    assert kinds(document) == ANSWER and list(document) == list(ANSWER)
+    assert kinds(document) == {**ANSWER, "effects": list} and list(document) == [*ANSWER, "effects"]
+    assert [effect["kind"] for effect in document["effects"]] == ["print"]
     assert (document["success"], document["capability"], document["transport"]) == (True, "export.pdf", "playwright")
     assert 0 < document["duration_ms"] < 60_000 and document["warnings"] == []
     (reference,) = document["artifacts"]

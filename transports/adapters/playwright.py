@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..base import Features
 from ..browser.agent import PageAgent
+from ..browser.effects import Dialogs
 from ..browser.extension import extension_folder, extension_page_in
 from ..browser.launch import Browser
+from ..browser.navigation import why_not_loaded
 from ..browser.source import Source, StorageState
-from ..browser.transport import PageTransport, why_not_loaded
+from ..browser.transport import PageTransport
 from ..errors import ConnectFailed, NotAbpApp, UsageError, redact_url
 from ..messages import decode_json
 
@@ -38,6 +40,10 @@ class PlaywrightTransport(PageTransport):
     ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how long
     after the page has loaded ``window.abp`` may take to appear.
 
+    ``dialogs`` is how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"`` (a prompt with the text
+    it suggests). ``permissions`` are the names of what the app may do as if a user had agreed (``"clipboard-read"``,
+    ``"geolocation"``, …); everything else that a browser asks about is denied. Neither is for a caller's own page.
+
     Raises :class:`~transports.errors.UsageError` if options contradict each other.
     """
 
@@ -58,13 +64,15 @@ class PlaywrightTransport(PageTransport):
         headless: bool = True,
         timeout: float = 30.0,
         grace: float = 5.0,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
     ) -> None:
         folder = extension_folder(url)
         if extension_page is not None and folder is None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
         self._extension_page = extension_page_in(folder, extension_page) if folder else ""
         source = Source(browser, page, context, profile, storage_state, cdp_url, folder, headless)
-        super().__init__(url, source=source, timeout=timeout)
+        super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = grace
 
     async def _enter(self, page: Page, agent: PageAgent) -> None:

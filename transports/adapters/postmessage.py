@@ -19,8 +19,9 @@ from ..base import Features
 from ..binary import BinaryData, Handle
 from ..browser.agent import PageAgent
 from ..browser.launch import Browser
+from ..browser.navigation import why_not_loaded
 from ..browser.source import Source, StorageState
-from ..browser.transport import PageTransport, why_not_loaded
+from ..browser.transport import PageTransport
 from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, redact_url
 from ..messages import Message
 
@@ -60,7 +61,7 @@ class PostMessageTransport(PageTransport):
 
     name = "postmessage"
     features = Features(reconnects=True, cookies=True)
-    _scripts = ("codec.js", "harness.js")
+    _scripts = ("codec.js", "effects.js", "harness.js")
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class PostMessageTransport(PageTransport):
             crashed = Disconnected("the embedded app's process crashed; call again")
             process.on("Inspector.targetCrashed", lambda _: agent.lose(crashed))
             await process.send("Inspector.enable")
+            await self._effects.embedded(process)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         try:

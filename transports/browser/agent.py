@@ -25,7 +25,7 @@ from .channel import Channel, RemoteObject
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["PageAgent"]
+__all__ = ["INLINE_BYTES", "PageAgent", "script"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline wins up to here).
 INLINE_BYTES = 256 * 1024
@@ -55,13 +55,14 @@ _MOVED = (
 
 
 @cache
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """A file of the folder ``page``."""
     return (files(__package__) / "page" / name).read_text(encoding="utf-8")
 
 
 class PageAgent:
     """One page's agent. ``on_event(kind, payload)`` is called for what the page emits: ``notification``, ``progress``,
-    ``elicitation``, ``capabilities`` and ``print``."""
+    ``elicitation``, ``capabilities``, and what :class:`~transports.browser.effects.Effects` takes."""
 
     def __init__(self, page: Page, channel: Channel, on_event: Callable[[str, Any], None]) -> None:
         self.page = page
@@ -89,7 +90,7 @@ class PageAgent:
         """Prepare every document that this page will load from now on, and with ``now`` the one that is there too;
         ``parts`` are scripts beside ``agent.js``."""
         config = json.dumps({"binding": self._binding, "key": self._key, "inline": INLINE_BYTES})
-        source = f"({_script('agent.js')})({', '.join((config, *map(_script, parts)))})"
+        source = f"({script('agent.js')})({', '.join((config, *map(script, parts)))})"
         await self.channel.install(source, self._binding, on_emit=self._emitted, on_document=self._navigated, now=now)
 
     async def leave(self) -> None:
@@ -137,9 +138,10 @@ class PageAgent:
         """Whether the app is gone."""
         return self._lost.done()
 
-    async def lost(self) -> TransportError:
-        """Wait until the app is gone; returns why."""
-        return await asyncio.shield(self._lost)
+    @property
+    def lost(self) -> asyncio.Future[TransportError]:
+        """Done once the app is gone; not to be changed."""
+        return self._lost
 
     async def require_responding(self) -> None:
         """A page that spins answers nothing any more: give it up (FAULTS 5)."""

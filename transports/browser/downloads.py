@@ -10,6 +10,7 @@ import contextlib
 import shutil
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from .agent import PageAgent
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-__all__ = ["Downloads", "Unusable", "left"]
+__all__ = ["Downloads", "Unusable", "left", "move"]
 
 #: More than ten downloads a second from one frame are dropped without a word by Chromium.
 _PER_SECOND = 9
@@ -52,7 +53,8 @@ def left(deadline: float) -> float:
 
 class Downloads:
     """Downloads of one page, one at a time. ``slots`` are shared by all pages of the browser; ``folder`` is where the
-    browser writes for all pages of the context, if it is not this page's alone."""
+    browser writes for all pages of the context, if it is not this page's alone. ``on_other(event, folder)`` is told of
+    the browser's other downloads, and where those of our page go."""
 
     def __init__(
         self,
@@ -69,7 +71,8 @@ class Downloads:
         self._slots = slots
         self._turn = asyncio.Lock()
         self._shared = folder
-        self._folder: Path | None = None
+        self._folder = Path()
+        self.on_other: Callable[[dict[str, Any], Path], None] = lambda *_: None
         self._world: int | None = None
         self._recent: deque[float] = deque(maxlen=_PER_SECOND)
         self._silence = _SILENCE
@@ -92,7 +95,7 @@ class Downloads:
         async with self._turn, self._slots:
             await self._pace(size)
             folder = self._shared or path.parent
-            await self._into(folder)
+            await self.into(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._beginning[url] = began
             guid = ""
@@ -103,10 +106,10 @@ class Downloads:
                 state = await self._agent.bounded(running, "a download", timeout=left(deadline))
                 if state != "completed":
                     raise Unusable(f"the browser {state} the download")
-                await asyncio.to_thread(_move, folder / guid, path)
+                await asyncio.to_thread(move, folder / guid, path)
             except BaseException:
                 if guid:
-                    await self._abandon(guid, folder)
+                    await self.abandon(guid, folder)
                 raise
             finally:
                 self._beginning.pop(url, None)
@@ -120,7 +123,8 @@ class Downloads:
             await asyncio.sleep(wait)
         self._recent.append(time.monotonic())
 
-    async def _into(self, folder: Path) -> None:
+    async def into(self, folder: Path) -> None:
+        """Have the browser write downloads of this browser context to ``folder``, under their ids."""
         if self._folder == folder:
             return
         behavior = {
@@ -162,16 +166,22 @@ class Downloads:
             self._running[guid] = asyncio.get_running_loop().create_future()
             began.set_result(guid)
         elif (folder := self._given_up.pop(url, None)) is not None:  # only slow, and nobody waits any more
-            task = asyncio.ensure_future(self._abandon(guid, folder))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self.abandon_later(guid, folder)
+        else:
+            self.on_other(event, self._folder)
+
+    def abandon_later(self, guid: str, folder: Path) -> None:
+        """:meth:`abandon`, in the background."""
+        task = asyncio.ensure_future(self.abandon(guid, folder))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _progressed(self, event: dict[str, Any]) -> None:
         running = self._running.get(event["guid"])
         if running is not None and not running.done() and event["state"] != "inProgress":
             running.set_result(event["state"])
 
-    async def _abandon(self, guid: str, folder: Path) -> None:
+    async def abandon(self, guid: str, folder: Path) -> None:
         """Stop a download and remove what it wrote."""
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
@@ -185,7 +195,8 @@ class Downloads:
         await self._agent.bounded(self._browser.send(method, params), method, timeout=timeout)
 
 
-def _move(source: Path, target: Path) -> None:
+def move(source: Path, target: Path) -> None:
+    """Rename a file, or copy it where that cannot be."""
     try:
         source.rename(target)
     except OSError:  # another file system

@@ -30,7 +30,7 @@ async def keep(
 ) -> None:
     """Until it is cancelled, or loses what is not ``ours`` to open, have ``reopen`` open what was lost, with growing,
     jittered delays; ``tell`` the session of each loss and each return."""
-    while ours(error := await agent.lost()):
+    while ours(error := await asyncio.shield(agent.lost)):
         tell(Message("connection/lost", {"reason": error.message}))
         delay = 0.1
         while True:

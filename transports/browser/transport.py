@@ -10,23 +10,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pybase64
-
 from ..base import Transport
-from ..binary import BinaryData, Broken, Handle
-from ..detect import Place, replace
-from ..errors import BrowserCrashed, CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
-from ..messages import Message, decode_json, encode_json
+from ..binary import BinaryData, Handle
+from ..errors import (
+    BrowserCrashed,
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    redact_url,
+)
+from ..messages import Message, encode_json
 from .agent import PageAgent
 from .channel import open_channel
+from .effects import Dialogs, Effects
 from .inputs import Inputs
 from .keep import keep
 from .ladder import Ladder
+from .permissions import check_permissions, set_permissions
+from .reply import reply_to
 from .source import Source, Tab
 
 if TYPE_CHECKING:
@@ -34,18 +43,8 @@ if TYPE_CHECKING:
 
     from .launch import Browser
 
-__all__ = ["PageTransport", "why_not_loaded"]
+__all__ = ["PageTransport"]
 
-_REASONS = {
-    "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
-    "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
-    "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
-    "ERR_CERT": "its certificate is not trusted",
-    "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
-    "ERR_ABORTED": "the address gives a download, not a page",
-    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer",
-    "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
-}
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
@@ -55,9 +54,19 @@ class PageTransport(Transport):
     ``source`` says where the page comes from. ``timeout`` in seconds covers starting and loading.
     """
 
-    _scripts: ClassVar[tuple[str, ...]] = ("codec.js",)
+    _scripts: ClassVar[tuple[str, ...]] = ("codec.js", "effects.js")
 
-    def __init__(self, url: str, *, source: Source, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        source: Source,
+        timeout: float,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+    ) -> None:
+        if dialogs not in ("dismiss", "accept"):
+            raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
         self._target = url
         self._source = source
         self._browser: Browser | None = None
@@ -67,7 +76,8 @@ class PageTransport(Transport):
         self._tab: Tab | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._prints: dict[str, list[asyncio.Task[BinaryData]]] = {}
+        self._dialogs: Dialogs = dialogs
+        self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
         self.features = replace_field(self.features, reconnects=source.page is None)
 
@@ -101,6 +111,17 @@ class PageTransport(Transport):
                 if downloads is not None:
                     self._page_stack.callback(downloads.close)
                 self._agent = agent
+                self._effects = Effects(
+                    agent,
+                    tab,
+                    dialogs=self._dialogs,
+                    print_page=self._print_page,
+                    announce=self._events.put_nowait,
+                    release=self.release,
+                )
+                self._page_stack.push_async_callback(self._effects.aclose)
+                await self._effects.prepare(downloads)
+                await set_permissions(tab, self._permissions)
                 self._ladder = Ladder(agent, downloads)
                 self._inputs = Inputs(agent, tab.folder)
                 await self._enter(tab.page, agent)
@@ -133,8 +154,6 @@ class PageTransport(Transport):
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait((self._keeper,))
-        for task in [task for tasks in self._prints.values() for task in tasks]:
-            task.cancel()
         self._events.put_nowait(None)
         await self._page_stack.aclose()
         await self._stack.aclose()
@@ -148,9 +167,11 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "initialize":
-                return _reply(message, await agent.invoke("initialize", encode_json(payload).decode(), timeout=timeout))
+                return reply_to(
+                    message, await agent.invoke("initialize", encode_json(payload).decode(), timeout=timeout)
+                )
             case "capabilities/list":
-                return _reply(message, await agent.invoke("list", timeout=timeout))
+                return reply_to(message, await agent.invoke("list", timeout=timeout))
             case "capabilities/call":
                 return await self._call(message, timeout)
             case "capabilities/cancel":
@@ -159,29 +180,20 @@ class PageTransport(Transport):
                 except CallTimeout:
                     await agent.require_responding()
                     raise
-                return _reply(message, text)
+                return reply_to(message, text)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
     async def _call(self, message: Message, timeout: float) -> Message:
         payload: Any = message.payload
         call_id = payload["options"]["callId"]
         deadline = asyncio.get_running_loop().time() + timeout
-        printed = self._prints.setdefault(call_id, [])
-        try:
+        with self._effects.during(call_id) as call:
             async with self._inputs.prepared(payload, message.content, timeout=timeout) as (text, elements):
                 answer = await self._page_agent().invoke("call", text, *elements, timeout=timeout)
-            reply = _reply(message, answer)
+            reply = reply_to(message, answer)
             left = max(deadline - asyncio.get_running_loop().time(), 1.0)
-            reply.outputs = [await self._printed(task, left) for task in printed]
+            await self._effects.settle(call, reply, timeout=left)
             return reply
-        finally:
-            del self._prints[call_id]
-
-    async def _printed(self, task: asyncio.Task[BinaryData], timeout: float) -> BinaryData:
-        try:
-            return await asyncio.wait_for(task, timeout)
-        except TimeoutError as error:
-            raise CallTimeout(f"the page was printed but its PDF was not ready within {timeout:g} s") from error
 
     async def notify(self, message: Message) -> None:
         agent = self._page_agent()
@@ -198,23 +210,15 @@ class PageTransport(Transport):
             yield message
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        if kind == "print":
-            tasks = self._prints.get(payload["call"])
-            if tasks is not None:
-                tasks.append(asyncio.ensure_future(self._print(tasks[-1] if tasks else None)))
-        elif kind == "elicitation":
+        if kind == "elicitation":
             self._events.put_nowait(Message("elicitation/request", payload["request"], id=payload["id"]))
-        else:
+        elif kind in _EVENTS:
             self._events.put_nowait(Message(_EVENTS[kind], payload))
-
-    async def _print(self, before: asyncio.Task[BinaryData] | None) -> BinaryData:
-        """The page as it is now, as a PDF that waits in the browser. ``window.print`` is the signal (PROTOCOL)."""
-        if before is not None:
-            await asyncio.wait((before,))
-        return await self._print_page()
+        else:
+            self._effects.on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """``paper_height`` in inches, if the page's own rules are not to decide."""
+        """The page as it is now, as a PDF; ``paper_height`` in inches, if the page's own rules are not to decide."""
         agent = self._page_agent()
         printed = await agent.bounded(agent.channel.pdf(paper_height), "printing", timeout=self._timeout)
         return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
@@ -225,6 +229,8 @@ class PageTransport(Transport):
         kind, _, name = handle.id.partition(":")
         if kind == "stream":
             await self._ladder.save_stream(name, path, timeout=timeout)
+        elif kind == "file":
+            await self._effects.save(handle, path)
         elif kind == "blob":
             await self._ladder.save_url(handle.id, path, timeout=timeout)
         else:
@@ -232,6 +238,8 @@ class PageTransport(Transport):
 
     async def release(self, handle: Handle) -> None:
         kind, _, name = handle.id.partition(":")
+        if kind == "file":
+            self._effects.forget(handle)
         with contextlib.suppress(TransportError):
             if kind == "held":
                 await self._page_agent().invoke("release", name, timeout=2.0)
@@ -247,40 +255,3 @@ class PageTransport(Transport):
         if self._agent is None:
             raise TransportError("the transport is not open; use it inside `async with`")
         return self._agent
-
-
-def why_not_loaded(error: str, url: str) -> str:
-    """What Playwright or Chromium says of a failed navigation to ``url``, in words that help."""
-    first = error.partition("\n")[0]
-    if known := next((text for code, text in _REASONS.items() if code in first), None):
-        return known
-    net = first.find("net::")
-    return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
-
-
-def _reply(request: Message, text: str) -> Message:
-    """The agent's text as a message: content back in its place."""
-    parts = decode_json(text)
-    assert isinstance(parts, dict)
-    if "refused" in parts:
-        raise ProtocolError(f"{parts['refused']}; nothing was taken from it")
-    if "threw" in parts:
-        if request.type != "capabilities/call":
-            raise ProtocolError(f"the app's {request.type} threw {parts['name']}: {parts['threw'][:200]}")
-        error = {"code": "OPERATION_FAILED", "message": f"the app threw {parts['name']}: {parts['threw'][:500]}"}
-        return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
-    rest = parts["rest"]
-    leaves: dict[Place, object] = {
-        tuple(path): _leaf(kind, *values) for path, kind, *values in rest.get("binaries", ())
-    }
-    return Message(
-        f"{request.type}-result", replace(parts["answer"], leaves), id=request.id, warnings=rest.get("warnings", ())
-    )
-
-
-def _leaf(kind: str, value: str, mime_type: str = "", name: str = "", size: int | None = None) -> BinaryData | Broken:
-    if kind == "broken":
-        return Broken(value)
-    if kind == "held":
-        return BinaryData(Handle(f"held:{value}", size), mime_type or None, None, name or None)
-    return BinaryData(pybase64.b64decode(value, validate=True), mime_type or None, None, name or None)

@@ -12,7 +12,7 @@ from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded
 from ..detect import Found, Place, find, replace
 from ..errors import ABPError, UsageError, redact_url
-from ..messages import JSONValue, encode_json
+from ..messages import Effect, JSONValue, encode_json
 from ..schema import differences
 from .fetch import Fetcher
 from .result import Result
@@ -41,13 +41,14 @@ class Router:
         outputs: Sequence[BinaryData] = (),
         source: Mapping[str, object] | None = None,
         warnings: Sequence[str] = (),
+        effects: Sequence[Effect] = (),
         transport: str = "",
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
     ) -> Result:
-        """Route ``data``, any tree of JSON values and content; ``outputs`` are binaries that came beside it.
-        ``started`` is when the work began, as :func:`time.perf_counter` has it. What differs from ``schema``, the
-        capability's ``outputSchema``, becomes a warning.
+        """Route ``data``, any tree of JSON values and content; ``outputs`` are binaries that came beside it,
+        ``effects`` what was done. ``started`` is when the work began, as :func:`time.perf_counter` has it. What differs
+        from ``schema``, the capability's ``outputSchema``, becomes a warning.
 
         Raises the first :class:`~transports.errors.ABPError` of a binary that could not be stored, after all others
         were: its ``result`` holds those, its ``details`` the field, and the URL without credentials.
@@ -84,7 +85,7 @@ class Router:
             notes += differences(schema, routed, [item.path for item in found])
         metadata = _metadata(data, found) if found or beside else {}
         took = 0.0 if started is None else (time.perf_counter() - started) * 1000
-        result = Result(capability, routed, stored, transport, took, tuple(notes), metadata)
+        result = Result(capability, routed, stored, transport, took, tuple(notes), tuple(effects), metadata)
         if failures:
             raise self._failure(failures, result)
         return result

@@ -1,7 +1,7 @@
 // Our side of the page: runs before the app's first script in every document, exposes the page functions of the
 // protocol, and hands its agent object to whoever knows the key. It leaves nothing else behind.
-// A function expression: called as agent({binding, key, inline}, codec, harness?).
-(config, makeCodec, makeHarness) => {
+// A function expression: called as agent({binding, key, inline}, codec, effects, harness?).
+(config, makeCodec, makeEffects, makeHarness) => {
   "use strict";
   // The raw binding is ours alone: taken, then removed before anybody sees it.
   const send = globalThis[config.binding];
@@ -95,16 +95,18 @@
     }
   };
 
-  // --- window.print is the app's signal that the page is ready to become a PDF --------------------------------------
+  // --- requests -----------------------------------------------------------------------------------------------------
   const calls = new Set(); // ids under way, oldest first
   let starting = null;     // the call whose handler is running synchronously
-  replace(globalThis, "print", function print() {
-    send(JSON.stringify(["print", { call: starting ?? [...calls].at(-1) ?? null }]));
-  });
-
-  // --- requests -----------------------------------------------------------------------------------------------------
-  const held = new Map(); // id → Blob or Uint8Array that stayed here
+  const running = () => starting ?? [...calls].at(-1) ?? null;
+  const held = new Map();  // id → Blob or Uint8Array that stayed here
   let nextId = 0;
+  const hold = (value) => {
+    const id = String(nextId++);
+    held.set(id, value);
+    return id;
+  };
+  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), running });
 
   const replied = async (answer) => {
     let packed;
@@ -125,9 +127,7 @@
           binaries.push([path, "base64", codec.toBase64(view), type, name]);
         } catch (error) { binaries.push([path, "broken", String(error)]); }
       } else {
-        const id = String(nextId++);
-        held.set(id, value);
-        binaries.push([path, "held", id, type, name, size]);
+        binaries.push([path, "held", hold(value), type, name, size]);
       }
     }
     const rest = packed.warnings.length || binaries.length ? JSON.stringify({ binaries, warnings: packed.warnings }) : "{}";
@@ -142,6 +142,7 @@
     Promise.race([promise, new Promise((resolve) => later(resolve, milliseconds, undefined))]);
 
   const agent = {
+    ...effects,
     ...makeHarness?.({ emit, deliver: (kind) => handler(kind, "page") }),
     // What stands at window.abp, until it is whole or `grace` ms have passed since the document was complete.
     async ready(grace) {
@@ -238,6 +239,7 @@
       gone = true;
       for (const answer of questions.values()) answer(DECLINED);
       for (const step of undo.splice(0)) step();
+      effects.unhook();
     },
   };
 }

@@ -53,7 +53,7 @@
       return count("delivered");
     }
     count("event");
-    if (type === "print") emit("print", { call: [...waiting.keys()].at(-1) ?? null });
+    if (type === "print") emit("print", { call: [...waiting.keys()].at(-1) ?? null, id: null, title: "" });
     else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") deliver("elicitation")(payload).then((answer) => post("elicitation/response", answer, id));
     else emit("unknown", type);

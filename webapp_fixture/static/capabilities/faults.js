@@ -5,6 +5,7 @@ import { encodeBase64 } from '../lib/base64.js';
 import { downloadAddress, otherOrigin } from '../lib/page.js';
 import { generateBytes } from '../generate.js';
 import { pause } from './jobs.js';
+import { nativeUi } from './native.js';
 
 const forever = () => new Promise(() => {});
 const text = (value) => new TextEncoder().encode(value);
@@ -87,6 +88,7 @@ const behaviour = {
     await pause(ms, signal);
     return { ms };
   },
+  native_ui: nativeUi,
   alert: async ({ kind = 'alert', message = 'an alert from the app' }) => ({ answer: window[kind](message) ?? null }),
   navigate: async ({ how = 'href' }, { callId }) => {
     if (how === 'reload') location.reload();

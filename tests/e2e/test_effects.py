@@ -1,0 +1,596 @@
+"""What an app does beside answering: nothing hangs, nothing is lost (docs/side-effects.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from PIL import Image
+
+from transports import (
+    Browser,
+    CapabilityError,
+    Effect,
+    Message,
+    PlaywrightTransport,
+    PostMessageTransport,
+    Result,
+    Session,
+    UsageError,
+    connect,
+)
+from transports.errors import ContextLost, PageCrashed
+from webapp_fixture import Fixture, digest
+
+from .conftest import Connect
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+Step = str | dict[str, Any]
+
+
+def steps(*do: Step) -> list[dict[str, Any]]:
+    return [{"kind": step} if isinstance(step, str) else step for step in do]
+
+
+async def ui(app: Session, *do: Step, timeout: float = 10, **more: object) -> Result:
+    """One call that does all this, step by step."""
+    return await app.call("fault.native_ui", {"do": steps(*do), **more}, timeout=timeout)
+
+
+def got(result: Result) -> Any:
+    """What the app got back from its steps."""
+    assert isinstance(result.data, dict)
+    return result.data["got"]
+
+
+def kinds(effects: Sequence[Effect]) -> list[str]:
+    return [effect.kind for effect in effects]
+
+
+def files(result: Result) -> list[Path]:
+    return [Path(str(ref.path)) for place, ref in result.artifacts.items() if place]
+
+
+def text_of(pdf: Path) -> str:
+    return subprocess.run(["pdftotext", pdf, "-"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def colours_of(pdf: Path) -> set[tuple[int, int, int]]:
+    """The colours on the first page."""
+    subprocess.run(["pdftoppm", "-r", "40", "-singlefile", "-png", pdf, pdf.with_suffix("")], check=True)
+    with Image.open(pdf.with_suffix(".png")) as image:
+        found = image.convert("RGB").getcolors(1 << 20)
+        return {colour for _, colour in found or [] if isinstance(colour, tuple)}  # type: ignore[misc]
+
+
+def pages(app: Session) -> int:
+    return len(app.transport._agent.page.context.pages)  # type: ignore[attr-defined]
+
+
+async def eventually(holds: Any, seconds: float = 3.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
+async def test_an_app_that_does_it_all_in_one_call(connected: Connect, fixture: Fixture, strict: bool) -> None:
+    """It kept window.print in its first script; it calls alert, confirm and prompt, opens windows, downloads, asks for
+    a file and writes to the clipboard."""
+    async with connected(base=fixture.strict_url if strict else fixture.url) as app:
+        started = time.monotonic()
+        result = await ui(
+            app,
+            "alert",
+            "confirm",
+            "prompt",
+            {"kind": "print", "how": "kept", "text": "as it was"},
+            "popup",
+            {"kind": "popup", "shows": "pdf"},
+            {"kind": "download", "seed": 5, "bytes": 70_000, "filename": "report.bin"},
+            "choose",
+            "pick",
+            {"kind": "copy", "text": "to the clipboard"},
+        )
+        assert time.monotonic() - started < 10
+        assert got(result) == [
+            *(None, False, None),
+            ["beforeprint", "afterprint"],
+            *(True, True, "begun", "cancel", "AbortError", "done"),
+        ]
+        assert sorted(kinds(result.effects)) == sorted(
+            ["dialog"] * 3 + ["print", "popup", "popup", "download", "filechooser", "filechooser", "clipboard"]
+        )
+        assert len({effect.call for effect in result.effects}) == 1 and result.effects[0].call
+        by_type: dict[str, list[Path]] = {}
+        for place, ref in result.artifacts.items():
+            assert place == "document" or place.startswith("captured.")
+            by_type.setdefault(ref.mime_type, []).append(Path(str(ref.path)))
+        assert next(iter(result.artifacts)) == "document"
+        printed = [text_of(path) for path in by_type["application/pdf"] if path.stat().st_size > 1000]
+        assert printed == ["as it was"]
+        (download,) = by_type["application/octet-stream"]
+        assert download.name == "report.bin"
+        assert hashlib.sha256(download.read_bytes()).hexdigest() == digest(70_000, 5)
+        assert [path.read_text() for path in by_type["text/plain"]] == ["to the clipboard"]
+        assert len(by_type["application/pdf"]) == 2
+        await eventually(lambda: pages(app) == 1)
+
+
+async def test_effects_are_in_the_document_and_the_summary(connected: Connect) -> None:
+    async with connected() as app:
+        result = await ui(app, {"kind": "alert", "message": "well\nthen"})
+        (effect,) = result.effects
+        told = {"type": "alert", "message": "well\nthen", "answer": "accepted"}
+        assert result.as_dict()["effects"] == [{"kind": "dialog", "call": effect.call, "detail": told}]
+        assert "\nEffect: dialog (type alert, message well then, answer accepted)" in result.summary()
+        assert "effects" not in (await app.call("file.list")).as_dict()
+
+
+async def test_outputs_give_way_to_a_file_in_the_answer(connected: Connect) -> None:
+    async with connected() as app:
+        result = await ui(app, "print", "download", binary=True)
+        assert list(result.artifacts) == ["file", "captured.0", "captured.1"]
+        assert result.artifacts["file"].filename == "own.pdf"
+
+
+# --- dialogs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dialogs", "answers"),
+    [("dismiss", [None, False, None]), ("accept", [None, True, "suggested"])],
+)
+async def test_dialogs_are_answered_as_the_caller_decided(
+    fixture: Fixture, browser: Browser, tmp_path: Path, dialogs: Any, answers: list[object]
+) -> None:
+    transport = PlaywrightTransport(fixture.url, browser=browser, dialogs=dialogs)
+    async with connect(fixture.url, transport=transport, store=tmp_path) as app:
+        result = await ui(app, {"kind": "alert", "message": "x" * 2000}, "confirm", "prompt")
+        assert got(result) == answers
+        assert [len(str(effect.detail["message"])) for effect in result.effects] == [500, 5, 5]
+        said = "accepted" if dialogs == "accept" else "dismissed"
+        assert [effect.detail["answer"] for effect in result.effects] == ["accepted", said, said]
+
+
+async def test_what_cannot_be_chosen_is_refused() -> None:
+    with pytest.raises(UsageError, match="dialogs="):
+        PlaywrightTransport("http://localhost/", dialogs="ask")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="teleport"):
+        PlaywrightTransport("http://localhost/", permissions=("teleport",))
+    with pytest.raises(UsageError, match="geolocation"):
+        PlaywrightTransport("http://localhost/", permissions="geolocation")
+
+
+async def test_more_than_a_hundred_effects_are_counted(connected: Connect) -> None:
+    async with connected() as app:
+        result = await ui(app, *["alert"] * 103)
+        assert kinds(result.effects) == ["dialog"] * 100 + ["more"]
+        assert result.effects[-1].detail == {"count": 3}
+
+
+# --- printing ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Connect) -> None:
+    """The app empties its print root, repaints its canvas and removes its style sheet as soon as print() returns."""
+    async with connected() as app:
+        page = app.transport._agent.page  # type: ignore[attr-defined]
+        look = "() => [document.documentElement.outerHTML.length, document.adoptedStyleSheets.length, document.title]"
+        before = await page.evaluate(look)
+        result = await ui(app, {"kind": "print", "text": "first"})
+        (pdf,) = files(result)
+        assert text_of(pdf) == "first"
+        assert (255, 0, 0) in colours_of(pdf) and (0, 0, 255) not in colours_of(pdf)
+        size = subprocess.run(["pdfinfo", pdf], capture_output=True, text=True, check=True).stdout
+        assert "282.96 x 282.96" in size  # the 100 mm of the sheet that is gone
+        await asyncio.sleep(0.1)
+        after = await page.evaluate(look)
+        assert after[1:] == before[1:] and await page.locator("body").count() == 1
+
+
+PICTURE = """async () => {
+  const square = (colour) => {
+    const canvas = Object.assign(document.createElement('canvas'), { width: 60, height: 60 });
+    const brush = canvas.getContext('2d');
+    brush.fillStyle = colour;
+    brush.fillRect(0, 0, 60, 60);
+    return canvas;
+  };
+  const root = document.getElementById('print-root');
+  const data = Object.assign(new Image(), { src: square('#ff0000').toDataURL() });
+  const blob = Object.assign(new Image(), {
+    src: URL.createObjectURL(await new Promise((resolve) => square('#00ff00').toBlob(resolve))),
+  });
+  await Promise.all([data.decode(), blob.decode()]);
+  URL.revokeObjectURL(blob.src);
+  const select = document.createElement('select');
+  select.innerHTML = '<option>chosen not</option><option>chosen</option>';
+  select.selectedIndex = 1;
+  const input = Object.assign(document.createElement('input'), { value: 'typed' });
+  const host = document.createElement('div');
+  host.attachShadow({ mode: 'open' }).innerHTML = '<p>in the shadow</p>';
+  const sheet = Object.assign(document.createElement('style'), { textContent: '#x { border: 20px solid #0000ff }' });
+  document.head.append(sheet);
+  const styled = Object.assign(document.createElement('div'), { id: 'x', textContent: 'styled' });
+  root.append(data, blob, select, input, host, styled);
+  print();
+  root.replaceChildren();
+  sheet.remove();
+}"""
+
+
+async def test_images_fields_shadows_and_styles_that_are_gone_are_printed(connected: Connect) -> None:
+    async with connected() as app:
+        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
+        await app.transport._agent.page.evaluate(PICTURE)  # type: ignore[attr-defined]
+        (pdf,) = files(await call)
+        assert text_of(pdf).split("\n\n") == ["chosen", "in the shadow", "styled", "typed"]
+        found = colours_of(pdf)
+        for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
+            assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
+
+
+async def test_prints_of_two_calls_at_once_are_each_its_own(connected: Connect) -> None:
+    async with connected() as app:
+        texts = [f"number {n}" for n in range(4)]
+        results = await asyncio.gather(*(ui(app, {"kind": "print", "text": text}) for text in texts))
+        assert [text_of(path) for result in results for path in files(result)] == texts
+
+
+async def test_print_looks_like_a_native_and_tells_the_app_what_browsers_tell(connected: Connect) -> None:
+    async with connected() as app:
+        page = app.transport._agent.page  # type: ignore[attr-defined]
+        seen = await page.evaluate(
+            "[print.name, print.length, String(print), Object.keys(globalThis).includes('print')]"
+        )
+        assert seen == ["print", 0, "function () { [native code] }", True]
+        assert got(await ui(app, {"kind": "print", "clear": "no"})) == [["beforeprint", "afterprint"]]
+
+
+# --- downloads --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["link", "event", "attached", "navigate", "frame"])
+@pytest.mark.parametrize("remote", [False, True], ids=["blob", "remote"])
+async def test_the_apps_own_downloads_are_outputs(connected: Connect, how: str, remote: bool) -> None:
+    async with connected() as app:
+        step = {"kind": "download", "how": how, "bytes": 300_000, "seed": 9, "filename": "table.csv", "remote": remote}
+        result = await ui(app, step)
+        (ref,) = result.artifacts.values()
+        assert ref.filename == "table.csv" and ref.sha256 == digest(300_000, 9)
+        assert [effect.detail["bytes"] for effect in result.effects] == [300_000]
+
+
+async def test_downloads_of_the_app_and_ours_do_not_disturb_each_other(connected: Connect, tmp_path: Path) -> None:
+    """Ours go to the store's folder: so do the app's, in the meantime."""
+    async with connected() as app:
+        for _ in range(2):
+            ours, theirs = await asyncio.gather(
+                app.call("file.generate", {"megabytes": 5, "seed": 1}),
+                ui(app, {"kind": "wait", "ms": 20}, {"kind": "download", "bytes": 400_000, "seed": 2}),
+            )
+            assert ours.artifacts["file"].sha256 == digest(5 << 20, 1)
+            assert theirs.artifacts["document"].sha256 == digest(400_000, 2)
+    assert list((tmp_path / "out" / ".abp" / "staging").iterdir()) == []
+
+
+async def test_what_begins_outside_any_call_comes_with_the_next(connected: Connect) -> None:
+    async with connected() as app:
+        assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
+        await asyncio.sleep(0.7)
+        result = await app.call("file.list")
+        assert [ref.sha256 == digest(1000, 3) for ref in result.artifacts.values()] == [True, False]
+        assert [warning.split(" began")[0] for warning in result.warnings] == [
+            "the app's download 'app.bin'",
+            "the printed page",
+        ]
+        assert result.effects == ()
+        assert list((await app.call("file.list")).artifacts) == [""]
+
+
+async def test_too_many_outputs_outside_any_call_are_dropped_and_that_is_said(connected: Connect) -> None:
+    async with connected() as app:
+        await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
+        await asyncio.sleep(0.5)
+        result = await app.call("file.list")
+        assert [path.read_text() for path in files(result)] == [str(n) for n in range(2, 10)]
+        assert "2 outputs that began before this call were too many and are lost" in result.warnings
+
+
+async def test_outputs_of_a_call_that_fails_come_with_the_next(connected: Connect) -> None:
+    async with connected() as app:
+        with pytest.raises(CapabilityError):
+            await ui(app, {"kind": "download", "seed": 4}, "nonsense")
+        await asyncio.sleep(0.5)
+        result = await app.call("file.list")
+        assert [ref.sha256 for ref in result.artifacts.values()] == [digest(1000, 4)]
+
+
+async def test_a_download_that_does_not_end_in_time_holds_no_answer_back(connected: Connect) -> None:
+    async with connected() as app:
+        started = time.monotonic()
+        endless = "/faults/long/1000/0/endless.bin?endless=1"
+        result = await ui(app, {"kind": "download", "url": endless, "filename": "endless.bin"}, timeout=1.5)
+        assert time.monotonic() - started < 4
+        assert got(result) == ["begun"] and list(result.artifacts) == [""]
+        assert result.warnings == (
+            "the app's download 'endless.bin' was not finished in time; it comes with a later call",
+        )
+        assert list((await app.call("file.list")).artifacts) == [""]
+
+
+async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> None:
+    async with connected() as app:
+        cut = "/faults/short/100000/0/cut.bin?cut=1&delta=50000"
+        result = await ui(app, {"kind": "download", "url": cut, "filename": "cut.bin"})
+        assert result.warnings == ("the app's download 'cut.bin': the browser broke it off",)
+        assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
+
+
+async def test_apps_in_one_browser_get_their_own(connected: Connect) -> None:
+    async with connected() as one, connected() as other:
+        results = await asyncio.gather(
+            *(ui(app, {"kind": "download", "seed": seed}) for seed, app in enumerate((one, other)))
+        )
+        hashes = [[ref.sha256 for ref in result.artifacts.values()] for result in results]
+        assert hashes == [[digest(1000, 0)], [digest(1000, 1)]]
+
+
+async def test_nothing_is_left(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+    before = {path.name for path in browser.folder.iterdir()}
+    tasks = asyncio.all_tasks()
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+    async with connect(fixture.url, transport=transport, store=tmp_path / "out") as app:
+        await ui(app, "download", "popup", {"kind": "popup", "shows": "html"}, "print", "alert")
+        await ui(app, *["download"] * 3, later=10)
+        endless = {"kind": "download", "url": "/faults/long/1000/0/endless.bin?endless=1"}
+        await ui(app, endless, timeout=1.2)
+    assert {path.name for path in browser.folder.iterdir()} == before
+    assert list((tmp_path / "out" / ".abp" / "staging").iterdir()) == []
+    assert browser.playwright.contexts == []
+    await eventually(lambda: asyncio.all_tasks() <= tasks)
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shows", "content"),
+    [
+        ("page", None),
+        ("nothing", None),
+        ("html", b"<!doctype html><h1>shown</h1>"),
+        ("pdf", b"%PDF-1.4"),
+        ("file", b"%PDF-1.4"),
+        ("octets", 1000),
+        ("download", 1000),
+    ],
+)
+async def test_what_a_window_shows_is_an_output_if_it_is_content(
+    connected: Connect, shows: str, content: bytes | int | None
+) -> None:
+    async with connected() as app:
+        result = await ui(app, {"kind": "popup", "shows": shows})
+        assert got(result) == [True]
+        assert result.effects[0].kind == "popup"
+        assert "secret" not in str(result.effects[0].detail["url"])
+        if content is None:
+            assert list(result.artifacts) == [""]
+        else:
+            (file,) = files(result)
+            data = file.read_bytes()
+            assert data.startswith(content) if isinstance(content, bytes) else len(data) == content
+        await eventually(lambda: pages(app) == 1)
+
+
+async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(connected: Connect) -> None:
+    async with connected() as app:
+        call = asyncio.ensure_future(ui(app, *["popup"] * 12, {"kind": "wait", "ms": 3000}))
+        seen = [0]
+        while not call.done():
+            seen.append(pages(app))
+            await asyncio.sleep(0.05)
+        result = await call
+        assert max(seen) >= 9 and seen[-5] == 9  # ours and eight; one more lives for the moment that closing it takes
+        assert [effect.detail.get("closed") for effect in result.effects].count("too many windows") == 4
+        await eventually(lambda: pages(app) == 1)
+
+
+# --- permissions, choosers, the clipboard -----------------------------------------------------------------------------
+
+ASKED = ["notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle"]
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_nothing_that_asks_for_a_permission_waits(connected: Connect, name: str) -> None:
+    async with connected() as app:
+        (answer,) = got(await ui(app, {"kind": "ask", "name": name}))
+        assert answer in ("denied", "error 1", "NotAllowedError", "NotFoundError", [])
+
+
+async def test_the_clipboard_is_written_to_a_file_and_read_with_permission_only(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
+    transport = PlaywrightTransport(fixture.url, browser=browser, permissions=("clipboard-read",))
+    async with connect(fixture.url, transport=transport, store=tmp_path) as app:
+        html = {"kind": "copy", "type": "text/html", "content": "<b>bold</b>"}
+        result = await ui(app, {"kind": "copy", "text": "Grüße"}, html, {"kind": "ask", "name": "clipboard"})
+        assert got(result)[:2] == ["done", "done"]
+        assert got(result)[2] not in ("Grüße", "NotAllowedError")  # what the browser's own clipboard holds
+        assert [file.read_text() for file in files(result)] == ["Grüße", "<b>bold</b>"]
+        assert [dict(effect.detail) for effect in result.effects] == [
+            {"type": "text/plain", "bytes": 7},
+            {"type": "text/html", "bytes": 11},
+        ]
+
+
+async def test_file_choosers_are_closed_without_a_file(connected: Connect) -> None:
+    async with connected() as app:
+        pickers = ["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"]
+        result = await ui(
+            app, "choose", {"kind": "choose", "label": True}, *({"kind": "pick", "picker": name} for name in pickers)
+        )
+        assert got(result) == ["cancel", "cancel", "AbortError", "AbortError", "AbortError"]
+        assert kinds(result.effects) == ["filechooser"] * 5
+
+
+async def test_a_file_chooser_of_a_real_click_is_closed_too(connected: Connect) -> None:
+    async with connected() as app:
+        page = app.transport._agent.page  # type: ignore[attr-defined]
+        call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 700}))
+        await page.evaluate(
+            """() => {
+              const input = Object.assign(document.createElement('input'), { type: 'file', id: 'chooser' });
+              input.style.cssText = 'position: fixed; top: 0; left: 0; z-index: 99';
+              document.body.append(input);
+              input.addEventListener('cancel', () => { document.title = 'cancelled'; });
+            }"""
+        )
+        await page.click("#chooser")
+        assert kinds((await call).effects) == ["filechooser"]
+        assert await page.title() == "cancelled"
+
+
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def listening(transport: PlaywrightTransport) -> AsyncIterator[list[Message]]:
+    """The transport alone, and what it announces."""
+    heard: list[Message] = []
+
+    async def hear() -> None:
+        async for message in transport.events():
+            heard.append(message)
+
+    async with transport:
+        task = asyncio.ensure_future(hear())
+        await transport.request(
+            Message("initialize", {"agent": {"name": "test", "version": "0"}, "protocolVersion": "0.1"}), timeout=10
+        )
+        yield heard
+    await task
+
+
+def call_of(capability: str, **params: object) -> Message:
+    payload = {"capability": capability, "params": params, "options": {"callId": "c1", "timeout": 10_000}}
+    return Message("capabilities/call", payload, id="c1")
+
+
+@pytest.mark.parametrize("unload", [False, True], ids=["", "beforeunload"])
+async def test_a_navigation_in_mid_call_is_told(fixture: Fixture, browser: Browser, unload: bool) -> None:
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+    async with listening(transport) as heard:
+        page = transport._agent.page  # type: ignore[union-attr]
+        if unload:
+            await page.mouse.click(2, 2)  # a page that nobody has touched may not ask
+            await page.evaluate("addEventListener('beforeunload', (event) => event.preventDefault())")
+        started = time.monotonic()
+        with pytest.raises(ContextLost):
+            await transport.request(call_of("fault.navigate"), timeout=10)
+        assert time.monotonic() - started < 1.5
+    effects = effects_of(heard)
+    assert effects[-1] == Effect("navigation", "c1", {})
+
+
+def effects_of(heard: list[Message]) -> list[object]:
+    return [message.payload for message in heard if message.type == "effect"]
+
+
+async def test_a_crash_in_mid_call_is_told(fixture: Fixture, browser: Browser) -> None:
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+    async with listening(transport) as heard:
+        cdp = transport._agent.cdp  # type: ignore[union-attr]
+        call = asyncio.ensure_future(transport.request(call_of("fault.never"), timeout=10))
+        await asyncio.sleep(0.2)
+        started = time.monotonic()
+        crash = asyncio.ensure_future(cdp.send("Page.crash"))
+        with pytest.raises(PageCrashed):
+            await call
+        assert time.monotonic() - started < 1
+        crash.cancel()
+    assert effects_of(heard) == [Effect("crash", "c1", {})]
+
+
+async def test_an_effect_outside_any_call_is_announced(fixture: Fixture, browser: Browser) -> None:
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+    async with listening(transport) as heard:
+        page = transport._agent.page  # type: ignore[union-attr]
+        await page.evaluate("setTimeout(() => alert('late'), 20)")
+        await eventually(lambda: bool(heard))
+    detail = {"type": "alert", "message": "late", "answer": "accepted"}
+    assert effects_of(heard) == [Effect("dialog", None, detail)]
+
+
+# --- an embedded app --------------------------------------------------------------------------------------------------
+
+EMBEDDED = """<!doctype html><title>embedded</title><script>
+const later = (ms, value) => new Promise((resolve) => setTimeout(resolve, ms, value));
+const steps = {
+  alert: () => { alert('from a frame'); return 'returned'; },
+  print: () => { print(); return 'returned'; },
+  open: () => open('/other?token=secret') === null ? 'refused' : 'opened',
+  download: () => {
+    const link = document.createElement('a');
+    link.href = URL.createObjectURL(new Blob(['of the frame'])); link.download = 'frame.txt';
+    link.click();
+    return 'begun';
+  },
+  choose: () => Promise.race([later(2000, 'nothing'), new Promise((resolve) => {
+    const input = Object.assign(document.createElement('input'), { type: 'file' });
+    input.oncancel = () => resolve('cancel');
+    input.click();
+  })]),
+};
+addEventListener('message', async ({ data, source, origin }) => {
+  const { type, id, payload } = data;
+  const answer = type === 'initialize'
+    ? { sessionId: 's', protocolVersion: '0.1', app: { name: 'embedded' }, capabilities: [{ name: 'do' }] }
+    : { success: true, data: { got: await steps[payload.params.step]() } };
+  source.postMessage({ type: `${type}-result`, id, timestamp: Date.now(), payload: answer }, origin);
+});
+</script>"""
+
+
+@pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
+async def test_an_embedded_app_hangs_nothing_and_loses_nothing(
+    browser: Browser, tmp_path: Path, sandbox: str | None
+) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=EMBEDDED, content_type="text/html")
+
+    served = web.Application()
+    served.router.add_get("/{any:.*}", page)
+    runner = web.AppRunner(served, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    try:
+        transport = PostMessageTransport(url, browser=browser, sandbox=sandbox)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            free = sandbox is None
+            seen: dict[str, tuple[object, list[str], list[bytes]]] = {}
+            for step in ("alert", "print", "open", "choose", "download"):
+                result = await app.call("do", {"step": step}, timeout=5)
+                seen[step] = got(result), kinds(result.effects), [file.read_bytes()[:12] for file in files(result)]
+            assert seen == {
+                "alert": ("returned", ["dialog"] if free else [], []),
+                "print": ("returned", ["print"], [b"%PDF-1.4\n%\xd3\xeb"]),
+                "open": ("opened" if free else "refused", ["popup"], []),
+                "choose": ("cancel", ["filechooser"], []),
+                "download": ("begun", ["download"], [b"of the frame"]),
+            }
+            await eventually(lambda: pages(app) == 1)
+    finally:
+        await runner.cleanup()

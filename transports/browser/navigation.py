@@ -1,0 +1,25 @@
+"""Why a page did not load, in words that help."""
+
+from __future__ import annotations
+
+__all__ = ["why_not_loaded"]
+
+_REASONS = {
+    "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
+    "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
+    "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
+    "ERR_CERT": "its certificate is not trusted",
+    "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
+    "ERR_ABORTED": "the address gives a download, not a page",
+    "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer",
+    "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
+}
+
+
+def why_not_loaded(error: str, url: str) -> str:
+    """What Playwright or Chromium says of a failed navigation to ``url``, in words that help."""
+    first = error.partition("\n")[0]
+    if known := next((text for code, text in _REASONS.items() if code in first), None):
+        return known
+    net = first.find("net::")
+    return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
