@@ -125,6 +125,7 @@ class Downloads:
 
     async def into(self, folder: Path) -> None:
         """Have the browser write downloads of this browser context to ``folder``, under their ids."""
+        folder = self._shared or folder
         if self._folder == folder:
             return
         behavior = {
