@@ -20,21 +20,26 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ABPError, StoreError
-from .base import artifact_id
 from .content import Description, Meter, measure_file
 from .disk import Tree, lstat, temporary_name, unlink, write_file
+from .index import Index
 from .names import NO_LINKS, link, move, place, same_file
-from .record import ID, Name, Record
+from .record import ID, Name, Record, content_digits, ids
+from .ref import ArtifactRef, Scope
+from .retention import Entry
 
 __all__ = ["Shelf"]
 
 logger = logging.getLogger("transports.artifacts")
+
+_FEW = 1000  # names that are looked up one by one faster than their whole folder is read
 
 
 class _Folders(NamedTuple):
@@ -50,6 +55,8 @@ class Shelf:
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
+        self.index = Index(tree)
+        self._complete = False  # whether the index was compared with the metadata since this program started
 
     @contextmanager
     def _locked(self, digest: str) -> Iterator[_Folders]:
@@ -58,17 +65,17 @@ class Shelf:
             places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
             yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
 
-    def publish(self, staged: str, fd: int, meter: Meter, described: Description) -> Record:
-        """Make the staged file of that name, open at ``fd`` and synced, an artifact.
+    def publish(self, staged: str, fd: int, meter: Meter, described: Description, scope: Scope) -> Record:
+        """Make the staged file of that name, open at ``fd`` and synced, an artifact of ``scope``.
         After an error the staged file is still there and nothing else of it is."""
         digest = meter.sha256
         with self._locked(digest) as at, ExitStack() as undo:
-            key, old = self._key(at, described.namespace, digest)
+            key, old = self._key(at, described.namespace, digest, scope)
             self._shelve(at, staged, fd, digest, undo)
             names = self._names(at, digest, old, described, undo)
-            created = {"created": old.source["created"]} if old and "created" in old.source else {}
-            source = described.source | created
-            record = Record(key, digest, meter.size, described.mime_type, names, source)
+            record = Record.new(key, meter, described, scope, old=old, names=names)
+            if old:
+                self.index.forget([key])  # if we die now, it is read again
             temporary = temporary_name()
             write_file(at.staging, temporary, record.encode())
             undo.callback(unlink, temporary, at.staging)
@@ -79,12 +86,12 @@ class Shelf:
                 undo.callback(unlink, f"{key}.json", at.meta)
             os.fsync(at.meta)
             undo.pop_all()
+            self.index.put([record])
             unlink(staged, at.staging)
         return record
 
-    def _key(self, at: _Folders, namespace: str, digest: str) -> tuple[str, Record | None]:
-        for length in (12, *range(16, 65, 8)):
-            key = artifact_id(namespace, digest, length)
+    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Record | None]:
+        for key in ids(namespace, digest, scope):
             try:
                 old = _load(at.meta, key)
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
@@ -134,10 +141,11 @@ class Shelf:
 
     def remove(self, key: str) -> bool:
         """Remove an artifact, all its names, and its content if no other one has the same."""
-        digest = key.rpartition("_")[2]
+        digest = content_digits(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
+                    self.index.forget([key])  # in case that whoever removed it died before this
                     return False
         except FileNotFoundError:
             return False
@@ -149,41 +157,95 @@ class Shelf:
             if not unlink(f"{key}.json", at.meta):
                 return False
             os.fsync(at.meta)
+            self.index.forget([key])
             if record is None:
                 return True  # nobody can say what else belonged to it
             digest = record.sha256
             for name in record.names:  # unless a person's own file took the name
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
                     unlink(name.name, at.root)
-            others = (name.removesuffix(".json").rpartition("_")[2] for name in os.listdir(at.meta))  # noqa: PTH208
-            if not any(other and digest.startswith(other) for other in others):
+            if not _named(at, digest):
                 unlink(digest, at.blobs)
                 unlink(digest, at.quarantine)
         return True
+
+    def drop(self, digest: str) -> bool:
+        """Remove content that no metadata names; ``False`` if there is none, or some by now."""
+        with self._locked(digest) as at:
+            return not _named(at, digest) and unlink(digest, at.blobs)
 
     def load(self, key: str) -> Record:
         """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
         with self._tree.folder(".abp", "meta") as meta:
             return _load(meta, key)
 
-    def records(self) -> list[Record]:
-        """All readable metadata, the oldest first; the rest is logged."""
-        found = []
+    def keys(self) -> list[str]:
+        """The ids of all metadata there is, readable or not."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
-                for file in os.listdir(meta):  # noqa: PTH208
-                    key = file.removesuffix(".json")
-                    if key == file or not ID.fullmatch(key):
-                        continue
-                    try:
-                        found.append(_load(meta, key))
-                    except FileNotFoundError:
-                        continue  # deleted meanwhile
-                    except (OSError, ValueError) as error:
-                        logger.warning("the metadata of artifact %s is skipped: %s", key, error)
+                files = os.listdir(meta)  # noqa: PTH208 - a descriptor
         except FileNotFoundError:
             return []
-        return sorted(found, key=lambda record: record.age_key)
+        return [file[:-5] for file in files if file.endswith(".json")]
+
+    def records(self, keys: Iterable[str] | None = None) -> Iterator[Record]:
+        """The readable metadata of these ids, or of all; the rest is logged."""
+        for key in self.keys() if keys is None else keys:
+            if not ID.fullmatch(key):
+                continue
+            try:
+                yield self.load(key)
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except (OSError, ValueError) as error:
+                logger.warning("the metadata of artifact %s is skipped: %s", key, error)
+
+    def _index(self) -> set[str] | None:
+        """Let the index know everything that has metadata; returns the ids that have. ``None`` if there is no index."""
+        keys = set(self.keys())
+        if not keys:
+            return keys
+        known = self.index.ids()
+        if known is None:
+            return None
+        missing = self.records(keys - known)
+        while piece := list(islice(missing, 1000)):  # no transaction holds up others for long
+            self.index.put(piece, replace=False)
+        self._complete = True
+        return keys
+
+    def refs(self, scope: Scope) -> list[ArtifactRef]:
+        """What ``scope`` covers, oldest first."""
+        keys = self._index()
+        rows = None if keys is None else self.index.refs(scope) if keys else []
+        if rows is None or keys is None:  # without an index
+            found = [record for record in self.records() if scope.covers(record.scope)]
+            return [record.ref(self.path(record)) for record in sorted(found, key=lambda record: record.age_key)]
+        if not rows:
+            return []
+        with self._tree.folder() as root:
+            if len(rows) > _FEW:
+                there = set(os.listdir(root))  # noqa: PTH208 - a descriptor
+                return [
+                    _placed(ref, names, self._tree.root, there.__contains__) for names, ref in rows if ref.id in keys
+                ]
+            return [
+                _placed(ref, names, self._tree.root, lambda name: lstat(name, root) is not None)
+                for names, ref in rows
+                if ref.id in keys
+            ]
+
+    def entries(self, scope: Scope) -> list[Entry]:
+        """What ``scope`` covers, as a retention sees it."""
+        keys = self._index() if not self._complete else None
+        found = self.index.entries(scope) if keys or self._complete else None
+        if found is None:
+            found = [
+                Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
+                for one in self.records()
+                if scope.covers(one.scope)
+            ]
+        return found
 
     def path(self, record: Record) -> Path | None:
         """The readable file of an artifact: the newest name that is still there."""
@@ -205,10 +267,25 @@ class Shelf:
                 move(digest, at.blobs, digest, at.quarantine)
 
 
+def _placed(ref: ArtifactRef, names: list[str], root: Path, there: Callable[[str], bool]) -> ArtifactRef:
+    """With its path: the newest of its names that is there."""
+    name = next(filter(there, names), None)
+    if name is None:
+        return ref
+    path = f"{root}/{name}"
+    return ArtifactRef(ref.id, ref.uri, path, name, ref.mime_type, ref.size_bytes, ref.sha256, ref.source, ref.scope)
+
+
 def _load(meta: int, key: str) -> Record:
     fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
     with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
         return Record.decode(file.read(), key)
+
+
+def _named(at: _Folders, digest: str) -> bool:
+    """Whether some metadata may name this content."""
+    others = (content_digits(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
+    return any(other and digest.startswith(other) for other in others)
 
 
 def _whole(at: _Folders, digest: str) -> bool:

@@ -1,0 +1,238 @@
+"""The index of a local store, ``.abp/index.sqlite``: what the metadata files say, where it can be searched.
+
+The metadata files are the truth: which artifacts exist is always read from their folder, and the index only spares
+reading each of them. So it may be lost, old or broken at any time: what it lacks is read again, what it has too much is
+ignored, and a file that SQLite cannot read is made anew. WAL mode; any number of processes and threads may use it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import msgspec
+
+from ..errors import StoreError
+from .disk import Tree, create, lstat, unlink
+from .record import Record
+from .ref import ArtifactRef, Scope
+from .retention import Entry
+
+__all__ = ["Index"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("transports.artifacts")
+
+_FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
+_WAIT = 5.0  # seconds for another process that writes
+_VERSION = 1
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS artifacts (
+    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names TEXT, source TEXT, created TEXT, stored REAL,
+    used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
+PRAGMA user_version={_VERSION};
+"""
+_COLUMNS = 13
+
+
+class Index:
+    """Every method blocks, and none fails because the index does: it then answers ``None``, and the caller reads the
+    metadata files."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._opened = (0, 0, 0)  # process, device, inode
+        self._complained = False
+
+    def put(self, records: Iterable[Record], *, replace: bool = True) -> None:
+        """Add rows. Without ``replace`` a row that is there stays: somebody wrote it meanwhile, and it is newer."""
+        rows = [_row(record) for record in records]
+        insert = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
+
+        def work(db: sqlite3.Connection) -> None:
+            with _transaction(db):
+                db.executemany(insert, rows)
+
+        self._try(work)
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Remove rows."""
+
+        def work(db: sqlite3.Connection) -> None:
+            with _transaction(db):
+                db.executemany("DELETE FROM artifacts WHERE id = ?", [(key,) for key in keys])
+
+        self._try(work)
+
+    def touch(self, key: str) -> None:
+        """An artifact was used now."""
+        self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (time.time(), key)))
+
+    def ids(self) -> set[str] | None:
+        """All ids that have a row."""
+        return self._try(lambda db: {key for (key,) in db.execute("SELECT id FROM artifacts")})
+
+    def refs(self, scope: Scope) -> list[tuple[list[str], ArtifactRef]] | None:
+        """References without paths, oldest first, and with each the names that its file may have, the newest first."""
+        where, values = _where(scope)
+        query = (
+            "SELECT id, sha256, size, mime, names, source, tenant, user, session, trace "
+            f"FROM artifacts {where} ORDER BY created, id"
+        )
+        return self._try(lambda db: [_ref(row) for row in db.execute(query, values)])
+
+    def entries(self, scope: Scope) -> list[Entry] | None:
+        """What a retention looks at."""
+        where, values = _where(scope)
+        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {where}"
+        return self._try(
+            lambda db: [Entry(row[0], row[1], row[2], row[3], _scope(row[4:])) for row in db.execute(query, values)]
+        )
+
+    def differences(self, records: Iterable[Record]) -> list[str] | None:
+        """Ids of which the index says something else than their records, or that it has too much."""
+
+        def work(db: sqlite3.Connection) -> list[str]:
+            known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
+            wrong = []
+            for record in records:
+                row, found = _row(record), known.pop(record.id, None)
+                if found and (*found[:8], *found[9:]) != (*row[:8], *row[9:]):  # all but when it was used
+                    wrong.append(record.id)
+            return wrong + list(known)
+
+        return self._try(work)
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    def _try(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        with self._lock:
+            for again in (True, False):
+                try:
+                    return work(self._open())
+                except sqlite3.OperationalError as error:  # busy, full, read-only, too many files
+                    self._complain(error)
+                    return None
+                except sqlite3.DatabaseError as error:
+                    logger.warning("the index of %s is damaged (%s) and is made anew", self._tree.root, error)
+                    if not again or not self._remove():
+                        return None
+                except OSError as error:
+                    self._complain(error)
+                    return None
+        return None
+
+    def _complain(self, error: Exception) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.info("the index of %s is not used (%s): metadata is read file by file", self._tree.root, error)
+
+    def _open(self) -> sqlite3.Connection:
+        with self._tree.folder(".abp") as folder:
+            for name in _FILES:
+                if os.path.lexists(path := self._tree.root / ".abp" / name) and not lstat(name, folder):
+                    raise StoreError(f"{path} is not a regular file and is not used; remove it")
+            with suppress(FileExistsError):
+                os.close(create(_FILES[0], folder))  # with our mode, which SQLite's other files take over
+            found = lstat(_FILES[0], folder)
+        if self._db and found and self._opened == (os.getpid(), found.st_dev, found.st_ino):
+            return self._db
+        self._close()
+        db = sqlite3.connect(
+            self._tree.root / ".abp" / _FILES[0], timeout=_WAIT, isolation_level=None, check_same_thread=False
+        )
+        try:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != _VERSION:
+                db.execute("PRAGMA journal_mode=WAL").fetchone()
+                if version:
+                    db.execute("DROP TABLE IF EXISTS artifacts")
+                db.executescript(_SCHEMA)
+            db.execute("PRAGMA synchronous=NORMAL")
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._opened = db, (os.getpid(), found.st_dev, found.st_ino) if found else (0, 0, 0)
+        weakref.finalize(self, _close, db, os.getpid())
+        return db
+
+    def _remove(self) -> bool:
+        self._close()
+        with suppress(OSError), self._tree.folder(".abp") as folder:
+            for name in _FILES:
+                unlink(name, folder)
+            return True
+        return False
+
+    def _close(self) -> None:
+        db, self._db = self._db, None
+        if db:
+            _close(db, self._opened[0])
+
+
+def _close(db: sqlite3.Connection, process: int) -> None:
+    if process == os.getpid():  # a forked process must not touch its parent's connection
+        db.close()
+    else:
+        _inherited.append(db)
+
+
+_inherited: list[sqlite3.Connection] = []
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")  # a writer waits at its start and not in its middle
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    names = json.dumps([name.name for name in reversed(record.names)])
+    created = str(record.source.get("created", ""))
+    scope = record.scope
+    head = (record.id, record.sha256, record.size_bytes, record.mime_type, names, json.dumps(record.source), created)
+    return (*head, record.stored, record.stored, scope.tenant, scope.user, scope.session, scope.trace)
+
+
+_names = msgspec.json.Decoder(list[str]).decode
+_source = msgspec.json.Decoder(dict[str, object]).decode
+_NOBODY = (None, None, None, None)
+_EVERYTHING = Scope()
+
+
+def _scope(values: tuple[str | None, ...]) -> Scope:
+    return Scope(*values) if values != _NOBODY else _EVERYTHING
+
+
+def _ref(
+    row: tuple[str, str, int, str, str, str, str | None, str | None, str | None, str | None],
+) -> tuple[list[str], ArtifactRef]:
+    key, digest, size, mime, names, source = row[:6]
+    paths = _names(names)
+    ref = ArtifactRef(key, f"artifact://{key}", None, paths[0], mime, size, digest, _source(source), _scope(row[6:]))
+    return paths, ref
+
+
+def _where(scope: Scope) -> tuple[str, list[str]]:
+    given = scope.items()
+    conditions = " AND ".join(f"{name} = ?" for name, _ in given)
+    return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
