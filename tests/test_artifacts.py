@@ -1009,7 +1009,7 @@ async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:
         await store.get(ref.id)
         stream = store.open(ref.id)
         await anext(stream)
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
         reading = asyncio.create_task(store.get(ref.id))
         await asyncio.sleep(0.0005)
         reading.cancel()

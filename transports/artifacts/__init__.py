@@ -64,7 +64,7 @@ def open_store(
     if isinstance(url, str) and _CLOUD.match(url):
         from .objects import ObjectStore  # needs an extra
 
-        return ObjectStore(url, max_bytes=max_bytes, retention=retention, audit=log)
+        return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
     return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log)
 
 
@@ -76,6 +76,18 @@ def _folder(url: str | Path | None) -> Path | None:
     if not str(url) or "\0" in str(url) or (isinstance(url, str) and _SCHEME.match(url)):
         raise _unsupported(str(url))
     return Path(url)
+
+
+def _bucket(url: str) -> str:
+    """The URL, if it is one of a bucket and a prefix alone: credentials come from the environment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unsupported(url) from None
+    odd = parts.username is not None or parts.query or parts.fragment or "\0" in url
+    if odd or not parts.hostname or ".." in parts.path.split("/"):
+        raise _unsupported(url)
+    return url
 
 
 def _path(url: str) -> Path:

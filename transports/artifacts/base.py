@@ -21,7 +21,7 @@ from .check import Checked, Problem
 from .disk import in_thread, reporting
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Incoming, Retention, Swept
-from .staged import About, Staged
+from .staged import About, Staged, StagedFile
 
 __all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged", "not_found"]
 
@@ -81,7 +81,7 @@ class ArtifactStore(ABC):
         try:
             yield staged
         finally:
-            await staged._aclose()
+            await staged.aclose()
 
     async def put_bytes(self, data: bytes | memoryview, **about: Unpack[About]) -> ArtifactRef:
         """Store bytes in hand; arguments and errors as :meth:`Staged.commit`."""
@@ -274,7 +274,7 @@ class ArtifactStore(ABC):
     # --- what a kind of store does itself -----------------------------------------------------------------------------
 
     @abstractmethod
-    async def _begin(self) -> Staged:
+    async def _begin(self) -> StagedFile:
         """A new staged file."""
 
     @abstractmethod

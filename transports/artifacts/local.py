@@ -19,7 +19,7 @@ from .record import ID, Record
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention, Swept
 from .shelf import Shelf
-from .staged import Staged
+from .staged import StagedFile
 from .staging import LocalStaged
 from .upkeep import Upkeep
 
@@ -69,7 +69,7 @@ class LocalStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
-    async def _begin(self) -> Staged:
+    async def _begin(self) -> StagedFile:
         await in_thread(self._prepare)
         return LocalStaged(self, self._tree, self._shelf)
 

@@ -15,7 +15,7 @@ from .record import Record, ids
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention
 from .spool import Spool
-from .staged import Staged
+from .staged import StagedFile
 
 __all__ = ["MemoryStore"]
 
@@ -47,7 +47,7 @@ class MemoryStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"MemoryStore({len(self._contents.records)} artifacts)"
 
-    async def _begin(self) -> Staged:
+    async def _begin(self) -> StagedFile:
         return _Staged(self)
 
     def keep(self, meter: Meter, described: Description, data: bytes, scope: Scope) -> ArtifactRef:

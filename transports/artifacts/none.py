@@ -13,7 +13,7 @@ from .record import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Entry
 from .spool import Spool
-from .staged import Staged
+from .staged import StagedFile
 
 __all__ = ["NoneStore"]
 
@@ -42,7 +42,7 @@ class NoneStore(ArtifactStore):
             self._warned.append(True)
             logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
 
-    async def _begin(self) -> Staged:
+    async def _begin(self) -> StagedFile:
         return _Staged(self)
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:

@@ -12,14 +12,14 @@ from pathlib import Path
 from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
 from .disk import in_thread, reporting
-from .staged import Staged
+from .staged import StagedFile
 
 __all__ = ["Spool"]
 
 _INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
 
 
-class Spool(Staged):
+class Spool(StagedFile):
     """See :class:`~transports.artifacts.base.Staged`. A store says in :meth:`_keep` what becomes of a chunk, and takes
     what somebody else wrote from :attr:`foreign`."""
 
@@ -69,7 +69,7 @@ class Spool(Staged):
 
     async def reset(self) -> None:
         self._check(usable=False)
-        await self._aclose()
+        await self.aclose()
         self._folder = None
         self._start()
 
@@ -92,6 +92,6 @@ class Spool(Staged):
         self.foreign = self.path
         return True
 
-    async def _aclose(self) -> None:
+    async def aclose(self) -> None:
         if self._folder is not None:
             await in_thread(shutil.rmtree, self._folder, ignore_errors=True)

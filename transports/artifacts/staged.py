@@ -15,7 +15,7 @@ from .ref import ArtifactRef
 if TYPE_CHECKING:
     from .base import ArtifactStore
 
-__all__ = ["About", "Staged"]
+__all__ = ["About", "Staged", "StagedFile"]
 
 
 class About(TypedDict, total=False):
@@ -33,11 +33,26 @@ class Staged(ABC):
     (which does not exist until then); then :meth:`commit`. Leaving the ``async with store.stage()`` block removes
     what was not committed."""
 
-    def __init__(self, store: ArtifactStore) -> None:
-        self._store = store
-        self._committed = False
-        self._usable = True
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """Where somebody else may write the whole content instead. Do not mix it with :meth:`write`."""
 
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes given to :meth:`write` so far."""
+
+    @abstractmethod
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Append. Raises :class:`~transports.errors.TooLarge` at the store's limit and
+        :class:`~transports.errors.StoreError` if the disk refuses."""
+
+    @abstractmethod
+    async def reset(self) -> None:
+        """Start again from zero bytes (a download that could not be resumed)."""
+
+    @abstractmethod
     async def commit(
         self,
         *,
@@ -56,6 +71,25 @@ class Staged(ABC):
         Raises :class:`~transports.errors.SizeMismatch` (nothing becomes visible), :class:`~transports.errors.TooLarge`,
         :class:`~transports.errors.StoreError`.
         """
+
+
+class StagedFile(Staged):
+    """What the staged files of all stores do alike: verify, ask the retention, publish, log."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._committed = False
+        self._usable = True
+
+    async def commit(
+        self,
+        *,
+        size: int | None = None,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str = "artifact",
+        source: Mapping[str, object] | None = None,
+    ) -> ArtifactRef:
         self._check()
         store = self._store
         try:
@@ -79,25 +113,6 @@ class Staged(ABC):
         if usable and not self._usable:
             raise UsageError("a write to this staged file failed; reset() it first")
 
-    @property
-    @abstractmethod
-    def path(self) -> Path:
-        """Where somebody else may write the whole content instead. Do not mix it with :meth:`write`."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Bytes given to :meth:`write` so far."""
-
-    @abstractmethod
-    async def write(self, chunk: bytes | memoryview) -> None:
-        """Append. Raises :class:`~transports.errors.TooLarge` at the store's limit and
-        :class:`~transports.errors.StoreError` if the disk refuses."""
-
-    @abstractmethod
-    async def reset(self) -> None:
-        """Start again from zero bytes (a download that could not be resumed)."""
-
     @abstractmethod
     async def _measure(self, declared: int | None) -> Meter:
         """The measured content. Raises :class:`~transports.errors.StoreError` if nobody gave any, unless ``declared``
@@ -108,5 +123,5 @@ class Staged(ABC):
         """Make it visible to the store's scope. After an error nothing is, and it may be tried again."""
 
     @abstractmethod
-    async def _aclose(self) -> None:
+    async def aclose(self) -> None:
         """Remove what was not committed."""

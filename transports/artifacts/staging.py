@@ -13,7 +13,7 @@ from .content import Description, Meter, as_bytes, measure_file, nothing_written
 from .disk import Tree, create, in_thread, reporting, temporary_name, unlink, write_all
 from .ref import ArtifactRef
 from .shelf import Shelf
-from .staged import Staged
+from .staged import StagedFile
 
 __all__ = ["LocalStaged"]
 
@@ -23,7 +23,7 @@ _PIECE = 1 << 20  # bytes collected before a thread is worth its start
 _INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
 
 
-class LocalStaged(Staged):
+class LocalStaged(StagedFile):
     """See :class:`~transports.artifacts.base.Staged`. The file is made by the first bytes that are written."""
 
     def __init__(self, store: ArtifactStore, tree: Tree, shelf: Shelf) -> None:
@@ -155,7 +155,7 @@ class LocalStaged(Staged):
         except (OSError, StoreError) as error:
             logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
-    async def _aclose(self) -> None:
+    async def aclose(self) -> None:
         """Never raises but for a cancellation, which it delays."""
         if self._committed:
             self._close()
