@@ -591,6 +591,6 @@ except ABPError as error:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert "INVALID_PARAMS" in done.stdout and "pip install 'abp-transports[cloud]'" in done.stdout, done.stderr
-    script = "import sys\nfrom transports.artifacts import open_store\nopen_store('memory:')\nprint('obstore' in sys.modules)"
+    script = "from transports.artifacts import *\nopen_store('memory:')\nimport sys; print('obstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n"
