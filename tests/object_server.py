@@ -186,24 +186,31 @@ class Proxy:
         self.connections = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._open: set[asyncio.Transport] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.close()
-            return
-        both = [asyncio.ensure_future(self._pump(reader, back, up=True))]
-        both.append(asyncio.ensure_future(self._pump(there, writer, up=False)))
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for one in (writer, back):
-            if isinstance(one.transport, asyncio.Transport):
-                one.transport.abort()
-        await asyncio.wait(both)
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        ends = [one.transport for one in (writer, back) if isinstance(one.transport, asyncio.Transport)]
+        self._open.update(ends)
+        pumps = [
+            asyncio.ensure_future(self._pump(reader, back, up=True)),
+            asyncio.ensure_future(self._pump(there, writer, up=False)),
+        ]
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.abort()
+        await asyncio.wait(pumps)
+        self._open.difference_update(ends)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, up: bool) -> None:
         passed = 0
@@ -220,3 +227,8 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
+        for end in list(self._open):
+            end.abort()
+        if self._serving:
+            await asyncio.wait(self._serving)
+        await asyncio.sleep(0)

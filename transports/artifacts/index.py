@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -33,7 +33,8 @@ T = TypeVar("T")
 logger = logging.getLogger("transports.artifacts")
 
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
-_WAIT = 5.0  # seconds for another process that writes
+_WAIT = 2.0  # seconds for another process that writes
+_PAUSE = 30.0  # seconds without the index after it could not be used
 _VERSION = 1
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
@@ -55,7 +56,9 @@ class Index:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._opened = (0, 0, 0)  # process, device, inode
-        self._complained = False
+        self._pause = 0.0  # not used until then (monotonic)
+        #: Whether something could not be written to it.
+        self.gaps = False
 
     def put(self, records: Iterable[Record], *, replace: bool = True) -> None:
         """Add rows. Without ``replace`` a row that is there stays: somebody wrote it meanwhile, and it is newer."""
@@ -102,8 +105,8 @@ class Index:
             lambda db: [Entry(row[0], row[1], row[2], row[3], _scope(row[4:])) for row in db.execute(query, values)]
         )
 
-    def differences(self, records: Iterable[Record]) -> list[str] | None:
-        """Ids of which the index says something else than their records, or that it has too much."""
+    def differences(self, records: Iterable[Record], keys: Collection[str]) -> list[str] | None:
+        """Ids of which the index says something else than their records, or that are not among ``keys``."""
 
         def work(db: sqlite3.Connection) -> list[str]:
             known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
@@ -112,7 +115,7 @@ class Index:
                 row, found = _row(record), known.pop(record.id, None)
                 if found and (*found[:8], *found[9:]) != (*row[:8], *row[9:]):  # all but when it was used
                     wrong.append(record.id)
-            return wrong + list(known)
+            return wrong + [key for key in known if key not in keys]
 
         return self._try(work)
 
@@ -122,23 +125,20 @@ class Index:
         with self._lock:
             for again in (True, False):
                 try:
-                    return work(self._open())
-                except sqlite3.OperationalError as error:  # busy, full, read-only, too many files
-                    self._complain(error)
-                    return None
+                    if time.monotonic() >= self._pause:
+                        return work(self._open())
+                except FileNotFoundError:  # there is no store yet
+                    pass
+                except (OSError, sqlite3.OperationalError) as error:  # busy, full, read-only, too many files
+                    self._pause = time.monotonic() + _PAUSE
+                    logger.info("the index of %s is not used for a while (%s)", self._tree.root, error)
                 except sqlite3.DatabaseError as error:
                     logger.warning("the index of %s is damaged (%s) and is made anew", self._tree.root, error)
-                    if not again or not self._remove():
-                        return None
-                except OSError as error:
-                    self._complain(error)
-                    return None
+                    if again and self._remove():
+                        continue
+                break
+            self.gaps = True
         return None
-
-    def _complain(self, error: Exception) -> None:
-        if not self._complained:
-            self._complained = True
-            logger.info("the index of %s is not used (%s): metadata is read file by file", self._tree.root, error)
 
     def _open(self) -> sqlite3.Connection:
         with self._tree.folder(".abp") as folder:
@@ -148,6 +148,9 @@ class Index:
             with suppress(FileExistsError):
                 os.close(create(_FILES[0], folder))  # with our mode, which SQLite's other files take over
             found = lstat(_FILES[0], folder)
+            emptied = found is not None and found.st_size == 0 and lstat(_FILES[1], folder) is not None
+        if emptied:  # SQLite never leaves this; it would wait for a lock that nobody frees
+            raise sqlite3.DatabaseError("it is empty")
         if self._db and found and self._opened == (os.getpid(), found.st_dev, found.st_ino):
             return self._db
         self._close()

@@ -135,15 +135,15 @@ class LocalStore(ArtifactStore):
     async def fsck(self) -> Checked:
         """Also compares the index with the metadata, and makes it anew if it differs; reports what lies in the store's
         folders and does not belong there."""
-        found = await super().fsck()
-        if self.scope:
-            return found
 
         def work() -> list[Problem]:
             with reporting("check the store", self.root):
                 return self._upkeep.check()
 
-        return replace(found, problems=(*found.problems, *await in_thread(work)))
+        # the index first: what it says wrong must not make content look damaged
+        problems = [] if self.scope else await in_thread(work)
+        found = await super().fsck()
+        return replace(found, problems=(*found.problems, *problems))
 
 
 def _load(shelf: Shelf, artifact_id: str) -> Record:

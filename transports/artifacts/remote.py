@@ -28,6 +28,15 @@ _PART = 5 << 20  # bytes; the least that S3 takes. Larger content goes up in par
 _PARTS = 9000  # S3 takes 10,000
 _AT_ONCE = 4
 _DAY = timedelta(days=1)
+_REFUSALS = {
+    "SignatureDoesNotMatch",
+    "InvalidAccessKeyId",
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidToken",
+    "401",
+    "403",
+}
 
 
 class Listed(NamedTuple):
@@ -136,22 +145,25 @@ class Bucket:
         """The library's words are left out: a server's answer may quote the signed request."""
         try:
             yield
-        except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                raise StoreUnavailable(f"cannot {action}: there is no bucket for {self.url}; make it first") from None
-            raise
-        except (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError) as error:
-            raise StoreUnavailable(
-                f"cannot {action} in {self.url}: the server refused us ({_code(error)}); check the credentials "
-                "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and what they may do",
-                details={"store": self.url, "reason": _code(error)},
-            ) from None
         except (self._errors.BaseError, TimeoutError, OSError) as error:
+            reason = _reason(error)
+            details = {"store": self.url, "reason": reason}
+            if reason == "NoSuchBucket":
+                raise StoreUnavailable(f"cannot {action}: there is no bucket for {self.url}", details=details) from None
+            if isinstance(error, FileNotFoundError):
+                raise
+            refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
+            if isinstance(error, refused) or reason in _REFUSALS:
+                raise StoreUnavailable(
+                    f"cannot {action} in {self.url}: the server refused us ({reason}); check the credentials "
+                    "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and what they may do",
+                    details=details,
+                ) from None
             raise StoreUnavailable(
-                f"cannot {action} in {self.url}: the server gives no good answer ({_code(error)}); try again, and "
-                "check AWS_ENDPOINT_URL and the network",
+                f"cannot {action} in {self.url}: the server gives no good answer ({reason}); try again, and check "
+                "AWS_ENDPOINT_URL and the network",
                 retryable=True,
-                details={"store": self.url, "reason": _code(error)},
+                details=details,
             ) from None
 
 
@@ -177,7 +189,7 @@ def _on_this_machine() -> bool:
         return False
 
 
-def _code(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """What a server called the error, or its kind: a word without anything of the request."""
     text = str(error)
     named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -39,6 +40,7 @@ __all__ = ["Shelf"]
 
 logger = logging.getLogger("transports.artifacts")
 
+_EVERY = 60.0  # seconds between two comparisons of index and metadata for what need not be exact
 _FEW = 1000  # names that are looked up one by one faster than their whole folder is read
 
 
@@ -56,7 +58,7 @@ class Shelf:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.index = Index(tree)
-        self._complete = False  # whether the index was compared with the metadata since this program started
+        self._compared = -_EVERY  # when the index was compared with the metadata (monotonic)
 
     @contextmanager
     def _locked(self, digest: str) -> Iterator[_Folders]:
@@ -208,10 +210,11 @@ class Shelf:
         known = self.index.ids()
         if known is None:
             return None
+        self.index.gaps = False
         missing = self.records(keys - known)
         while piece := list(islice(missing, 1000)):  # no transaction holds up others for long
             self.index.put(piece, replace=False)
-        self._complete = True
+        self._compared = time.monotonic()
         return keys
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
@@ -237,8 +240,8 @@ class Shelf:
 
     def entries(self, scope: Scope) -> list[Entry]:
         """What ``scope`` covers, as a retention sees it."""
-        keys = self._index() if not self._complete else None
-        found = self.index.entries(scope) if keys or self._complete else None
+        current = not self.index.gaps and time.monotonic() - self._compared < _EVERY
+        found = self.index.entries(scope) if current or self._index() else None
         if found is None:
             found = [
                 Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)

@@ -93,7 +93,7 @@ class Upkeep:
             )
             for digest, size, _ in self._orphans()
         ]
-        wrong = self._shelf.index.differences(records) or []
+        wrong = self._shelf.index.differences(records, set(keys)) or []
         if wrong:
             self._shelf.index.forget(wrong)
             self._shelf.index.put([record for record in records if record.id in set(wrong)])
