@@ -55,7 +55,7 @@ def database(root: Path) -> sqlite3.Connection:
 
 
 async def put(store: LocalStore, count: int) -> list[ArtifactRef]:
-    return [await store.put_bytes(b"%d" % n, namespace=f"n{n}", filename=f"{n}.txt") for n in range(count)]
+    return [await store.put_bytes(b"%d" % n, namespace=f"n{n:03}", filename=f"{n}.txt") for n in range(count)]
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
