@@ -177,8 +177,10 @@ def gc(
     folder: Folder = None,
     as_json: Json = False,
 ) -> int:
-    """Remove what nobody can reach: leftovers of writers that died, content without metadata (both after an hour),
-    damaged content (after a day)."""
+    """Remove what nobody can reach.
+
+    That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
+    (after a day)."""
 
     async def work() -> int:
         removed = await _store(folder, _only_time(ttl)).gc(dry_run=dry_run)
