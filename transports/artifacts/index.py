@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -26,9 +26,11 @@ from .record import Record
 from .ref import ArtifactRef, Scope
 from .retention import Entry
 
-__all__ = ["Index"]
+__all__ = ["Index", "Row", "ref_of"]
 
 T = TypeVar("T")
+#: id, sha256, size, MIME type, names and source as JSON, tenant, user, session, trace.
+Row: TypeAlias = tuple[str, str, int, str, str, str, str | None, str | None, str | None, str | None]
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -88,21 +90,21 @@ class Index:
         """All ids that have a row."""
         return self._try(lambda db: {key for (key,) in db.execute("SELECT id FROM artifacts")})
 
-    def refs(self, scope: Scope) -> list[tuple[list[str], ArtifactRef]] | None:
-        """References without paths, oldest first, and with each the names that its file may have, the newest first."""
+    def rows(self, scope: Scope) -> list[Row] | None:
+        """What ``scope`` covers, oldest first, for :func:`ref_of`."""
         where, values = _where(scope)
         query = (
             "SELECT id, sha256, size, mime, names, source, tenant, user, session, trace "
             f"FROM artifacts {where} ORDER BY created, id"
         )
-        return self._try(lambda db: [_ref(row) for row in db.execute(query, values)])
+        return self._try(lambda db: db.execute(query, values).fetchall())
 
     def entries(self, scope: Scope) -> list[Entry] | None:
         """What a retention looks at."""
         where, values = _where(scope)
         query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {where}"
         return self._try(
-            lambda db: [Entry(row[0], row[1], row[2], row[3], _scope(row[4:])) for row in db.execute(query, values)]
+            lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
 
     def differences(self, records: Iterable[Record], keys: Collection[str]) -> list[str] | None:
@@ -218,21 +220,22 @@ def _row(record: Record) -> tuple[object, ...]:
 
 _names = msgspec.json.Decoder(list[str]).decode
 _source = msgspec.json.Decoder(dict[str, object]).decode
-_NOBODY = (None, None, None, None)
-_EVERYTHING = Scope()
 
 
-def _scope(values: tuple[str | None, ...]) -> Scope:
-    return Scope(*values) if values != _NOBODY else _EVERYTHING
-
-
-def _ref(
-    row: tuple[str, str, int, str, str, str, str | None, str | None, str | None, str | None],
-) -> tuple[list[str], ArtifactRef]:
-    key, digest, size, mime, names, source = row[:6]
-    paths = _names(names)
-    ref = ArtifactRef(key, f"artifact://{key}", None, paths[0], mime, size, digest, _source(source), _scope(row[6:]))
-    return paths, ref
+def ref_of(
+    row: Row, folder: str, there: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
+) -> ArtifactRef:
+    """The reference of a row. Its file is the newest of its names that is ``there``; ``folder`` ends in a slash.
+    ``scopes`` are those seen before: a store has many artifacts and few scopes."""
+    key, digest, size, mime, encoded, source = row[:6]
+    whose = row[6:]
+    scope = scopes.get(whose)
+    if scope is None:
+        scope = scopes[whose] = Scope(*whose)
+    names = _names(encoded)
+    name = next(filter(there, names), None)
+    path = None if name is None else folder + name
+    return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
 
 
 def _where(scope: Scope) -> tuple[str, list[str]]:

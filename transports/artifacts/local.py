@@ -13,8 +13,10 @@ from typing import NoReturn
 from ..errors import Corrupt
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from .catalog import Catalog
 from .check import Checked, Problem
 from .disk import Tree, in_thread, reporting
+from .index import Index
 from .record import ID, Record
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention, Swept
@@ -63,8 +65,10 @@ class LocalStore(ArtifactStore):
         self.url = self.root.as_uri()
         # a folder below a shared temp folder may have been made by anybody before us
         self._tree = Tree(self.root, own=self.root == default.absolute())
-        self._shelf = Shelf(self._tree)
-        self._upkeep = Upkeep(self._tree, self._shelf)
+        index = Index(self._tree)
+        self._shelf = Shelf(self._tree, index)
+        self._catalog = Catalog(self._tree, index)
+        self._upkeep = Upkeep(self._tree, self._shelf, self._catalog)
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
@@ -81,8 +85,8 @@ class LocalStore(ArtifactStore):
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         def work() -> tuple[ArtifactRef, float]:
             with reporting("read an artifact", self.root):
-                record = _load(self._shelf, artifact_id)
-                return record.ref(self._shelf.path(record)), record.stored
+                record = _load(self._catalog, artifact_id)
+                return record.ref(self._catalog.path(record)), record.stored
 
         return await in_thread(work)
 
@@ -91,22 +95,22 @@ class LocalStore(ArtifactStore):
 
         def work() -> list[ArtifactRef]:
             with reporting("list artifacts", self.root):
-                return self._shelf.refs(scope)
+                return self._catalog.refs(scope)
 
         return await in_thread(work)
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         def work() -> list[Entry]:
             with reporting("list artifacts", self.root):
-                return self._shelf.entries(scope)
+                return self._catalog.entries(scope)
 
         return await in_thread(work)
 
     async def _touch(self, artifact_id: str) -> None:
-        await in_thread(self._shelf.index.touch, artifact_id)
+        await in_thread(self._catalog.index.touch, artifact_id)
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        reader = _Reader(self._shelf, self.root, ref, start, end)
+        reader = _Reader(self._shelf, self._catalog, self.root, ref, start, end)
         try:
             await in_thread(reader.open)
             while chunk := await in_thread(reader.read, chunk_size):
@@ -146,11 +150,11 @@ class LocalStore(ArtifactStore):
         return replace(found, problems=(*found.problems, *problems))
 
 
-def _load(shelf: Shelf, artifact_id: str) -> Record:
+def _load(catalog: Catalog, artifact_id: str) -> Record:
     if not ID.fullmatch(artifact_id):
         raise not_found(artifact_id)
     try:
-        return shelf.load(artifact_id)
+        return catalog.load(artifact_id)
     except FileNotFoundError:
         raise not_found(artifact_id) from None
     except ValueError as error:
@@ -163,8 +167,9 @@ def _load(shelf: Shelf, artifact_id: str) -> Record:
 class _Reader:
     """One pass over a blob, checked at its end if it is whole. Blocking; :meth:`close` may be called at any time."""
 
-    def __init__(self, shelf: Shelf, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
+    def __init__(self, shelf: Shelf, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
         self._shelf = shelf
+        self._catalog = catalog
         self._root = root
         self._ref = ref
         self._at = start
@@ -178,7 +183,7 @@ class _Reader:
             try:
                 self._fd = self._shelf.open(self._ref.sha256)
             except FileNotFoundError:
-                _load(self._shelf, self._ref.id)  # not found, if it was deleted just now
+                _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
                 raise self._corrupt("its content is missing") from None
             if os.fstat(self._fd).st_size != self._ref.size_bytes:
                 self._quarantine()

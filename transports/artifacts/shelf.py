@@ -20,28 +20,22 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ABPError, StoreError
+from .catalog import load
 from .content import Description, Meter, measure_file
 from .disk import Tree, lstat, temporary_name, unlink, write_file
 from .index import Index
 from .names import NO_LINKS, link, move, place, same_file
-from .record import ID, Name, Record, content_digits, ids
-from .ref import ArtifactRef, Scope
-from .retention import Entry
+from .record import Name, Record, content_digits, ids
+from .ref import Scope
 
 __all__ = ["Shelf"]
 
 logger = logging.getLogger("transports.artifacts")
-
-_EVERY = 60.0  # seconds between two comparisons of index and metadata for what need not be exact
-_FEW = 1000  # names that are looked up one by one faster than their whole folder is read
 
 
 class _Folders(NamedTuple):
@@ -55,10 +49,9 @@ class _Folders(NamedTuple):
 class Shelf:
     """Everything below one root. Every method blocks; :class:`OSError` goes through to the caller."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
-        self.index = Index(tree)
-        self._compared = -_EVERY  # when the index was compared with the metadata (monotonic)
+        self._index = index
 
     @contextmanager
     def _locked(self, digest: str) -> Iterator[_Folders]:
@@ -77,7 +70,7 @@ class Shelf:
             names = self._names(at, digest, old, described, undo)
             record = Record.new(key, meter, described, scope, old=old, names=names)
             if old:
-                self.index.forget([key])  # if we die now, it is read again
+                self._index.forget([key])  # if we die now, it is read again
             temporary = temporary_name()
             write_file(at.staging, temporary, record.encode())
             undo.callback(unlink, temporary, at.staging)
@@ -88,14 +81,14 @@ class Shelf:
                 undo.callback(unlink, f"{key}.json", at.meta)
             os.fsync(at.meta)
             undo.pop_all()
-            self.index.put([record])
+            self._index.put([record])
             unlink(staged, at.staging)
         return record
 
     def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Record | None]:
         for key in ids(namespace, digest, scope):
             try:
-                old = _load(at.meta, key)
+                old = load(at.meta, key)
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
                 return key, None
             if old.sha256 == digest:
@@ -147,19 +140,19 @@ class Shelf:
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
-                    self.index.forget([key])  # in case that whoever removed it died before this
+                    self._index.forget([key])  # in case that whoever removed it died before this
                     return False
         except FileNotFoundError:
             return False
         with self._locked(digest) as at:
             try:
-                record: Record | None = _load(at.meta, key)
+                record: Record | None = load(at.meta, key)
             except (FileNotFoundError, ValueError):
                 record = None
             if not unlink(f"{key}.json", at.meta):
                 return False
             os.fsync(at.meta)
-            self.index.forget([key])
+            self._index.forget([key])
             if record is None:
                 return True  # nobody can say what else belonged to it
             digest = record.sha256
@@ -176,87 +169,6 @@ class Shelf:
         with self._locked(digest) as at:
             return not _named(at, digest) and unlink(digest, at.blobs)
 
-    def load(self, key: str) -> Record:
-        """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
-        with self._tree.folder(".abp", "meta") as meta:
-            return _load(meta, key)
-
-    def keys(self) -> list[str]:
-        """The ids of all metadata there is, readable or not."""
-        try:
-            with self._tree.folder(".abp", "meta") as meta:
-                files = os.listdir(meta)  # noqa: PTH208 - a descriptor
-        except FileNotFoundError:
-            return []
-        return [file[:-5] for file in files if file.endswith(".json")]
-
-    def records(self, keys: Iterable[str] | None = None) -> Iterator[Record]:
-        """The readable metadata of these ids, or of all; the rest is logged."""
-        for key in self.keys() if keys is None else keys:
-            if not ID.fullmatch(key):
-                continue
-            try:
-                yield self.load(key)
-            except FileNotFoundError:
-                continue  # deleted meanwhile
-            except (OSError, ValueError) as error:
-                logger.warning("the metadata of artifact %s is skipped: %s", key, error)
-
-    def _index(self) -> set[str] | None:
-        """Let the index know everything that has metadata; returns the ids that have. ``None`` if there is no index."""
-        keys = set(self.keys())
-        if not keys:
-            return keys
-        known = self.index.ids()
-        if known is None:
-            return None
-        self.index.gaps = False
-        missing = self.records(keys - known)
-        while piece := list(islice(missing, 1000)):  # no transaction holds up others for long
-            self.index.put(piece, replace=False)
-        self._compared = time.monotonic()
-        return keys
-
-    def refs(self, scope: Scope) -> list[ArtifactRef]:
-        """What ``scope`` covers, oldest first."""
-        keys = self._index()
-        rows = None if keys is None else self.index.refs(scope) if keys else []
-        if rows is None or keys is None:  # without an index
-            found = [record for record in self.records() if scope.covers(record.scope)]
-            return [record.ref(self.path(record)) for record in sorted(found, key=lambda record: record.age_key)]
-        if not rows:
-            return []
-        with self._tree.folder() as root:
-            if len(rows) > _FEW:
-                there = set(os.listdir(root))  # noqa: PTH208 - a descriptor
-                return [
-                    _placed(ref, names, self._tree.root, there.__contains__) for names, ref in rows if ref.id in keys
-                ]
-            return [
-                _placed(ref, names, self._tree.root, lambda name: lstat(name, root) is not None)
-                for names, ref in rows
-                if ref.id in keys
-            ]
-
-    def entries(self, scope: Scope) -> list[Entry]:
-        """What ``scope`` covers, as a retention sees it."""
-        current = not self.index.gaps and time.monotonic() - self._compared < _EVERY
-        found = self.index.entries(scope) if current or self._index() else None
-        if found is None:
-            found = [
-                Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
-                for one in self.records()
-                if scope.covers(one.scope)
-            ]
-        return found
-
-    def path(self, record: Record) -> Path | None:
-        """The readable file of an artifact: the newest name that is still there."""
-        with self._tree.folder() as root:
-            names = (name.name for name in reversed(record.names) if lstat(name.name, root))
-            name = next(names, None)
-        return self._tree.root / name if name else None
-
     def open(self, digest: str) -> int:
         """Descriptor of a blob, to read. Raises :class:`FileNotFoundError`."""
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
@@ -268,21 +180,6 @@ class Shelf:
             found = lstat(digest, at.blobs)
             if found and os.path.samestat(found, os.fstat(fd)):
                 move(digest, at.blobs, digest, at.quarantine)
-
-
-def _placed(ref: ArtifactRef, names: list[str], root: Path, there: Callable[[str], bool]) -> ArtifactRef:
-    """With its path: the newest of its names that is there."""
-    name = next(filter(there, names), None)
-    if name is None:
-        return ref
-    path = f"{root}/{name}"
-    return ArtifactRef(ref.id, ref.uri, path, name, ref.mime_type, ref.size_bytes, ref.sha256, ref.source, ref.scope)
-
-
-def _load(meta: int, key: str) -> Record:
-    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
-    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        return Record.decode(file.read(), key)
 
 
 def _named(at: _Folders, digest: str) -> bool:

@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Iterator
 
+from .catalog import Catalog
 from .check import Problem
 from .disk import Tree, lstat, unlink
 from .record import ID
@@ -29,9 +30,10 @@ _BLOB = re.compile(r"[0-9a-f]{64}")
 class Upkeep:
     """The sweep and the check of one store."""
 
-    def __init__(self, tree: Tree, shelf: Shelf) -> None:
+    def __init__(self, tree: Tree, shelf: Shelf, catalog: Catalog) -> None:
         self._tree = tree
         self._shelf = shelf
+        self._catalog = catalog
         self._swept = False
 
     def sweep_once(self) -> None:
@@ -73,14 +75,14 @@ class Upkeep:
         ]
         if not blobs:
             return []
-        used = {record.sha256 for record in self._shelf.records()}
+        used = {record.sha256 for record in self._catalog.all()}
         return [blob for blob in blobs if blob[0] not in used]
 
     def check(self) -> list[Problem]:
         """What is wrong beside damaged content. The index is made anew if it differs from the metadata."""
         problems = list(self._strange())
-        keys = self._shelf.keys()
-        records = list(self._shelf.records(keys))
+        keys = self._catalog.keys()
+        records = list(self._catalog.records(keys)) if keys else []
         readable = {record.id for record in records}
         problems += [
             Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
@@ -93,10 +95,10 @@ class Upkeep:
             )
             for digest, size, _ in self._orphans()
         ]
-        wrong = self._shelf.index.differences(records, set(keys)) or []
+        wrong = self._catalog.index.differences(records, set(keys)) or []
         if wrong:
-            self._shelf.index.forget(wrong)
-            self._shelf.index.put([record for record in records if record.id in set(wrong)])
+            self._catalog.index.forget(wrong)
+            self._catalog.index.put([record for record in records if record.id in set(wrong)])
         problems += [Problem("index", key, "the index said something else than the metadata; mended") for key in wrong]
         return problems
 
