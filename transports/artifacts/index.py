@@ -20,7 +20,6 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from ..errors import StoreError
 from .disk import Tree, create, lstat, unlink
 from .record import Record
 from .ref import ArtifactRef, Scope
@@ -133,7 +132,7 @@ class Index:
                     pass
                 except (OSError, sqlite3.OperationalError) as error:  # busy, full, read-only, too many files
                     self._pause = time.monotonic() + _PAUSE
-                    logger.info("the index of %s is not used for a while (%s)", self._tree.root, error)
+                    logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
                 except sqlite3.DatabaseError as error:
                     logger.warning("the index of %s is damaged (%s) and is made anew", self._tree.root, error)
                     if again and self._remove():
@@ -143,22 +142,24 @@ class Index:
         return None
 
     def _open(self) -> sqlite3.Connection:
+        path = self._tree.root / ".abp" / _FILES[0]
+        if self._db:
+            with suppress(FileNotFoundError):
+                now = path.lstat()
+                if now.st_size and self._opened == (os.getpid(), now.st_dev, now.st_ino):
+                    return self._db
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
-                if os.path.lexists(path := self._tree.root / ".abp" / name) and not lstat(name, folder):
-                    raise StoreError(f"{path} is not a regular file and is not used; remove it")
+                if os.path.lexists(path.with_name(name)) and not lstat(name, folder):
+                    raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
             with suppress(FileExistsError):
                 os.close(create(_FILES[0], folder))  # with our mode, which SQLite's other files take over
             found = lstat(_FILES[0], folder)
             emptied = found is not None and found.st_size == 0 and lstat(_FILES[1], folder) is not None
         if emptied:  # SQLite never leaves this; it would wait for a lock that nobody frees
             raise sqlite3.DatabaseError("it is empty")
-        if self._db and found and self._opened == (os.getpid(), found.st_dev, found.st_ino):
-            return self._db
         self._close()
-        db = sqlite3.connect(
-            self._tree.root / ".abp" / _FILES[0], timeout=_WAIT, isolation_level=None, check_same_thread=False
-        )
+        db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION:

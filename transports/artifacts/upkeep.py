@@ -104,13 +104,8 @@ class Upkeep:
 
     def _strange(self) -> Iterator[Problem]:
         """Symlinks: they are never followed, and nobody else should be able to put one here."""
-        for parts in (
-            ("staging",),
-            ("meta",),
-            ("quarantine",),
-            ("blobs",),
-            *(("blobs", one) for one in self._shards()),
-        ):
+        folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
+        for parts in (*folders, *(("blobs", one) for one in self._shards())):
             try:
                 with self._tree.folder(".abp", *parts) as folder:
                     for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
