@@ -131,6 +131,33 @@ async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> Non
     assert not path.exists() and await store.get(ref.id) == data
 
 
+async def test_a_staged_file_that_changes_while_it_is_kept(
+    kind: str, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "local":
+        pytest.skip("the file itself is linked, not read again; see test_artifacts")
+    async with store.stage() as staged:
+        staged.path.write_bytes(PDF)
+        real = os.fstat
+
+        def once_measured(fd: int) -> os.stat_result:
+            found = real(fd)
+            if found.st_size == len(PDF) and len(calls) < 3:
+                calls.append(fd)
+                if len(calls) == 3:  # before it is read, after it, and what it was then
+                    staged.path.write_bytes(PDF[:-1] + b"!")
+                    os.utime(staged.path, (1, 1))
+            return found
+
+        calls: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", once_measured)
+            with pytest.raises(StoreError, match="changed"):
+                await staged.commit()
+        assert await store.list() == []
+        assert (await staged.commit()).sha256 == sha(PDF[:-1] + b"!")
+
+
 async def test_reset_starts_again(store: ArtifactStore) -> None:
     async with store.stage() as staged:
         await staged.write(b"a" * 3_000_000)
@@ -179,7 +206,8 @@ async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
     source = {
         "url": f"https://user:{secret}@host/file?sig={secret}#{secret}",
         "picture": "data:image/png;base64," + "QUJD" * 1000,
-        "words": "w" * 5000,
+        "words": "word " * 1000,
+        "blob": "QUJD" * 100,
         "auth": {"type": "bearer", "token": secret},
         "headers": {"Authorization": secret, "X-Api-Key": secret, "Cookie": secret, "Accept": "*/*"},
         "list": [{"access_token": secret}],

@@ -33,6 +33,7 @@ _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
+_NO_WORDS = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
 _SECRET = re.compile(
     r"(?i)^(authorization|cookie|set[-_]cookie|auth|.*(token|secret|passw(or)?d|api[-_]?key|credentials?))$"
 )
@@ -196,4 +197,5 @@ def _harmless(value: object) -> object:
 
 
 def _short(text: str) -> str:
+    text = _NO_WORDS.sub("…", text)
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

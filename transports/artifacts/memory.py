@@ -116,4 +116,5 @@ class _Staged(Spool):
 
     async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
         data = await in_thread(self.foreign.read_bytes) if self.foreign else b"".join(self._chunks)
+        self.check_foreign()
         return self._store.keep(meter, described, data, self._store.scope)

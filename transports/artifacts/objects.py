@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -83,14 +83,17 @@ class ObjectStore(ArtifactStore):
     async def _begin(self) -> StagedFile:
         return _Staged(self)
 
-    async def keep(self, meter: Meter, described: Description, data: bytes | Path, blob: str) -> ArtifactRef:
-        """Make measured content an artifact of this view's scope."""
+    async def keep(
+        self, meter: Meter, described: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+    ) -> ArtifactRef:
+        """Make measured content an artifact of this view's scope; ``check`` is called when it is uploaded."""
         digest, scope = meter.sha256, self.scope
         for key in ids(described.namespace, digest, scope):
             old = await self._load(key)
             if old is None or old.sha256 == digest:
                 break
         await self._bucket.put(blob, data, described.mime_type)
+        check()
         record = Record.new(key, meter, described, scope, old=old, blob=blob)
         await self._bucket.put(f"meta/{key}.json", record.encode(), "application/json")
         self._state.records[key] = ("", record)
@@ -283,7 +286,7 @@ class _Staged(Spool):
 
     async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
         data = self.foreign or (self._scratch() / "written" if self._file else b"".join(self._chunks))
-        return await self._store.keep(meter, described, data, f"content/{meter.sha256}{self._blob}")
+        return await self._store.keep(meter, described, data, f"content/{meter.sha256}{self._blob}", self.check_foreign)
 
     async def aclose(self) -> None:
         if self._file:

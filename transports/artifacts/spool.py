@@ -9,6 +9,7 @@ import tempfile
 from abc import abstractmethod
 from pathlib import Path
 
+from ..errors import StoreError
 from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
 from .disk import in_thread, reporting
@@ -87,11 +88,24 @@ class Spool(StagedFile):
                 return False
             try:
                 self._meter = measure_file(fd, self._store.max_bytes)
+                self._stood = _state(os.fstat(fd))
             finally:
                 os.close(fd)
         self.foreign = self.path
         return True
 
+    def check_foreign(self) -> None:
+        """Raises :class:`~transports.errors.StoreError` if the foreign file changed since it was measured; call it once
+        the content was read again and before it becomes visible."""
+        if self.foreign is not None:
+            with reporting("read the staged file", self.foreign.parent):
+                if _state(self.foreign.lstat()) != self._stood:
+                    raise StoreError("the staged file changed after it was measured; commit it when it is finished")
+
     async def aclose(self) -> None:
         if self._folder is not None:
             await in_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+def _state(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_ino, found.st_size, found.st_mtime_ns

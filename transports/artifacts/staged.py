@@ -66,7 +66,8 @@ class Staged(ABC):
 
         ``size`` is what was declared, in bytes; ``mime_type`` likewise; ``filename`` is a suggestion from an untrusted
         side; ``namespace`` is usually the capability. ``source`` is shown to models: texts in it are cut at 1,000
-        characters, URLs lose their query, values of keys that name credentials are left out.
+        characters, long runs of base64 and the queries of URLs are left out, as are values of keys that name
+        credentials.
 
         Raises :class:`~transports.errors.SizeMismatch` (nothing becomes visible), :class:`~transports.errors.TooLarge`,
         :class:`~transports.errors.StoreError`.
