@@ -219,7 +219,7 @@ async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
         assert secret not in text and "QUJDQUJD" not in text and len(text) < 3000
         assert shown.source["count"] == 3 and json.loads(text)["source"]["headers"]["Accept"] == "*/*"
         assert shown.source["url"] == "https://host/file?…"
-    much = await store.put_bytes(PDF, source={str(n): "x" * 900 for n in range(100)})
+    much = await store.put_bytes(PDF, source={str(n): "x " * 450 for n in range(100)})
     assert "left out" in str(much.source["warnings"])
 
 
