@@ -540,7 +540,7 @@ async def test_unreadable_metadata_breaks_only_itself(
     if content in BAD_FIELDS:
         content = json.dumps(json.loads(meta.read_text()) | json.loads(content))
     meta.write_text(content, encoding="latin-1")
-    (root / ".abp/index.sqlite").unlink()  # what is listed must be read again
+    (root / ".abp/index.sqlite").unlink(missing_ok=True)  # what is listed must be read again
     with caplog.at_level(logging.WARNING):
         assert await store.list() == [good]
     assert bad.id in caplog.text
@@ -647,9 +647,9 @@ async def test_disk_full(small_disk: Path) -> None:
 
 
 async def test_read_only_file_system(small_disk: Path) -> None:
-    ref = await LocalStore(small_disk / "out").put_bytes(PDF)  # and drops the store: its index is open for writing
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     store = LocalStore(small_disk / "out")
+    ref = await store.put_bytes(PDF)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     with pytest.raises(StoreError, match="read-only"):
         await store.put_bytes(PNG)
     with pytest.raises(StoreError, match="read-only"):

@@ -26,9 +26,13 @@ _FEW = 1000  # names that are looked up one by one faster than their whole folde
 def load(meta: int, key: str) -> Record:
     """The metadata of an artifact, from its folder. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
     damaged."""
+    return _read(meta, key)[0]
+
+
+def _read(meta: int, key: str) -> tuple[Record, int]:
     fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
     with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        return Record.decode(file.read(), key)
+        return Record.decode(file.read(), key), os.fstat(fd).st_ino
 
 
 class Catalog:
@@ -44,23 +48,22 @@ class Catalog:
         with self._tree.folder(".abp", "meta") as meta:
             return load(meta, key)
 
-    def keys(self) -> list[str]:
-        """The ids of all metadata there is, readable or not."""
+    def keys(self) -> dict[str, int]:
+        """The ids of all metadata there is, readable or not, and the inodes of the files."""
         try:
-            with self._tree.folder(".abp", "meta") as meta:
-                files = os.listdir(meta)  # noqa: PTH208 - a descriptor
+            with self._tree.folder(".abp", "meta") as meta, os.scandir(meta) as files:
+                return {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
         except FileNotFoundError:
-            return []
-        return [file[:-5] for file in files if file.endswith(".json")]
+            return {}
 
-    def records(self, keys: Iterable[str]) -> Iterator[Record]:
-        """The readable metadata of these ids; the rest is logged."""
+    def records(self, keys: Iterable[str]) -> Iterator[tuple[Record, int]]:
+        """The readable metadata of these ids, with the inodes of the files; the rest is logged."""
         with self._tree.folder(".abp", "meta") as meta:
             for key in keys:
                 if not ID.fullmatch(key):
                     continue
                 try:
-                    yield load(meta, key)
+                    yield _read(meta, key)
                 except FileNotFoundError:
                     continue  # deleted meanwhile
                 except (OSError, ValueError) as error:
@@ -69,11 +72,11 @@ class Catalog:
     def all(self) -> list[Record]:
         """All readable metadata, file by file."""
         keys = self.keys()
-        return list(self.records(keys)) if keys else []
+        return [record for record, _ in self.records(keys)] if keys else []
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
         """What ``scope`` covers, oldest first."""
-        keys = set(self.keys())
+        keys = self.keys()
         if not keys:
             return []
         rows = self.index.rows(scope) if self._complete(keys) else None
@@ -89,7 +92,7 @@ class Catalog:
     def entries(self, scope: Scope) -> list[Entry]:
         """What ``scope`` covers, as a retention sees it."""
         current = not self.index.gaps and time.monotonic() - self._compared < _EVERY
-        found = self.index.entries(scope) if current or self._complete(set(self.keys())) else None
+        found = self.index.entries(scope) if current or self._complete(self.keys()) else None
         if found is None:
             found = [
                 Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
@@ -98,16 +101,19 @@ class Catalog:
             ]
         return found
 
-    def _complete(self, keys: set[str]) -> bool:
-        """Let the index know everything that has metadata. ``False`` if there is no index, or nothing to know."""
-        known = self.index.ids() if keys else None
+    def _complete(self, keys: dict[str, int]) -> bool:
+        """Let the index know all metadata that there is and nothing else. ``False`` if there is no index, or nothing to
+        know."""
+        known = self.index.inodes() if keys else None
         if known is None:
             return False
         self.index.gaps = False
-        if missing := keys - known:
-            records = self.records(sorted(missing))  # in the order of the table
-            while piece := list(islice(records, 1000)):  # no transaction holds up others for long
-                self.index.put(piece, replace=False)
+        if gone := known.keys() - keys.keys():
+            self.index.forget(gone)
+        if missing := sorted(key for key, _ in keys.items() - known.items()):  # in the order of the table
+            records = self.records(missing)
+            while piece := list(islice(records, 5000)):  # no transaction holds up others for long
+                self.index.put(piece)
         self._compared = time.monotonic()
         return True
 

@@ -1,8 +1,9 @@
 """The index of a local store, ``.abp/index.sqlite``: what the metadata files say, where it can be searched.
 
 The metadata files are the truth: which artifacts exist is always read from their folder, and the index only spares
-reading each of them. So it may be lost, old or broken at any time: what it lacks is read again, what it has too much is
-ignored, and a file that SQLite cannot read is made anew. WAL mode; any number of processes and threads may use it.
+reading each of them. A row holds for the very file that it was made of, which the file's inode tells: metadata is never
+written in place. So the index may be lost, old or broken at any time: what it lacks is read again, what it has too much
+is dropped, and a file that SQLite cannot read is made anew. WAL mode; any number of processes and threads may use it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from .disk import Tree, create, lstat, unlink
+from .disk import Tree, lstat, unlink
+from .disk import create as new_file
 from .record import Record
 from .ref import ArtifactRef, Scope
 from .retention import Entry
@@ -36,23 +38,28 @@ logger = logging.getLogger("transports.artifacts")
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
 _WAIT = 2.0  # seconds for another process that writes
 _PAUSE = 30.0  # seconds without the index after it could not be used
-_VERSION = 1
+_VERSION = 1  # another one is made anew
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
     id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names TEXT, source TEXT, created TEXT, stored REAL,
-    used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
+    inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
 PRAGMA user_version={_VERSION};
 """
-_COLUMNS = 13
+_COLUMNS, _INODE, _USED = 14, 8, 9
 
 
 class Index:
     """Every method blocks, and none fails because the index does: it then answers ``None``, and the caller reads the
-    metadata files."""
+    metadata files.
 
-    def __init__(self, tree: Tree) -> None:
+    A ``live`` index stays open and is told of every change. Else it is opened when something is asked, and learns then
+    what has changed: who only stores and reads needs none.
+    """
+
+    def __init__(self, tree: Tree, *, live: bool) -> None:
+        self.live = live
         self._tree = tree
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
@@ -61,10 +68,10 @@ class Index:
         #: Whether something could not be written to it.
         self.gaps = False
 
-    def put(self, records: Iterable[Record], *, replace: bool = True) -> None:
-        """Add rows. Without ``replace`` a row that is there stays: somebody wrote it meanwhile, and it is newer."""
-        rows = [_row(record) for record in records]
-        insert = f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
+    def put(self, records: Iterable[tuple[Record, int]]) -> None:
+        """Add or replace rows, of records and the inodes of their files."""
+        rows = [_row(record, inode) for record, inode in records]
+        insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
 
         def work(db: sqlite3.Connection) -> None:
             with _transaction(db):
@@ -72,22 +79,23 @@ class Index:
 
         self._try(work)
 
-    def forget(self, keys: Sequence[str]) -> None:
-        """Remove rows."""
+    def forget(self, keys: Iterable[str]) -> None:
+        """Remove rows, if there is an index."""
+        gone = [(key,) for key in keys]
 
         def work(db: sqlite3.Connection) -> None:
             with _transaction(db):
-                db.executemany("DELETE FROM artifacts WHERE id = ?", [(key,) for key in keys])
+                db.executemany("DELETE FROM artifacts WHERE id = ?", gone)
 
-        self._try(work)
+        self._try(work, create=False)
 
     def touch(self, key: str) -> None:
         """An artifact was used now."""
         self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (time.time(), key)))
 
-    def ids(self) -> set[str] | None:
-        """All ids that have a row."""
-        return self._try(lambda db: {key for (key,) in db.execute("SELECT id FROM artifacts")})
+    def inodes(self) -> dict[str, int] | None:
+        """All ids that have a row, and the file that it was made of."""
+        return self._try(lambda db: dict(db.execute("SELECT id, inode FROM artifacts")))
 
     def rows(self, scope: Scope) -> list[Row] | None:
         """What ``scope`` covers, oldest first, for :func:`ref_of`."""
@@ -106,42 +114,60 @@ class Index:
             lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
 
-    def differences(self, records: Iterable[Record], keys: Collection[str]) -> list[str] | None:
-        """Ids of which the index says something else than their records, or that are not among ``keys``."""
+    def differences(self, records: Iterable[tuple[Record, int]], keys: Collection[str]) -> list[str] | None:
+        """Ids of which the index says something else than their records, or that are not among ``keys``. A row that is
+        missing or of an older file is no lie."""
 
         def work(db: sqlite3.Connection) -> list[str]:
             known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
             wrong = []
-            for record in records:
-                row, found = _row(record), known.pop(record.id, None)
-                if found and (*found[:8], *found[9:]) != (*row[:8], *row[9:]):  # all but when it was used
+            for record, inode in records:
+                row, found = _row(record, inode), known.pop(record.id, None)
+                if (
+                    found
+                    and found[_INODE] == inode
+                    and (*found[:_INODE], *found[_USED + 1 :])
+                    != (
+                        *row[:_INODE],
+                        *row[_USED + 1 :],
+                    )
+                ):
                     wrong.append(record.id)
             return wrong + [key for key in known if key not in keys]
 
-        return self._try(work)
+        return self._try(work, create=False)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
-    def _try(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+    def _try(self, work: Callable[[sqlite3.Connection], T], *, create: bool = True) -> T | None:
         with self._lock:
-            for again in (True, False):
-                try:
-                    if time.monotonic() >= self._pause:
-                        return work(self._open())
-                except FileNotFoundError:  # there is no store yet
-                    pass
-                except (OSError, sqlite3.OperationalError) as error:  # busy, full, read-only, too many files
-                    self._pause = time.monotonic() + _PAUSE
-                    logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
-                except sqlite3.DatabaseError as error:
-                    logger.warning("the index of %s is damaged (%s) and is made anew", self._tree.root, error)
-                    if again and self._remove():
-                        continue
-                break
-            self.gaps = True
-        return None
+            try:
+                return self._use(work, create)
+            except FileNotFoundError:  # there is no store yet, or no index
+                return None
+            except (OSError, sqlite3.Error) as error:  # busy, full, read-only, too many files
+                self.gaps = True
+                self._pause = time.monotonic() + _PAUSE
+                logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
+                return None
+            finally:
+                if not self.live:
+                    self._close()
 
-    def _open(self) -> sqlite3.Connection:
+    def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
+        if time.monotonic() < self._pause:
+            self.gaps = True
+            return None
+        try:
+            return work(self._open(create))
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            logger.warning("the index of %s is damaged (%s) and is made anew", self._tree.root, error)
+            self._remove()
+            return work(self._open(create=True))
+
+    def _open(self, create: bool) -> sqlite3.Connection:
         path = self._tree.root / ".abp" / _FILES[0]
         if self._db:
             with suppress(FileNotFoundError):
@@ -152,8 +178,10 @@ class Index:
             for name in _FILES:
                 if os.path.lexists(path.with_name(name)) and not lstat(name, folder):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
+            if not create and not lstat(_FILES[0], folder):
+                raise FileNotFoundError(path)
             with suppress(FileExistsError):
-                os.close(create(_FILES[0], folder))  # with our mode, which SQLite's other files take over
+                os.close(new_file(_FILES[0], folder))  # with our mode, which SQLite's other files take over
             found = lstat(_FILES[0], folder)
             emptied = found is not None and found.st_size == 0 and lstat(_FILES[1], folder) is not None
         if emptied:  # SQLite never leaves this; it would wait for a lock that nobody frees
@@ -172,16 +200,15 @@ class Index:
             db.close()
             raise
         self._db, self._opened = db, (os.getpid(), found.st_dev, found.st_ino) if found else (0, 0, 0)
-        weakref.finalize(self, _close, db, os.getpid())
+        if self.live:
+            weakref.finalize(self, _close, db, os.getpid())
         return db
 
-    def _remove(self) -> bool:
+    def _remove(self) -> None:
         self._close()
-        with suppress(OSError), self._tree.folder(".abp") as folder:
+        with self._tree.folder(".abp") as folder:
             for name in _FILES:
                 unlink(name, folder)
-            return True
-        return False
 
     def _close(self) -> None:
         db, self._db = self._db, None
@@ -211,12 +238,12 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("COMMIT")
 
 
-def _row(record: Record) -> tuple[object, ...]:
+def _row(record: Record, inode: int) -> tuple[object, ...]:
     names = json.dumps([name.name for name in reversed(record.names)])
     created = str(record.source.get("created", ""))
     scope = record.scope
     head = (record.id, record.sha256, record.size_bytes, record.mime_type, names, json.dumps(record.source), created)
-    return (*head, record.stored, record.stored, scope.tenant, scope.user, scope.session, scope.trace)
+    return (*head, record.stored, inode, record.stored, scope.tenant, scope.user, scope.session, scope.trace)
 
 
 _names = msgspec.json.Decoder(list[str]).decode

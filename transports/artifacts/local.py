@@ -65,7 +65,7 @@ class LocalStore(ArtifactStore):
         self.url = self.root.as_uri()
         # a folder below a shared temp folder may have been made by anybody before us
         self._tree = Tree(self.root, own=self.root == default.absolute())
-        index = Index(self._tree)
+        index = Index(self._tree, live=retention is not None)
         self._shelf = Shelf(self._tree, index)
         self._catalog = Catalog(self._tree, index)
         self._upkeep = Upkeep(self._tree, self._shelf, self._catalog)

@@ -69,8 +69,6 @@ class Shelf:
             self._shelve(at, staged, fd, digest, undo)
             names = self._names(at, digest, old, described, undo)
             record = Record.new(key, meter, described, scope, old=old, names=names)
-            if old:
-                self._index.forget([key])  # if we die now, it is read again
             temporary = temporary_name()
             write_file(at.staging, temporary, record.encode())
             undo.callback(unlink, temporary, at.staging)
@@ -81,7 +79,8 @@ class Shelf:
                 undo.callback(unlink, f"{key}.json", at.meta)
             os.fsync(at.meta)
             undo.pop_all()
-            self._index.put([record])
+            if self._index.live and (found := lstat(f"{key}.json", at.meta)):
+                self._index.put([(record, found.st_ino)])
             unlink(staged, at.staging)
         return record
 
@@ -140,7 +139,6 @@ class Shelf:
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
-                    self._index.forget([key])  # in case that whoever removed it died before this
                     return False
         except FileNotFoundError:
             return False

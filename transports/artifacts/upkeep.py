@@ -83,7 +83,7 @@ class Upkeep:
         problems = list(self._strange())
         keys = self._catalog.keys()
         records = list(self._catalog.records(keys)) if keys else []
-        readable = {record.id for record in records}
+        readable = {record.id for record, _ in records}
         problems += [
             Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
             for key in keys
@@ -95,10 +95,10 @@ class Upkeep:
             )
             for digest, size, _ in self._orphans()
         ]
-        wrong = self._catalog.index.differences(records, set(keys)) or []
+        wrong = self._catalog.index.differences(records, keys) or []
         if wrong:
             self._catalog.index.forget(wrong)
-            self._catalog.index.put([record for record in records if record.id in set(wrong)])
+            self._catalog.index.put([(record, inode) for record, inode in records if record.id in set(wrong)])
         problems += [Problem("index", key, "the index said something else than the metadata; mended") for key in wrong]
         return problems
 
