@@ -509,6 +509,19 @@ async def test_the_audit_log_says_who_did_what(opened: Open, tmp_path: Path) -> 
     assert "private-name" not in text and "PDF-1.7" not in text
 
 
+async def test_what_is_too_large_is_logged_once(opened: Open, tmp_path: Path) -> None:
+    store = opened(audit=tmp_path / "log", max_bytes=10)
+    with pytest.raises(TooLarge):
+        await store.put_bytes(b"x" * 11)
+    async with store.stage() as staged:
+        staged.path.write_bytes(b"x" * 11)
+        with pytest.raises(TooLarge):
+            await staged.commit()
+    assert [(line["action"], line["wanted"], line["code"]) for line in lines(tmp_path / "log")] == [
+        ("refuse", "put", "TOO_LARGE")
+    ] * 2
+
+
 async def test_a_read_that_was_given_up_is_logged(opened: Open, tmp_path: Path) -> None:
     store = opened(audit=tmp_path / "log")
     ref = await store.put_bytes(os.urandom(1_000_000))
@@ -586,6 +599,7 @@ async def test_a_store_is_found_on_its_host() -> None:
 
     host = Host()
     assert discover_store(host) is None and discover_store(None) is None and discover_store("text") is None
+    assert discover_store({"a": 1}) is None  # some methods of these names are not enough
     host.artifact_store = store
     assert discover_store(host) is store and discover_store(store) is store
     duck = Duck()
@@ -601,6 +615,10 @@ async def test_a_store_is_found_on_its_host() -> None:
 def test_addresses(tmp_path: Path) -> None:
     assert isinstance(open_store("memory:"), MemoryStore) and open_store("memory:").url == "memory:"
     assert isinstance(open_store("none:"), NoneStore) and isinstance(open_store(tmp_path), LocalStore)
+    azure = open_store("abfs://container@account.dfs.core.windows.net/x")
+    assert repr(azure).startswith("ObjectStore(") and azure.url.startswith("abfs://container@account")
+    with pytest.raises(UsageError, match="Account"):
+        open_store("az://container/x")
     for bad in ("memory:x", "s3://", "s3://user:pw@bucket/x", "s3://bucket/x?sig=1", "s3://bucket/a/../b", "s4://b"):
         with pytest.raises(UsageError, match="s3://bucket/prefix"):
             open_store(bad)

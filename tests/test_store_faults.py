@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,13 @@ def store(root: Path) -> LocalStore:
     return LocalStore(root)
 
 
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """What a test keeps open to its end."""
+    with ExitStack() as stack:
+        yield stack
+
+
 @contextmanager
 def later(seconds: float) -> Iterator[None]:
     """Some time has passed."""
@@ -67,7 +74,10 @@ KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("damage", ["delete", "empty", "half", "junk", "of another version"])
-async def test_a_lost_or_broken_index_is_made_anew(damage: str, live: bool, root: Path) -> None:
+async def test_a_lost_or_broken_index_is_made_anew(
+    damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.artifacts.index._PAUSE", 0.0)
     store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
     refs = await put(store, 50)
     assert await store.list() == refs
@@ -81,13 +91,16 @@ async def test_a_lost_or_broken_index_is_made_anew(damage: str, live: bool, root
     elif damage == "junk":
         path.write_bytes(os.urandom(path.stat().st_size))
     else:
+        held.enter_context(closing(other := database(root)))  # another process has it open
+        other.execute("SELECT count(*) FROM artifacts").fetchone()
         os.truncate(path, 0 if damage == "empty" else path.stat().st_size // 2)
     assert await store.list() == refs
     more = await store.put_bytes(b"more")
-    assert await LocalStore(root).list() == [*refs, more]
-    assert (await LocalStore(root).fsck()).problems == ()
+    assert await store.list() == [*refs, more]
     with closing(database(root)) as db:
         assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (51,)
+    assert await LocalStore(root).list() == [*refs, more]
+    assert (await LocalStore(root).fsck()).problems == ()
 
 
 async def test_an_index_that_lies(store: LocalStore, root: Path) -> None:
@@ -300,6 +313,22 @@ async def test_the_layout_of_a_bucket(bucket: str, object_server: SeaweedFS) -> 
     assert below(object_server, bucket) == []
 
 
+async def test_content_stays_while_it_is_read(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    for remove in ("delete", "store again"):
+        ref = await store.put_bytes(b"A" * 3_000_000)
+        first, second = (store.open(ref.id, chunk_size=1000) for _ in range(2))
+        await anext(first)
+        await anext(second)
+        (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
+        await (store.delete(ref.id) if remove == "delete" else store.put_bytes(b"A" * 3_000_000))
+        assert content in below(object_server, bucket)
+        await first.aclose()
+        assert content in below(object_server, bucket)
+        assert len(b"".join([chunk async for chunk in second])) == 2_999_000
+        assert content not in below(object_server, bucket)
+
+
 async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, frozen: SeaweedFS) -> None:
     store, hasty = ObjectStore(bucket), ObjectStore(bucket, timeout=0.6)
     data = os.urandom(12 << 20)
@@ -314,7 +343,7 @@ async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, fro
         started = time.monotonic()
         with pytest.raises(StoreUnavailable) as caught:
             await work
-        assert time.monotonic() - started < 1.5 and caught.value.retryable
+        assert time.monotonic() - started < 3.0 and caught.value.retryable
     with pytest.raises(StoreUnavailable):
         async for _ in stream:
             pass
@@ -358,7 +387,7 @@ async def test_a_download_that_is_cut_goes_on_where_it_was(
     ref = await ObjectStore(bucket).put_bytes(data)
     async with Proxy(object_server.ports["s3"]) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        store = ObjectStore(bucket, timeout=2.0)
+        store = ObjectStore(bucket, timeout=6.0)
         proxy.cut_down = 3 << 20
         assert await store.get(ref.id) == data
         assert proxy.connections > 1
@@ -425,7 +454,7 @@ async def test_wrong_credentials_and_buckets(
         started = time.monotonic()
         with pytest.raises(StoreUnavailable, match="AWS_SECRET_ACCESS_KEY") as caught:
             await work
-        assert not caught.value.retryable and time.monotonic() - started < 2
+        assert not caught.value.retryable and time.monotonic() - started < 10
         assert caught.value.details["reason"] == "SignatureDoesNotMatch" and wrong not in str(caught.value.as_dict())
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     missing = ObjectStore("s3://no-such-bucket/x", timeout=2)

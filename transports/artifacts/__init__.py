@@ -84,7 +84,8 @@ def _bucket(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         raise _unsupported(url) from None
-    odd = parts.username is not None or parts.query or parts.fragment or "\0" in url
+    container = parts.scheme.lower().startswith("abfs") and parts.password is None  # abfs://container@account…
+    odd = (parts.username is not None and not container) or parts.query or parts.fragment or "\0" in url
     if odd or not parts.hostname or ".." in parts.path.split("/"):
         raise _unsupported(url)
     return url

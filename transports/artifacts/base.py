@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Self, Unpack
 
-from ..errors import ABPError, ArtifactNotFound, Corrupt, UsageError
+from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, TooLarge, UsageError
 from .audit import AuditLog
 from .check import Checked, Problem
 from .disk import in_thread, reporting
@@ -80,6 +80,9 @@ class ArtifactStore(ABC):
         staged = await self._begin()
         try:
             yield staged
+        except (TooLarge, StoreError) as error:
+            staged.refuse(error)
+            raise
         finally:
             await staged.aclose()
 

@@ -148,6 +148,7 @@ class Index:
             except (OSError, sqlite3.Error) as error:  # busy, full, read-only, too many files
                 self.gaps = True
                 self._pause = time.monotonic() + _PAUSE
+                self._close()
                 logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
                 return None
             finally:

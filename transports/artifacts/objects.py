@@ -31,7 +31,6 @@ logger = logging.getLogger("transports.artifacts")
 
 _IN_MEMORY = 1 << 20  # bytes that are written before a temporary file is made
 _AT_ONCE = 16  # requests for metadata
-_TRIES = 3  # for a download that breaks off
 _MAX_AGE = 3600.0  # seconds that content may wait for its metadata
 _QUARANTINE = 86400.0
 
@@ -161,8 +160,8 @@ class ObjectStore(ArtifactStore):
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         record = self._state.records[ref.id][1]
-        digest, at, failures = hashlib.sha256(), start, 0
         self._state.reading[record.blob] += 1
+        digest, at = hashlib.sha256(), start
         try:
             while at < end:
                 try:
@@ -172,10 +171,6 @@ class ObjectStore(ArtifactStore):
                         yield chunk
                     if at < end:
                         raise self._corrupt(ref, "it is too short")
-                except StoreUnavailable as error:
-                    failures += 1
-                    if failures == _TRIES or not error.retryable:
-                        raise
                 except FileNotFoundError:
                     current = await self._load(ref.id)
                     if current is None:

@@ -102,7 +102,8 @@ class Bucket:
         return await self._within(work(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """The bytes ``start`` to ``end`` (exclusive; not none) in pieces of at most ``chunk_size``."""
+        """The bytes ``start`` to ``end`` (exclusive; not none) in pieces of at most ``chunk_size``. A connection that
+        breaks off is made again, and goes on where it was."""
         action = f"read {key}"
         asked = self._obstore.get_async(self._patient, key, options={"range": (start, end)})
         result = await self._within(asked, action, self._timeout)

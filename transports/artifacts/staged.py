@@ -81,6 +81,7 @@ class StagedFile(Staged):
         self._store = store
         self._committed = False
         self._usable = True
+        self._refused: ABPError | None = None
 
     async def commit(
         self,
@@ -102,11 +103,17 @@ class StagedFile(Staged):
                 await store._make_room(artifact_id(described.namespace, meter.sha256, store.scope), meter.size)
             ref = await self._publish(meter, described)
         except ABPError as error:
-            store._note("refuse", wanted="put", bytes=self.size, code=error.code)
+            self.refuse(error)
             raise
         self._committed = True
         store._note("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
         return ref
+
+    def refuse(self, error: ABPError) -> None:
+        """Log that the content was refused, once for each error."""
+        if error is not self._refused:
+            self._refused = error
+            self._store._note("refuse", wanted="put", bytes=self.size, code=error.code)
 
     def _check(self, *, usable: bool = True) -> None:
         if self._committed:
