@@ -108,10 +108,11 @@ class Catalog:
         if known is None:
             return False
         self.index.gaps = False
-        if gone := known.keys() - keys.keys():
+        missing = [key for key, inode in keys.items() if known.get(key) != inode]
+        if len(known) + len(missing) != len(keys) and (gone := known.keys() - keys.keys()):
             self.index.forget(gone)
-        if missing := sorted(key for key, _ in keys.items() - known.items()):  # in the order of the table
-            records = self.records(missing)
+        if missing:
+            records = self.records(sorted(missing))  # in the order of the table
             while piece := list(islice(records, 5000)):  # no transaction holds up others for long
                 self.index.put(piece)
         self._compared = time.monotonic()

@@ -112,9 +112,12 @@ class LocalStore(ArtifactStore):
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         reader = _Reader(self._shelf, self._catalog, self.root, ref, start, end)
         try:
-            await in_thread(reader.open)
             while chunk := await in_thread(reader.read, chunk_size):
                 yield chunk
+                if reader.done:
+                    break
+            if reader.damaged:
+                await in_thread(reader.quarantine)
         finally:
             reader.close()
 
@@ -178,29 +181,43 @@ class _Reader:
         self._fd = -1
         self._digest = hashlib.sha256()
 
-    def open(self) -> None:
-        with reporting("read an artifact", self._root):
-            try:
-                self._fd = self._shelf.open(self._ref.sha256)
-            except FileNotFoundError:
-                _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
-                raise self._corrupt("its content is missing") from None
-            if os.fstat(self._fd).st_size != self._ref.size_bytes:
-                self._quarantine()
-
     def read(self, size: int) -> bytes:
+        """The next bytes; ``b""`` at the end."""
         with reporting("read an artifact", self._root):
+            if self._fd < 0:
+                self._open()
             wanted = min(size, self._end - self._at)
             chunk = os.pread(self._fd, wanted, self._at)
             self._at += len(chunk)
             if self._whole:
                 self._digest.update(chunk)
-            if (wanted and not chunk) or (not chunk and self._whole and self._digest.hexdigest() != self._ref.sha256):
-                self._quarantine()
+            if wanted and not chunk:
+                self.quarantine()
         return chunk
 
-    def _quarantine(self) -> NoReturn:
-        self._shelf.quarantine(self._ref.sha256, self._fd)
+    def _open(self) -> None:
+        try:
+            self._fd = self._shelf.open(self._ref.sha256)
+        except FileNotFoundError:
+            _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
+            raise self._corrupt("its content is missing") from None
+        if os.fstat(self._fd).st_size != self._ref.size_bytes:
+            self.quarantine()
+
+    @property
+    def done(self) -> bool:
+        """Whether all was read."""
+        return self._at >= self._end
+
+    @property
+    def damaged(self) -> bool:
+        """Whether what was read is not what was stored, as far as that can be told."""
+        return self._whole and self._digest.hexdigest() != self._ref.sha256
+
+    def quarantine(self) -> NoReturn:
+        """Take the content out of use, and say so."""
+        with reporting("read an artifact", self._root):
+            self._shelf.quarantine(self._ref.sha256, self._fd)
         raise self._corrupt("its content no longer matches its hash and was put into quarantine")
 
     def _corrupt(self, what: str) -> Corrupt:
