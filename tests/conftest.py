@@ -37,6 +37,7 @@ def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedF
 @pytest.fixture
 def bucket(object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """A URL below which the bucket is empty; the environment leads to its server."""
+    pytest.importorskip("obstore", reason="pip install 'abp-transports[cloud]'")
     for name, value in environment(object_server.endpoint).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"

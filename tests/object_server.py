@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import shutil
@@ -64,6 +65,12 @@ def _free_ports(count: int) -> list[int]:
     return found
 
 
+def _die_with_parent() -> None:
+    """Also if the tests are killed, the server must not stay (Linux: prctl PR_SET_PDEATHSIG)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 class SeaweedFS:
     """One server with an empty bucket. :meth:`freeze` and :meth:`thaw` stop and continue the whole of it."""
 
@@ -98,6 +105,7 @@ class SeaweedFS:
                     *(f"-{role}.port.grpc={port + 10000}" for role, port in self.ports.items()),
                 ],
                 stdout=log, stderr=log, cwd=self._folder, start_new_session=True,
+                preexec_fn=_die_with_parent,
                 env={**os.environ, "HOME": str(self._folder)},
             )  # fmt: skip
         try:
