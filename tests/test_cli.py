@@ -249,7 +249,7 @@ def test_help_and_version(quick: Callable[..., Ran]) -> None:
     ran = quick("--help")
     assert ran.status == 0 and ran.err == "" and all(f"\n  {name} " in ran.text for name in commands)
     assert "130 interrupted" in " ".join(ran.text.split())
-    for name in (*commands, "artifacts list", "artifacts show", "artifacts get", "artifacts rm"):
+    for name in (*commands, "artifacts list", "artifacts show", "artifacts get", "artifacts rm", "artifacts gc"):
         ran = quick(*name.split(), "--help")
         assert ran.status == 0 and ran.err == "" and f"Usage: abp {name}" in ran.text and "..." not in ran.text[99:]
     bare = quick()
@@ -297,6 +297,49 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callabl
     again = quick("artifacts", "rm", ref.id, other.id)
     assert again.status == 1 and ref.id in again.complaint and "[ARTIFACT_NOT_FOUND]" in again.complaint
     assert quick("artifacts", "list", "--json").document["artifacts"] == []
+
+
+def test_gc_removes_leftovers_and_what_is_too_old(abp: Cli, quick: Callable[..., Ran]) -> None:
+    nothing = {"success": True, "dry_run": False, "removed": [], "size_bytes": 0}
+    assert quick("artifacts", "gc", "--json").document == nothing
+    ref = abp.put(BYTES, filename="data.bin")
+    leftover = abp.out / ".abp/staging/999999999-0a"
+    leftover.write_bytes(b"left")
+    os.utime(leftover, (1_000_000_000,) * 2)
+    stale = {"kind": "staged", "id": leftover.name, "size_bytes": 4, "reason": "orphan"}
+    expected = {"success": True, "dry_run": True, "removed": [stale], "size_bytes": 4}
+    assert quick("artifacts", "gc", "--dry-run", "--json").document == expected and leftover.exists()
+    ran = quick("artifacts", "gc")
+    assert ran.status == 0 and leftover.name in ran.text and "removed 1 of 4 bytes" in ran.complaint
+    assert not leftover.exists() and quick("artifacts", "gc", "--ttl", 3600, "--json").document == nothing
+    ran = quick("artifacts", "gc", "--ttl", 0, "--dry-run")
+    assert ref.id in ran.text and "expired" in ran.text and "would remove 1" in ran.complaint
+    assert [one["id"] for one in quick("artifacts", "gc", "--ttl", 0, "--json").document["removed"]] == [ref.id]
+    assert quick("artifacts", "list", "--json").document["artifacts"] == []
+    assert quick("artifacts", "gc", "--ttl", -1).status == 2
+
+
+def test_fsck_finds_what_is_damaged(abp: Cli, quick: Callable[..., Ran]) -> None:
+    ref, good = abp.put(BYTES, filename="data.bin"), abp.put(b"good", filename="good.txt")
+    whole = {"success": True, "artifacts": 2, "size_bytes": len(BYTES) + 4, "problems": []}
+    assert quick("artifacts", "fsck", "--json").document == whole
+    ran = quick("artifacts", "fsck")
+    assert ran.status == 0 and ran.out == b"" and "2 artifacts" in ran.complaint and "all whole" in ran.complaint
+    Path(str(ref.path)).write_bytes(BYTES[:-1] + b"!")
+    ran = quick("artifacts", "fsck", "--json")
+    assert ran.status == 1 and "[CORRUPT]" in ran.complaint
+    document = ran.document
+    assert document["success"] is False and document["error"]["code"] == "CORRUPT" and document["artifacts"] == 2
+    assert [(problem["kind"], problem["id"]) for problem in document["problems"]] == [("content", ref.id)]
+    ran = quick("artifacts", "fsck")
+    assert ran.status == 1 and ref.id in ran.text and good.id not in ran.text
+
+
+def test_the_audit_log_of_the_environment(abp: Cli, quick: Callable[..., Ran], tmp_path: Path) -> None:
+    ref, log = abp.put(b"text", filename="a.txt"), tmp_path / "audit.jsonl"
+    assert quick("artifacts", "get", ref.id, "-", env={"ABP_AUDIT_LOG": str(log)}).out == b"text"
+    assert quick("artifacts", "rm", ref.id, env={"ABP_AUDIT_LOG": str(log)}).status == 0
+    assert [json.loads(line)["action"] for line in log.read_text().splitlines()] == ["read", "delete"]
 
 
 def test_an_unknown_artifact_is_named_with_its_store_and_the_way_on(

@@ -40,6 +40,7 @@ CODES = {
     "SizeMismatch": "SIZE_MISMATCH",
     "StoreError": "STORE_ERROR",
     "StoreFull": "STORE_FULL",
+    "StoreUnavailable": "STORE_UNAVAILABLE",
     "TooLarge": "TOO_LARGE",
     "TransportError": "TRANSPORT_ERROR",
     "Truncated": "DOWNLOAD_FAILED",

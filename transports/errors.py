@@ -32,7 +32,8 @@ a ``message`` that says what to do next and never holds a credential, and says w
     │       ├── RedirectRefused DOWNLOAD_FAILED   a redirect loops, or leads where none may
     │       └── EncodingRefused DOWNLOAD_FAILED   the server compressed the body although asked not to
     └── StoreError            STORE_ERROR         the artifact store could not do it
-        ├── StoreFull         STORE_FULL          no space left
+        ├── StoreFull         STORE_FULL          no space left, or the retention's limits are met
+        ├── StoreUnavailable  STORE_UNAVAILABLE   the object store does not answer, or refuses us
         ├── ArtifactNotFound  ARTIFACT_NOT_FOUND  no such id
         └── Corrupt           CORRUPT             stored bytes no longer match their hash
 """
@@ -72,6 +73,7 @@ __all__ = [
     "SizeMismatch",
     "StoreError",
     "StoreFull",
+    "StoreUnavailable",
     "TooLarge",
     "TransportError",
     "Truncated",
@@ -254,6 +256,10 @@ class StoreError(ABPError):
 
 class StoreFull(StoreError):
     code = "STORE_FULL"
+
+
+class StoreUnavailable(StoreError):
+    code = "STORE_UNAVAILABLE"
 
 
 class ArtifactNotFound(StoreError):

@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     max_artifact_bytes: int = Field(default=1 << 30, gt=0)
     allow_private_addresses: bool = False
     store: str | None = None
+    audit_log: Path | None = None
 
     @field_validator("log_level")
     @classmethod

@@ -15,7 +15,7 @@ from pathlib import Path
 from transports import Browser
 from webapp_fixture import serve
 
-from . import embedded, rungs, sockets, speed, volume
+from . import embedded, rungs, sockets, speed, stores, volume
 from .docs import DOCUMENT, PICTURE, document
 from .machine import machine
 from .pages import Bench
@@ -34,6 +34,8 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,
+    "stream": stores.large_stream,
+    "artifacts": stores.many_artifacts,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
 }

@@ -7,32 +7,88 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError, redact_url
-from .base import ArtifactRef, ArtifactStore, Staged
-from .local import DEFAULT_MAX_BYTES, LocalStore
+from .audit import AuditLog
+from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .check import Checked, Problem
+from .discover import discover_store
+from .local import LocalStore
+from .memory import MemoryStore
 from .none import NoneStore
+from .ref import ArtifactRef, Scope
+from .retention import Retention, Swept
+from .staged import About, Staged
 
-__all__ = ["ArtifactRef", "ArtifactStore", "LocalStore", "NoneStore", "Staged", "open_store"]
+__all__ = [
+    "About",
+    "ArtifactRef",
+    "ArtifactStore",
+    "AuditLog",
+    "Checked",
+    "LocalStore",
+    "MemoryStore",
+    "NoneStore",
+    "Problem",
+    "Retention",
+    "Scope",
+    "Staged",
+    "Swept",
+    "discover_store",
+    "open_store",
+]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_CLOUD = re.compile(r"(s3|s3a|gs|az|abfs|abfss|azure|adl)://", re.IGNORECASE)
 
 
-def open_store(url: str | Path | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> ArtifactStore:
-    """A store by its address: ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…`` or ``none:``.
+def open_store(
+    url: str | Path | None = None,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    retention: Retention | None = None,
+    audit: AuditLog | str | Path | None = None,
+) -> ArtifactStore:
+    """A store by its address: ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``,
+    ``s3://bucket/prefix`` (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
 
-    ``max_bytes`` is the largest artifact in bytes. Nothing on the disk is touched. Raises
+    ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
+    ``audit`` is a file for the audit log. Nothing on the disk is touched. Raises
     :class:`~transports.errors.UsageError` for anything else.
     """
     if max_bytes < 0:
         raise UsageError(f"max_bytes must not be negative (it is {max_bytes})")
-    if url is None:
-        return LocalStore(max_bytes=max_bytes)
+    log = AuditLog(Path(audit)) if isinstance(audit, str | Path) else audit
     if url == "none:":
-        return NoneStore(max_bytes=max_bytes)
+        return NoneStore(max_bytes=max_bytes, audit=log)
+    if url == "memory:":
+        return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
+    if isinstance(url, str) and _CLOUD.match(url):
+        from .objects import ObjectStore  # needs an extra
+
+        return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
+    return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log)
+
+
+def _folder(url: str | Path | None) -> Path | None:
+    if url is None:
+        return None
     if isinstance(url, str) and url[:5].lower() == "file:":
-        return LocalStore(_path(url), max_bytes=max_bytes)
+        return _path(url)
     if not str(url) or "\0" in str(url) or (isinstance(url, str) and _SCHEME.match(url)):
         raise _unsupported(str(url))
-    return LocalStore(Path(url), max_bytes=max_bytes)
+    return Path(url)
+
+
+def _bucket(url: str) -> str:
+    """The URL, if it is one of a bucket and a prefix alone: credentials come from the environment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise _unsupported(url) from None
+    container = parts.scheme.lower().startswith("abfs") and parts.password is None  # abfs://container@account…
+    odd = (parts.username is not None and not container) or parts.query or parts.fragment or "\0" in url
+    if odd or not parts.hostname or ".." in parts.path.split("/"):
+        raise _unsupported(url)
+    return url
 
 
 def _path(url: str) -> Path:
@@ -50,5 +106,5 @@ def _path(url: str) -> Path:
 def _unsupported(url: str) -> UsageError:
     return UsageError(
         f"no artifact store is known for {redact_url(url)!r}; use a folder (./out), file:///absolute/folder "
-        "(# as %23, ? as %3F), or none: to keep nothing"
+        "(# as %23, ? as %3F), memory:, s3://bucket/prefix, or none: to keep nothing"
     )

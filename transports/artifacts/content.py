@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from ..binary import verify_size
-from ..errors import ABPError, StoreError, TooLarge, UsageError
+from ..errors import ABPError, StoreError, TooLarge, UsageError, redact_url
 from ..media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
 from ..messages import decode_json, encode_json
 
@@ -31,6 +31,12 @@ __all__ = [
 _HEAD = 4096  # bytes that are enough to recognise every signature
 _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+_LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
+_LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
+_NO_WORDS = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
+_SECRET = re.compile(
+    r"(?i)^(authorization|cookie|set[-_]cookie|auth|.*(token|secret|passw(or)?d|api[-_]?key|credentials?))$"
+)
 
 
 def too_large(limit: int) -> TooLarge:
@@ -163,11 +169,33 @@ def describe(
 
 
 def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
+    """``source`` as a model may read it: no credentials, no content."""
     if not source:
         return {}
     try:
-        copy = decode_json(encode_json(dict(source)))
+        copy = _harmless(decode_json(encode_json(dict(source))))
+        size = len(encode_json(copy))
     except (TypeError, ValueError, RecursionError, ABPError) as error:
         raise UsageError(f"source must hold JSON values only: {error}") from error
     assert isinstance(copy, dict)
+    if size > _LONGEST_SOURCE:
+        return {"warnings": [f"source had {size:,} bytes of JSON and was left out"]}
     return copy
+
+
+def _harmless(value: object) -> object:
+    match value:
+        case dict():
+            return {key: "…" if _SECRET.match(key) else _harmless(inner) for key, inner in value.items()}
+        case list():
+            return [_harmless(inner) for inner in value]
+        case str() if "://" in value[:40] or value[:5].lower() == "data:":
+            return _short(redact_url(value))
+        case str():
+            return _short(value)
+    return value
+
+
+def _short(text: str) -> str:
+    text = _NO_WORDS.sub("…", text)
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
-from ..errors import ArtifactNotFound, Corrupt
-from .base import ArtifactRef, ArtifactStore, Staged
+from ..errors import Corrupt
+from .audit import AuditLog
+from .base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from .catalog import Catalog
+from .check import Checked, Problem
 from .disk import Tree, in_thread, reporting
+from .index import Index
 from .record import ID, Record
+from .ref import ArtifactRef, Scope
+from .retention import Entry, Retention, Swept
 from .shelf import Shelf
-from .staging import LocalStaged, sweep
+from .staged import StagedFile
+from .staging import LocalStaged
+from .upkeep import Upkeep
 
-__all__ = ["DEFAULT_MAX_BYTES", "LocalStore", "default_root"]
-
-DEFAULT_MAX_BYTES = 1 << 30
+__all__ = ["LocalStore", "default_root"]
 
 
 def default_root() -> Path:
@@ -32,6 +39,7 @@ class LocalStore(ArtifactStore):
         report.pdf, export_pdf_1732160000000.pdf     readable names, hard links to
         .abp/blobs/ab/<sha256>                       the content, once
         .abp/meta/<id>.json                          an artifact exists if and only if this does
+        .abp/index.sqlite                            the same metadata, to be searched; may be deleted at any time
         .abp/staging, locks, quarantine              files on their way in; locks; content that was damaged
 
     Nothing is made before the first :meth:`stage` or :meth:`put_bytes`; a root that does not exist gets mode 0700,
@@ -43,67 +51,78 @@ class LocalStore(ArtifactStore):
     it is a symlink, or if the default root (``None``) belongs to another user.
     """
 
-    def __init__(self, root: Path | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        retention: Retention | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         default = default_root()
         self.root = (root or default).expanduser().absolute()
-        self.max_bytes = max_bytes
         self.url = self.root.as_uri()
         # a folder below a shared temp folder may have been made by anybody before us
         self._tree = Tree(self.root, own=self.root == default.absolute())
-        self._shelf = Shelf(self._tree)
-        self._swept = False
+        index = Index(self._tree, live=retention is not None)
+        self._shelf = Shelf(self._tree, index)
+        self._catalog = Catalog(self._tree, index)
+        self._upkeep = Upkeep(self._tree, self._shelf, self._catalog)
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
-    @asynccontextmanager
-    async def stage(self) -> AsyncIterator[Staged]:
+    async def _begin(self) -> StagedFile:
         await in_thread(self._prepare)
-        staged = LocalStaged(self._tree, self._shelf, self.max_bytes)
-        try:
-            yield staged
-        finally:
-            await staged.aclose()
+        return LocalStaged(self, self._tree, self._shelf)
 
     def _prepare(self) -> None:
         with reporting("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
             pass
-        if not self._swept:
-            self._swept = True
-            sweep(self._tree)
+        self._upkeep.sweep_once()
 
-    async def open(self, artifact_id: str, *, chunk_size: int = 1 << 20) -> AsyncIterator[bytes]:
-        """Stream the bytes in pieces of at most ``chunk_size`` bytes. A reader that has begun finishes, also if the
-        artifact is deleted. Raises :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the
-        last piece, :class:`~transports.errors.Corrupt` if the whole did not match its hash; the content is then moved
-        to ``.abp/quarantine``."""
-        reader = _Reader(self._shelf, self.root)
-        try:
-            await in_thread(reader.open, artifact_id)
-            while chunk := await in_thread(reader.read, chunk_size):
-                yield chunk
-        finally:
-            reader.close()
-
-    async def stat(self, artifact_id: str) -> ArtifactRef:
-        def work() -> ArtifactRef:
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        def work() -> tuple[ArtifactRef, float]:
             with reporting("read an artifact", self.root):
-                record = _load(self._shelf, artifact_id)
-                return record.ref(self._shelf.path(record))
+                record = _load(self._catalog, artifact_id)
+                return record.ref(self._catalog.path(record)), record.stored
 
         return await in_thread(work)
 
-    async def list(self) -> list[ArtifactRef]:
-        """All artifacts, oldest first. Metadata that cannot be read is logged and left out."""
+    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+        """Metadata that cannot be read is logged and left out."""
 
         def work() -> list[ArtifactRef]:
             with reporting("list artifacts", self.root):
-                return [record.ref(self._shelf.path(record)) for record in self._shelf.records()]
+                return self._catalog.refs(scope)
 
         return await in_thread(work)
 
-    async def delete(self, artifact_id: str) -> bool:
-        """Remove an artifact with all its readable names; ``False`` if there was none."""
+    async def _entries(self, scope: Scope) -> list[Entry]:
+        def work() -> list[Entry]:
+            with reporting("list artifacts", self.root):
+                return self._catalog.entries(scope)
+
+        return await in_thread(work)
+
+    async def _touch(self, artifact_id: str) -> None:
+        await in_thread(self._catalog.index.touch, artifact_id)
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        reader = _Reader(self._shelf, self._catalog, self.root, ref, start, end)
+        try:
+            while chunk := await in_thread(reader.read, chunk_size):
+                yield chunk
+                if reader.done:
+                    break
+            if reader.damaged:
+                await in_thread(reader.quarantine)
+        finally:
+            reader.close()
+
+    async def _delete(self, artifact_id: str) -> bool:
+        """With all its readable names."""
         if not ID.fullmatch(artifact_id):
             return False
 
@@ -113,14 +132,34 @@ class LocalStore(ArtifactStore):
 
         return await in_thread(work)
 
+    async def _sweep(self, *, dry_run: bool) -> list[Swept]:
+        def work() -> list[Swept]:
+            with reporting("clean up", self.root):
+                return self._upkeep.sweep(dry_run=dry_run)
 
-def _load(shelf: Shelf, artifact_id: str) -> Record:
+        return await in_thread(work)
+
+    async def fsck(self) -> Checked:
+        """Also compares the index with the metadata, and makes it anew if it differs; reports what lies in the store's
+        folders and does not belong there."""
+
+        def work() -> list[Problem]:
+            with reporting("check the store", self.root):
+                return self._upkeep.check()
+
+        # the index first: what it says wrong must not make content look damaged
+        problems = [] if self.scope else await in_thread(work)
+        found = await super().fsck()
+        return replace(found, problems=(*found.problems, *problems))
+
+
+def _load(catalog: Catalog, artifact_id: str) -> Record:
     if not ID.fullmatch(artifact_id):
-        raise _not_found(artifact_id)
+        raise not_found(artifact_id)
     try:
-        return shelf.load(artifact_id)
+        return catalog.load(artifact_id)
     except FileNotFoundError:
-        raise _not_found(artifact_id) from None
+        raise not_found(artifact_id) from None
     except ValueError as error:
         raise Corrupt(
             f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
@@ -128,42 +167,61 @@ def _load(shelf: Shelf, artifact_id: str) -> Record:
         ) from error
 
 
-def _not_found(artifact_id: str) -> ArtifactNotFound:
-    shown = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
-    return ArtifactNotFound(f"there is no artifact {shown!r} in this store", details={"id": shown})
-
-
 class _Reader:
-    """One pass over a blob, checked at its end. Blocking; :meth:`close` may be called at any time."""
+    """One pass over a blob, checked at its end if it is whole. Blocking; :meth:`close` may be called at any time."""
 
-    def __init__(self, shelf: Shelf, root: Path) -> None:
+    def __init__(self, shelf: Shelf, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
         self._shelf = shelf
+        self._catalog = catalog
         self._root = root
+        self._ref = ref
+        self._at = start
+        self._end = end
+        self._whole = end - start == ref.size_bytes
         self._fd = -1
-        self._size = 0
         self._digest = hashlib.sha256()
 
-    def open(self, artifact_id: str) -> None:
-        with reporting("read an artifact", self._root):
-            self._record = _load(self._shelf, artifact_id)
-            try:
-                self._fd = self._shelf.open(self._record.sha256)
-            except FileNotFoundError:
-                _load(self._shelf, artifact_id)  # not found, if it was deleted just now
-                raise self._corrupt("its content is missing") from None
-
     def read(self, size: int) -> bytes:
+        """The next bytes; ``b""`` at the end."""
         with reporting("read an artifact", self._root):
-            chunk = os.read(self._fd, size)
-            self._digest.update(chunk)
-            self._size += len(chunk)
-            if self._size > self._record.size_bytes or (not chunk and self._digest.hexdigest() != self._record.sha256):
-                self._shelf.quarantine(self._record.sha256, self._fd)
-                raise self._corrupt("its content no longer matches its hash and was put into quarantine")
+            if self._fd < 0:
+                self._open()
+            wanted = min(size, self._end - self._at)
+            chunk = os.pread(self._fd, wanted, self._at)
+            self._at += len(chunk)
+            if self._whole:
+                self._digest.update(chunk)
+            if wanted and not chunk:
+                self.quarantine()
         return chunk
 
+    def _open(self) -> None:
+        try:
+            self._fd = self._shelf.open(self._ref.sha256)
+        except FileNotFoundError:
+            _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
+            raise self._corrupt("its content is missing") from None
+        if os.fstat(self._fd).st_size != self._ref.size_bytes:
+            self.quarantine()
+
+    @property
+    def done(self) -> bool:
+        """Whether all was read."""
+        return self._at >= self._end
+
+    @property
+    def damaged(self) -> bool:
+        """Whether what was read is not what was stored, as far as that can be told."""
+        return self._whole and self._digest.hexdigest() != self._ref.sha256
+
+    def quarantine(self) -> NoReturn:
+        """Take the content out of use, and say so."""
+        with reporting("read an artifact", self._root):
+            self._shelf.quarantine(self._ref.sha256, self._fd)
+        raise self._corrupt("its content no longer matches its hash and was put into quarantine")
+
     def _corrupt(self, what: str) -> Corrupt:
-        key = self._record.id
+        key = self._ref.id
         return Corrupt(f"artifact {key} is damaged: {what}; store it again", details={"id": key})
 
     def close(self) -> None:

@@ -1,20 +1,52 @@
-"""The metadata file of one artifact, ``.abp/meta/<id>.json``: what it says and how it is checked. No I/O."""
+"""The metadata of one artifact, as it is kept beside its content: what it says and how it is checked. No I/O."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
-from .base import ArtifactRef
+from ..errors import UsageError
+from .content import Description, Meter
+from .ref import ArtifactRef, Scope
 
-__all__ = ["ID", "Name", "Record"]
+__all__ = ["ID", "Name", "Record", "artifact_id", "content_digits", "ids"]
 
 #: Ids that this library makes; nothing else is ever joined to a path.
-ID = re.compile(r"[A-Za-z0-9_-]{1,64}_([0-9a-f]{12,64})")
+ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+_NOBODY = Scope()
+
+
+def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int = 12) -> str:
+    """``{namespace}_{sha256[:12]}`` (seed 002 §5.3): the same content in one namespace is one artifact.
+
+    What belongs to somebody has 20 more digits, made of the content *and* the scope: the same content of two sessions
+    is two artifacts, and whoever knows the content alone cannot guess the id. ``length`` grows where two contents share
+    their first digits.
+    """
+    head = f"{namespace}_{digest[:length]}"
+    if not scope:
+        return head
+    whole = json.dumps([digest, scope.items()], ensure_ascii=True)
+    return f"{head}-{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
+
+
+def ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
+    """The ids to try for some content, the shortest first."""
+    return (artifact_id(namespace, digest, scope, length) for length in (12, *range(16, 65, 8)))
+
+
+def content_digits(key: str) -> str:
+    """The first digits of the SHA-256 of an artifact's content, at least 12 of them."""
+    return key.rpartition("_")[2].partition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +59,8 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything a metadata file holds. The last of ``names`` is the current one."""
+    """Everything that is kept of an artifact. The last of ``names`` is the current one; ``stored`` is when it was put
+    here last, in seconds since 1970; ``blob`` is where its content lies, for stores that do not go by its hash."""
 
     id: str
     sha256: str
@@ -35,13 +68,35 @@ class Record:
     mime_type: str
     names: tuple[Name, ...]
     source: Mapping[str, object] = field(default_factory=dict)
+    scope: Scope = _NOBODY
+    stored: float = 0.0
+    blob: str = ""
+
+    @classmethod
+    def new(
+        cls,
+        key: str,
+        meter: Meter,
+        described: Description,
+        scope: Scope,
+        *,
+        old: Record | None = None,
+        names: tuple[Name, ...] = (),
+        blob: str = "",
+    ) -> Record:
+        """Of measured and described content; ``old`` is the record that it replaces, whose time of creation stays."""
+        created = {"created": old.source["created"]} if old and "created" in old.source else {}
+        if not names:
+            names = (old.names[-1] if old and not described.suggested else Name(described.name, ""),)
+        source = described.source | created
+        return cls(key, meter.sha256, meter.size, described.mime_type, names, source, scope, time.time(), blob)
 
     @property
     def age_key(self) -> tuple[str, str]:
         """Sorts the oldest first."""
         return str(self.source.get("created", "")), self.id
 
-    def ref(self, path: Path | None) -> ArtifactRef:
+    def ref(self, path: Path | None = None) -> ArtifactRef:
         """The reference to hand out; ``path`` is the readable file, if there is one."""
         return ArtifactRef(
             id=self.id,
@@ -52,6 +107,7 @@ class Record:
             size_bytes=self.size_bytes,
             sha256=self.sha256,
             source=dict(self.source),
+            scope=self.scope,
         )
 
     def encode(self) -> bytes:
@@ -65,6 +121,9 @@ class Record:
                 "mime_type": self.mime_type,
                 "names": [[name.name, name.asked] for name in self.names],
                 "source": self.source,
+                "scope": dict(self.scope.items()),
+                "stored": self.stored,
+                "blob": self.blob,
             },
             indent=1,
         ).encode()
@@ -86,7 +145,10 @@ class Record:
                 "names": [*pairs],
                 "source": dict(source),
             } if _SHA256.fullmatch(sha256) and size >= 0 and pairs:
-                return cls(artifact_id, sha256, size, mime_type, tuple(map(_name, pairs)), source)
+                names, scope = tuple(map(_name, pairs)), _scope(raw.get("scope", {}))
+                stored, blob = _stored(raw.get("stored"), source), raw.get("blob", "")
+                if isinstance(blob, str):
+                    return cls(artifact_id, sha256, size, mime_type, names, source, scope, stored, blob)
         raise ValueError("fields are missing or of another type")
 
 
@@ -95,3 +157,17 @@ def _name(pair: object) -> Name:
         case [str(name), str(asked)] if name not in ("", ".", "..") and "/" not in name and "\0" not in name:
             return Name(name, asked)
     raise ValueError("a file name is not valid")
+
+
+def _scope(raw: object) -> Scope:
+    try:
+        return Scope(**raw) if isinstance(raw, dict) else _scope({"": raw})
+    except (TypeError, UsageError) as error:
+        raise ValueError(f"the scope is not valid: {error}") from error
+
+
+def _stored(raw: object, source: Mapping[str, object]) -> float:
+    """When it was stored, of metadata without this field: when it was created."""
+    if isinstance(raw, float | int):
+        return float(raw)
+    return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()

@@ -22,15 +22,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import ABPError, StoreError
-from .base import artifact_id
+from .catalog import load
 from .content import Description, Meter, measure_file
 from .disk import Tree, lstat, temporary_name, unlink, write_file
+from .index import Index
 from .names import NO_LINKS, link, move, place, same_file
-from .record import ID, Name, Record
+from .record import Name, Record, content_digits, ids
+from .ref import Scope
 
 __all__ = ["Shelf"]
 
@@ -48,8 +49,9 @@ class _Folders(NamedTuple):
 class Shelf:
     """Everything below one root. Every method blocks; :class:`OSError` goes through to the caller."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
+        self._index = index
 
     @contextmanager
     def _locked(self, digest: str) -> Iterator[_Folders]:
@@ -58,17 +60,15 @@ class Shelf:
             places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
             yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
 
-    def publish(self, staged: str, fd: int, meter: Meter, described: Description) -> Record:
-        """Make the staged file of that name, open at ``fd`` and synced, an artifact.
+    def publish(self, staged: str, fd: int, meter: Meter, described: Description, scope: Scope) -> Record:
+        """Make the staged file of that name, open at ``fd`` and synced, an artifact of ``scope``.
         After an error the staged file is still there and nothing else of it is."""
         digest = meter.sha256
         with self._locked(digest) as at, ExitStack() as undo:
-            key, old = self._key(at, described.namespace, digest)
+            key, old = self._key(at, described.namespace, digest, scope)
             self._shelve(at, staged, fd, digest, undo)
             names = self._names(at, digest, old, described, undo)
-            created = {"created": old.source["created"]} if old and "created" in old.source else {}
-            source = described.source | created
-            record = Record(key, digest, meter.size, described.mime_type, names, source)
+            record = Record.new(key, meter, described, scope, old=old, names=names)
             temporary = temporary_name()
             write_file(at.staging, temporary, record.encode())
             undo.callback(unlink, temporary, at.staging)
@@ -79,14 +79,15 @@ class Shelf:
                 undo.callback(unlink, f"{key}.json", at.meta)
             os.fsync(at.meta)
             undo.pop_all()
+            if self._index.live and (found := lstat(f"{key}.json", at.meta)):
+                self._index.put([(record, found.st_ino)])
             unlink(staged, at.staging)
         return record
 
-    def _key(self, at: _Folders, namespace: str, digest: str) -> tuple[str, Record | None]:
-        for length in (12, *range(16, 65, 8)):
-            key = artifact_id(namespace, digest, length)
+    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Record | None]:
+        for key in ids(namespace, digest, scope):
             try:
-                old = _load(at.meta, key)
+                old = load(at.meta, key)
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
                 return key, None
             if old.sha256 == digest:
@@ -134,7 +135,7 @@ class Shelf:
 
     def remove(self, key: str) -> bool:
         """Remove an artifact, all its names, and its content if no other one has the same."""
-        digest = key.rpartition("_")[2]
+        digest = content_digits(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
@@ -143,54 +144,28 @@ class Shelf:
             return False
         with self._locked(digest) as at:
             try:
-                record: Record | None = _load(at.meta, key)
+                record: Record | None = load(at.meta, key)
             except (FileNotFoundError, ValueError):
                 record = None
             if not unlink(f"{key}.json", at.meta):
                 return False
             os.fsync(at.meta)
+            self._index.forget([key])
             if record is None:
                 return True  # nobody can say what else belonged to it
             digest = record.sha256
             for name in record.names:  # unless a person's own file took the name
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
                     unlink(name.name, at.root)
-            others = (name.removesuffix(".json").rpartition("_")[2] for name in os.listdir(at.meta))  # noqa: PTH208
-            if not any(other and digest.startswith(other) for other in others):
+            if not _named(at, digest):
                 unlink(digest, at.blobs)
                 unlink(digest, at.quarantine)
         return True
 
-    def load(self, key: str) -> Record:
-        """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
-        with self._tree.folder(".abp", "meta") as meta:
-            return _load(meta, key)
-
-    def records(self) -> list[Record]:
-        """All readable metadata, the oldest first; the rest is logged."""
-        found = []
-        try:
-            with self._tree.folder(".abp", "meta") as meta:
-                for file in os.listdir(meta):  # noqa: PTH208
-                    key = file.removesuffix(".json")
-                    if key == file or not ID.fullmatch(key):
-                        continue
-                    try:
-                        found.append(_load(meta, key))
-                    except FileNotFoundError:
-                        continue  # deleted meanwhile
-                    except (OSError, ValueError) as error:
-                        logger.warning("the metadata of artifact %s is skipped: %s", key, error)
-        except FileNotFoundError:
-            return []
-        return sorted(found, key=lambda record: record.age_key)
-
-    def path(self, record: Record) -> Path | None:
-        """The readable file of an artifact: the newest name that is still there."""
-        with self._tree.folder() as root:
-            names = (name.name for name in reversed(record.names) if lstat(name.name, root))
-            name = next(names, None)
-        return self._tree.root / name if name else None
+    def drop(self, digest: str) -> bool:
+        """Remove content that no metadata names; ``False`` if there is none, or some by now."""
+        with self._locked(digest) as at:
+            return not _named(at, digest) and unlink(digest, at.blobs)
 
     def open(self, digest: str) -> int:
         """Descriptor of a blob, to read. Raises :class:`FileNotFoundError`."""
@@ -205,10 +180,10 @@ class Shelf:
                 move(digest, at.blobs, digest, at.quarantine)
 
 
-def _load(meta: int, key: str) -> Record:
-    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
-    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        return Record.decode(file.read(), key)
+def _named(at: _Folders, digest: str) -> bool:
+    """Whether some metadata may name this content."""
+    others = (content_digits(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
+    return any(other and digest.startswith(other) for other in others)
 
 
 def _whole(at: _Folders, digest: str) -> bool:

@@ -1,46 +1,43 @@
-"""Staged files of the local store, and the sweep of those whose writer died."""
+"""Staged files of the local store."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 
-from ..errors import StoreError, UsageError
-from .base import ArtifactRef, Staged
-from .content import Meter, as_bytes, describe, measure_file, nothing_written, too_large
-from .disk import Tree, create, in_thread, lstat, reporting, temporary_name, unlink, write_all
+from ..errors import StoreError
+from .base import ArtifactStore
+from .content import Description, Meter, as_bytes, measure_file, nothing_written
+from .disk import Tree, create, in_thread, reporting, temporary_name, unlink, write_all
+from .ref import ArtifactRef
 from .shelf import Shelf
+from .staged import StagedFile
 
-__all__ = ["LocalStaged", "sweep"]
+__all__ = ["LocalStaged"]
 
 logger = logging.getLogger("transports.artifacts")
 
 _PIECE = 1 << 20  # bytes collected before a thread is worth its start
-_MAX_AGE = 3600.0  # seconds
-_NAME = re.compile(r"(\d+)-[0-9a-f]+")
+_INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
 
 
-class LocalStaged(Staged):
+class LocalStaged(StagedFile):
     """See :class:`~transports.artifacts.base.Staged`. The file is made by the first bytes that are written."""
 
-    def __init__(self, tree: Tree, shelf: Shelf, limit: int) -> None:
+    def __init__(self, store: ArtifactStore, tree: Tree, shelf: Shelf) -> None:
+        super().__init__(store)
         self._tree = tree
         self._shelf = shelf
-        self._limit = limit
         self._name = temporary_name()
-        self._committed = False
         self._start()
 
     def _start(self) -> None:
         self._fd = -1
-        self._meter = Meter(self._limit)
+        self._meter = Meter(self._store.max_bytes)
         self._pending: list[memoryview] = []
-        self._size = 0
+        self._waiting = 0  # bytes in ``_pending``
         self._written = False
         self._usable = True
 
@@ -50,31 +47,33 @@ class LocalStaged(Staged):
 
     @property
     def size(self) -> int:
-        return self._size
+        return self._meter.size
 
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
         view = as_bytes(chunk)
         self._usable = False  # until all is well: what is written by half must never be committed
-        if self._size + len(view) > self._limit:
-            raise too_large(self._limit)
-        self._written = True
-        self._size += len(view)
-        small = len(view) < _PIECE // 4
-        # small chunks wait for company; bytes cannot change under us, other buffers can
-        self._pending.append(memoryview(bytes(view)) if small and not isinstance(view.obj, bytes) else view)
-        if not small or self._size - self._meter.size >= _PIECE:
-            await in_thread(self._flush)
-        self._usable = True
+        if len(view) <= _INLINE:
+            self._meter.add(view)
+            # small chunks wait for company; bytes cannot change under us, other buffers can
+            self._pending.append(view if isinstance(view.obj, bytes) else memoryview(bytes(view)))
+            self._waiting += len(view)
+            if self._waiting >= _PIECE:
+                await in_thread(self._flush)
+        else:
+            await in_thread(self._flush, view)
+        self._written = self._usable = True
 
-    def _flush(self) -> None:
-        pending, self._pending = self._pending, []
+    def _flush(self, more: memoryview | None = None) -> None:
+        pending, self._pending, self._waiting = self._pending, [], 0
         with reporting("write a file", self._tree.root):
+            if more is not None:
+                self._meter.add(more)
+                pending.append(more)
             if self._fd < 0:
                 with self._tree.folder(".abp", "staging", create=True) as staging:
                     self._fd = create(self._name, staging)
             for chunk in pending:
-                self._meter.add(chunk)
                 write_all(self._fd, chunk)
 
     async def reset(self) -> None:
@@ -82,42 +81,30 @@ class LocalStaged(Staged):
         await in_thread(self._discard)
         self._start()
 
-    async def commit(
-        self,
-        *,
-        size: int | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str = "artifact",
-        source: Mapping[str, object] | None = None,
-    ) -> ArtifactRef:
-        self._check()
+    async def _measure(self, declared: int | None) -> Meter:
+        if not self._written and not await in_thread(self._take_foreign) and declared != 0:
+            raise nothing_written()
+        return self._meter
 
+    def _take_foreign(self) -> bool:
+        with reporting("store a file", self._tree.root):
+            if found := self._open_foreign():
+                self._measure_foreign()
+        return found
+
+    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
         def work() -> ArtifactRef:
             with reporting("store a file", self._tree.root):
-                self._measure(size)
-                described = describe(
-                    self._meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
-                )
-                record = self._shelf.publish(self._name, self._fd, self._meter, described)
-                self._committed = True
+                if self._pending or self._fd < 0:
+                    self._usable = False
+                    self._flush()
+                    self._usable = True
+                os.fsync(self._fd)
+                record = self._shelf.publish(self._name, self._fd, meter, described, self._store.scope)
+                self._committed = True  # also if whoever waits for it is cancelled
                 return record.ref(self._tree.root / record.names[-1].name)
 
         return await in_thread(work)
-
-    def _measure(self, declared: int | None) -> None:
-        """Have all content in the file, measured and on the disk."""
-        if not self._written:
-            if self._open_foreign():
-                self._measure_foreign()
-                return
-            if declared != 0:
-                raise nothing_written()
-        self._written = True
-        self._usable = False  # until what is still pending is written, as in write()
-        self._flush()
-        os.fsync(self._fd)
-        self._usable = True
 
     def _open_foreign(self) -> bool:
         self._close()
@@ -147,18 +134,11 @@ class LocalStaged(Staged):
         syncing = Thread(target=sync, name="abp-fsync")
         syncing.start()
         try:
-            self._meter = measure_file(self._fd, self._limit)
+            self._meter = measure_file(self._fd, self._store.max_bytes)
         finally:
             syncing.join()
         if failed:
             raise failed[0]
-        self._size = self._meter.size
-
-    def _check(self, *, usable: bool = True) -> None:
-        if self._committed:
-            raise UsageError("this staged file was committed; stage another one")
-        if usable and not self._usable:
-            raise UsageError("a write to this staged file failed; reset() it first")
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -176,37 +156,8 @@ class LocalStaged(Staged):
             logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
-        """Remove what was not committed. Never raises but for a cancellation, which it delays."""
+        """Never raises but for a cancellation, which it delays."""
         if self._committed:
             self._close()
         else:
             await in_thread(self._discard)
-
-
-def sweep(tree: Tree) -> None:
-    """Remove staged files older than an hour whose writer is gone. Problems are logged."""
-    try:
-        with tree.folder(".abp", "staging") as staging:
-            for name in os.listdir(staging):  # noqa: PTH208 - a descriptor
-                match, file = _NAME.fullmatch(name), lstat(name, staging)
-                if (
-                    match
-                    and file
-                    and time.time() - file.st_mtime > _MAX_AGE
-                    and not _alive(int(match[1]), file.st_mtime)
-                ):
-                    unlink(name, staging)
-    except OSError as error:
-        logger.warning("staged files of earlier runs could not be removed from %s: %s", tree.root, error)
-
-
-def _alive(pid: int, modified: float) -> bool:
-    """Whether the writer of a file may still run; a process that started after the last write only has its number."""
-    import psutil  # takes 20 ms, and is needed once in a blue moon
-
-    try:
-        return bool(psutil.Process(pid).create_time() <= modified)
-    except psutil.NoSuchProcess:
-        return False
-    except (psutil.Error, OverflowError):
-        return True

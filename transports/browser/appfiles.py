@@ -50,8 +50,10 @@ class AppFiles:
         await self._browser.send("Target.setDiscoverTargets", {"discover": True})
 
     def _target(self, event: dict[str, Any]) -> None:
-        if event["targetInfo"].get("browserContextId") == self._context_id:
-            self._frames.append(event["targetInfo"]["targetId"])
+        target = event["targetInfo"]
+        alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
+        if alone or target.get("openerId") in self._frames:
+            self._frames.append(target["targetId"])
 
     def _began(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]

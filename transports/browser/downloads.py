@@ -123,6 +123,11 @@ class Downloads:
             await asyncio.sleep(wait)
         self._recent.append(time.monotonic())
 
+    @property
+    def shared(self) -> bool:
+        """Whether the context has pages of other sessions, too."""
+        return self._shared is not None
+
     async def into(self, folder: Path) -> None:
         """Have the browser write downloads of this browser context to ``folder``, under their ids."""
         folder = self._shared or folder

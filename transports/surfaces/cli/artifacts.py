@@ -14,7 +14,7 @@ import typer
 from .outcome import out, perform, print_json, say
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactRef, ArtifactStore
+    from ...artifacts import ArtifactRef, ArtifactStore, Retention
 
 app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
 
@@ -25,12 +25,17 @@ Folder = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 
 
-def _store(folder: Path | None) -> ArtifactStore:
+def _store(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
     from ...artifacts import open_store
     from ...settings import Settings
 
     settings = Settings.load()
-    return open_store(folder or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
+    return open_store(
+        folder or settings.store or settings.output_dir,
+        max_bytes=settings.max_artifact_bytes,
+        retention=retention,
+        audit=settings.audit_log,
+    )
 
 
 async def _stat(store: ArtifactStore, artifact_id: str) -> ArtifactRef:
@@ -158,5 +163,83 @@ def rm(
         for name in missing:
             say(f"{_unknown(store, name)} [ARTIFACT_NOT_FOUND]")
         return 1 if missing else 0
+
+    return perform(work)
+
+
+@app.command()
+def gc(
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="Also remove artifacts that were stored longer ago than this."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
+    """Remove what nobody can reach.
+
+    That is leftovers of writers that died and content without metadata (both after an hour), and damaged content
+    (after a day)."""
+
+    async def work() -> int:
+        removed = await _store(folder, _only_time(ttl)).gc(dry_run=dry_run)
+        size = sum(one.size_bytes for one in removed)
+        if as_json:
+            print_json(
+                {
+                    "success": True,
+                    "dry_run": dry_run,
+                    "removed": [one._asdict() for one in removed],
+                    "size_bytes": size,
+                }
+            )
+            return 0
+        for one in removed:
+            out(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
+        say(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+        return 0
+
+    return perform(work)
+
+
+def _only_time(ttl: float | None) -> Retention | None:
+    from ...artifacts import Retention
+
+    if ttl is None:
+        return None
+    return Retention(
+        ttl_seconds=ttl,
+        max_artifact_bytes=None,
+        max_session_bytes=None,
+        max_trace_bytes=None,
+        max_artifacts_per_trace=None,
+        max_artifacts_per_session=None,
+    )
+
+
+@app.command()
+def fsck(folder: Folder = None, as_json: Json = False) -> int:
+    """Read every artifact and say what is damaged. Exit status 1 if anything is."""
+
+    async def work() -> int:
+        store = _store(folder)
+        found = await store.fsck()
+        words = f"{found.artifacts} artifacts of {found.size_bytes:,} bytes read in {store.url}"
+        if not found.problems:
+            if as_json:
+                print_json({"success": True, **found.as_dict()})
+            else:
+                say(f"{words}: all whole")
+            return 0
+        message = f"{words}: {len(found.problems)} problems; store the damaged artifacts again, or remove them"
+        if as_json:
+            error = {"code": "CORRUPT", "message": message, "retryable": False}
+            print_json({"success": False, "error": error, "cancelled": False, **found.as_dict()})
+        else:
+            for problem in found.problems:
+                out(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
+        say(f"{message} [CORRUPT]")
+        return 1
 
     return perform(work)

@@ -1,0 +1,154 @@
+"""The local store: a large stream against what a shell would do, and finding artifacts among very many."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from transports import LocalStore
+from transports.artifacts import Scope
+from transports.artifacts.record import Name, Record, artifact_id
+from webapp_fixture import digest, generate
+
+from .measure import MB, in_turns
+from .pages import Bench
+from .report import Row, Table
+
+__all__ = ["large_stream", "many_artifacts"]
+
+_PIECE = MB
+_SESSIONS = 100
+
+
+async def large_stream(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A stream into the store, against ``cp`` and ``sha256sum`` of the same content."""
+    size = (50 if bench.quick else 200) * MB
+    source, copy = bench.folder / "source", bench.folder / "copy"
+    with source.open("wb") as file:
+        for piece in generate(size):
+            file.write(piece)
+    expected = digest(size)
+    store = LocalStore(bench.folder / "store")
+
+    async def stream() -> AsyncIterator[bytes]:
+        with source.open("rb", buffering=0) as file:
+            while chunk := file.read(_PIECE):
+                yield chunk
+
+    async def kit() -> Sequence[float]:
+        started = time.perf_counter()
+        ref = await store.put_stream(stream(), size=size)
+        taken = time.perf_counter() - started
+        assert ref.sha256 == expected, "the file is not whole"
+        await store.delete(ref.id)
+        return [taken]
+
+    async def shell() -> Sequence[float]:
+        def work() -> float:
+            started = time.perf_counter()
+            subprocess.run(["cp", source, copy], check=True)
+            done = subprocess.run(["sha256sum", copy], check=True, capture_output=True, text=True)
+            taken = time.perf_counter() - started
+            assert done.stdout.startswith(expected)
+            copy.unlink()  # or the kit's fsync would have to write it to the disk, too
+            return taken
+
+        return [await asyncio.to_thread(work)]
+
+    times = await in_turns({"shell": shell, "kit": kit}, rounds=3 if bench.quick else 7, pause=0.3)
+    ours, theirs = min(times["kit"]), min(times["shell"])
+    row = Row(
+        work=f"stream of {size // MB} MB → artifact",
+        baseline="cp, then sha256sum, of the same file",
+        figure=theirs / ours,
+        unit="×",
+        at_least=0.77,
+        want=1,
+        measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
+        f"(medians: {median(times['shell']) / median(times['kit']):.2f}×)",
+        reason="the kit also has the file on the disk (fsync) when it returns, which cp does not wait for",
+    )
+    return [row], []
+
+
+def _make(root: Path, count: int) -> None:
+    """Metadata files of many artifacts, as the store writes them; the store makes its index of them. Storing each one
+    through the store would wait for the disk five times per artifact."""
+    meta = root / ".abp" / "meta"
+    source: dict[str, object] = {"capability": "export.pdf", "created": "2026-01-01T00:00:00.000Z", "verified": True}
+    for number in range(count):
+        scope = Scope(session=f"session-{number % _SESSIONS}")
+        sha256 = hashlib.sha256(b"%d" % number).hexdigest()
+        key = artifact_id("export_pdf", sha256, scope)
+        names = (Name(f"export_pdf_{number}.pdf", ""),)
+        record = Record(key, sha256, number, "application/pdf", names, source, scope, time.time())
+        (meta / f"{key}.json").write_bytes(record.encode())
+
+
+async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """Listing the artifacts of one session, and all, against reading one small file for each."""
+    count = 20_000 if bench.quick else 100_000
+    root = bench.folder / "store"
+    store = LocalStore(root)
+    await store.delete((await store.put_bytes(b"x")).id)  # makes the folders
+    await asyncio.to_thread(_make, root, count)
+    started = time.perf_counter()
+    whole = len(await store.list())
+    made = time.perf_counter() - started
+    one = store.scoped(Scope(session="session-7"))
+    found = 0
+
+    async def files() -> Sequence[float]:
+        def work() -> float:
+            started = time.perf_counter()
+            folder = root / ".abp" / "meta"
+            for name in os.listdir(folder):  # noqa: PTH208 - the fastest there is
+                (folder / name).read_bytes()
+            return time.perf_counter() - started
+
+        return [await asyncio.to_thread(work)]
+
+    async def session() -> Sequence[float]:
+        nonlocal found
+        started = time.perf_counter()
+        found = len(await one.list())
+        return [time.perf_counter() - started]
+
+    async def everything() -> Sequence[float]:
+        started = time.perf_counter()
+        await store.list()
+        return [time.perf_counter() - started]
+
+    times = await in_turns({"files": files, "session": session, "all": everything}, rounds=3 if bench.quick else 5)
+    best = {name: min(taken) for name, taken in times.items()}
+    wrong = "" if (whole, found) == (count, count // _SESSIONS) else f"{found} of {whole} were found"
+    baseline = "reading one small file for each artifact"
+    rows = [
+        Row(
+            work=f"{count:,} artifacts, those of one session listed",
+            baseline=baseline,
+            figure=best["files"] / best["session"],
+            unit="×",
+            at_least=4,
+            want=8,
+            measured=f"{found:,} in {1000 * best['session']:.0f} ms against {1000 * best['files']:.0f} ms; the first "
+            f"list, which makes the index of {count:,} metadata files, took {made:.1f} s",
+            reason="the names in the metadata folder are read each time: they are the truth, the index is not",
+            wrong=wrong,
+        ),
+        Row(
+            work=f"{count:,} artifacts, all listed",
+            baseline=baseline,
+            figure=best["files"] / best["all"],
+            unit="×",
+            measured=f"{1000 * best['all']:.0f} ms, most of it for making {count:,} references",
+            wrong=wrong,
+        ),
+    ]
+    return rows, []

@@ -1,0 +1,111 @@
+"""Staged files of stores that have no folder of their own: what is written goes where the store wants it, and a
+temporary folder is made only when somebody asks for ``path``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from abc import abstractmethod
+from pathlib import Path
+
+from ..errors import StoreError
+from .base import ArtifactStore
+from .content import Meter, as_bytes, measure_file, nothing_written
+from .disk import in_thread, reporting
+from .staged import StagedFile
+
+__all__ = ["Spool"]
+
+_INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
+
+
+class Spool(StagedFile):
+    """See :class:`~transports.artifacts.base.Staged`. A store says in :meth:`_keep` what becomes of a chunk, and takes
+    what somebody else wrote from :attr:`foreign`."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        super().__init__(store)
+        self._folder: Path | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._meter = Meter(self._store.max_bytes)
+        self._written = False
+        self._usable = True
+        #: The file that somebody else wrote at ``path``, once it is measured.
+        self.foreign: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        return self._scratch() / "content"
+
+    def _scratch(self) -> Path:
+        if self._folder is None:
+            with reporting("make a temporary folder", Path(tempfile.gettempdir())):
+                self._folder = Path(tempfile.mkdtemp(prefix="abp-"))
+        return self._folder
+
+    @property
+    def size(self) -> int:
+        return self._meter.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        self._check()
+        self._usable = False  # until all is well: what is written by half must never be committed
+        view = as_bytes(chunk)
+        if len(view) <= _INLINE:
+            self._take(view)
+        else:
+            await in_thread(self._take, view)
+        self._written = self._usable = True
+
+    def _take(self, chunk: memoryview) -> None:
+        self._meter.add(chunk)
+        self._keep(chunk)
+
+    @abstractmethod
+    def _keep(self, chunk: memoryview) -> None:
+        """Store a chunk of what is written; it may change afterwards."""
+
+    async def reset(self) -> None:
+        self._check(usable=False)
+        await self.aclose()
+        self._folder = None
+        self._start()
+
+    async def _measure(self, declared: int | None) -> Meter:
+        given = self._written or (self._folder is not None and await in_thread(self._measure_foreign))
+        if not given and declared != 0:
+            raise nothing_written()
+        return self._meter
+
+    def _measure_foreign(self) -> bool:
+        with reporting("read the staged file", self.path.parent):
+            try:
+                fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                self._meter = measure_file(fd, self._store.max_bytes)
+                self._stood = _state(os.fstat(fd))
+            finally:
+                os.close(fd)
+        self.foreign = self.path
+        return True
+
+    def check_foreign(self) -> None:
+        """Raises :class:`~transports.errors.StoreError` if the foreign file changed since it was measured; call it once
+        the content was read again and before it becomes visible."""
+        if self.foreign is not None:
+            with reporting("read the staged file", self.foreign.parent):
+                if _state(self.foreign.lstat()) != self._stood:
+                    raise StoreError("the staged file changed after it was measured; commit it when it is finished")
+
+    async def aclose(self) -> None:
+        if self._folder is not None:
+            await in_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+def _state(found: os.stat_result) -> tuple[int, int, int]:
+    return found.st_ino, found.st_size, found.st_mtime_ns

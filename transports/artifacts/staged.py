@@ -1,0 +1,135 @@
+"""Staged files: content on its way in (seed 002 §5.2)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from ..errors import ABPError, UsageError
+from .content import Description, Meter, describe
+from .record import artifact_id
+from .ref import ArtifactRef
+
+if TYPE_CHECKING:
+    from .base import ArtifactStore
+
+__all__ = ["About", "Staged", "StagedFile"]
+
+
+class About(TypedDict, total=False):
+    """What the ``put_…`` methods take beside the content; see :meth:`Staged.commit`."""
+
+    size: int | None
+    mime_type: str | None
+    filename: str | None
+    namespace: str
+    source: Mapping[str, object] | None
+
+
+class Staged(ABC):
+    """A file that nobody sees yet. Write to it with :meth:`write`, or let somebody else write the file at ``path``
+    (which does not exist until then); then :meth:`commit`. Leaving the ``async with store.stage()`` block removes
+    what was not committed."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """Where somebody else may write the whole content instead. Do not mix it with :meth:`write`."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes given to :meth:`write` so far."""
+
+    @abstractmethod
+    async def write(self, chunk: bytes | memoryview) -> None:
+        """Append. Raises :class:`~transports.errors.TooLarge` at the store's limit and
+        :class:`~transports.errors.StoreError` if the disk refuses."""
+
+    @abstractmethod
+    async def reset(self) -> None:
+        """Start again from zero bytes (a download that could not be resumed)."""
+
+    @abstractmethod
+    async def commit(
+        self,
+        *,
+        size: int | None = None,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str = "artifact",
+        source: Mapping[str, object] | None = None,
+    ) -> ArtifactRef:
+        """Verify and make visible, once.
+
+        ``size`` is what was declared, in bytes; ``mime_type`` likewise; ``filename`` is a suggestion from an untrusted
+        side; ``namespace`` is usually the capability. ``source`` is shown to models: texts in it are cut at 1,000
+        characters, long runs of base64 and the queries of URLs are left out, as are values of keys that name
+        credentials.
+
+        Raises :class:`~transports.errors.SizeMismatch` (nothing becomes visible), :class:`~transports.errors.TooLarge`,
+        :class:`~transports.errors.StoreError`.
+        """
+
+
+class StagedFile(Staged):
+    """What the staged files of all stores do alike: verify, ask the retention, publish, log."""
+
+    def __init__(self, store: ArtifactStore) -> None:
+        self._store = store
+        self._committed = False
+        self._usable = True
+        self._refused: ABPError | None = None
+
+    async def commit(
+        self,
+        *,
+        size: int | None = None,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str = "artifact",
+        source: Mapping[str, object] | None = None,
+    ) -> ArtifactRef:
+        self._check()
+        store = self._store
+        try:
+            meter = await self._measure(size)
+            described = describe(
+                meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
+            )
+            if store.retention:
+                await store._make_room(artifact_id(described.namespace, meter.sha256, store.scope), meter.size)
+            ref = await self._publish(meter, described)
+        except ABPError as error:
+            self.refuse(error)
+            raise
+        self._committed = True
+        store._note("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
+        return ref
+
+    def refuse(self, error: ABPError) -> None:
+        """Log that the content was refused, once for each error."""
+        if error is not self._refused:
+            self._refused = error
+            self._store._note("refuse", wanted="put", bytes=self.size, code=error.code)
+
+    def _check(self, *, usable: bool = True) -> None:
+        if self._committed:
+            raise UsageError("this staged file was committed; stage another one")
+        if usable and not self._usable:
+            raise UsageError("a write to this staged file failed; reset() it first")
+
+    @abstractmethod
+    async def _measure(self, declared: int | None) -> Meter:
+        """The measured content. Raises :class:`~transports.errors.StoreError` if nobody gave any, unless ``declared``
+        is 0."""
+
+    @abstractmethod
+    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
+        """Make it visible to the store's scope. After an error nothing is, and it may be tried again."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Remove what was not committed."""
