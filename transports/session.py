@@ -8,10 +8,11 @@ import importlib.metadata
 import logging
 import math
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Self
 
-from .artifacts import ArtifactStore
+from .artifacts import ArtifactStore, Scope
 from .base import Transport
 from .callbacks import end
 from .calls import Calls
@@ -67,7 +68,8 @@ class Session:
         discover: Callable[[], Awaitable[Discovery]] | None = None,
     ) -> None:
         self.transport = transport
-        self.store = store
+        cleaned = store.retention is not None and store.retention.cleanup_on_session_end
+        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if cleaned and not store.scope.session else store
         self._settings = settings
         self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
         self._call_timeout = seconds_of(timeout, settings.call_timeout)
@@ -89,11 +91,11 @@ class Session:
         )
         self._calls = Calls(transport, self._inbox, self._initialize)
         self._router = Router(
-            store,
+            self.store,
             fetcher=Fetcher(
                 transport,
                 timeout=settings.download_timeout / 1000,
-                limit=store.max_bytes,
+                limit=self.store.max_bytes,
                 allow_private=settings.allow_private_addresses,
             ),
         )
@@ -113,6 +115,7 @@ class Session:
             if looking is not None:
                 await self._informed(looking)
             self._calls.ready.set()
+            stack.push_async_callback(self.store.end_session)
             stack.push_async_callback(self._shutdown)
             self._stack = stack.pop_all()
         self._state = "open"

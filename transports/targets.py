@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .artifacts import ArtifactStore, open_store
+from .artifacts import ArtifactStore, discover_store, open_store
 from .base import Transport
 from .browser.extension import extension_folder
 from .discovery import Discovery, discover
@@ -54,9 +54,10 @@ def connect(
 
     ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
     WebSocket), or a Chrome extension: ``extension:FOLDER``, or a folder with a ``manifest.json``. ``transport`` is a
-    name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store`` is a store or its URL; the
-    default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. ``timeout`` in seconds is for connecting
-    (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls (``ABP_CALL_TIMEOUT``).
+    name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store`` is a store, its URL, or an
+    object that has one as its ``artifact_store``; the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``.
+    ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
+    (``ABP_CALL_TIMEOUT``).
 
     For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, or a running
     :class:`~transports.browser.launch.Browser` to share; ``profile`` a folder that keeps what a user is signed in to;
@@ -90,7 +91,7 @@ def connect(
         transport = _make_transport(target, transport, headless, timeout, settings, where)
     return Session(
         transport,
-        store=store if isinstance(store, ArtifactStore) else _open_store(store, settings),
+        store=_open_store(store, settings),
         settings=settings,
         timeout=timeout,
         on_progress=on_progress,
@@ -108,9 +109,18 @@ def _discovery(target: str, settings: Settings) -> Callable[[], Awaitable[Discov
     return partial(discover, target, allow_private=settings.allow_private_addresses)
 
 
-def _open_store(store: str | Path | None, settings: Settings) -> ArtifactStore:
+def _open_store(store: object, settings: Settings) -> ArtifactStore:
+    if store is not None and not isinstance(store, str | Path):
+        found = discover_store(store)
+        if found is None:
+            raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
+        return found
     try:
-        return open_store(store or settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes)
+        return open_store(
+            store or settings.store or settings.output_dir,
+            max_bytes=settings.max_artifact_bytes,
+            audit=settings.audit_log,
+        )
     except UsageError as error:
         raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
 
@@ -141,7 +151,7 @@ def _ways(target: str) -> tuple[str, ...]:
         also = "".join(f", or a target of {plugin.name}" for plugin in installed())
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
-            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension{also}"
+            f"ws://127.0.0.1:8000/abp, or the folder of a Chrome extension{also}"
         )
     return _TRANSPORTS[parts.scheme]
 
