@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
-from .binary import Handle
+from .binary import BinaryData, Handle
 from .messages import Message
 
-__all__ = ["Features", "Transport"]
+__all__ = ["Features", "PageTools", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,26 @@ class Features:
     ``connection/lost`` and ``connection/restored``; requests under way at the break fail with ``DISCONNECTED``, and one
     that was never sent says so by ``details["sent"] = False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
+    ``tools``: it is a :class:`PageTools`.
     """
 
     listing: bool = False
     reconnects: bool = False
     cookies: bool = False
+    tools: bool = False
+
+
+@runtime_checkable
+class PageTools(Protocol):
+    """What a transport with a page can do beside calls. Options are those of Playwright's ``page.pdf`` and
+    ``page.screenshot``. Raises :class:`~transports.errors.UsageError` for others, and
+    :class:`~transports.errors.CallTimeout`."""
+
+    async def render_to_pdf(self, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+        """``html`` as a PDF."""
+
+    async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+        """What the app's page shows."""
 
 
 class Transport(ABC):

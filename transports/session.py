@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Literal, Self
 
 from .artifacts import ArtifactStore, Scope
-from .base import Transport
+from .base import PageTools, Transport
 from .callbacks import end
 from .calls import Calls
 from .capabilities import Capabilities, cautions, explained
@@ -233,6 +233,35 @@ class Session:
             )
         finally:
             await self._inbox.settle(on_progress)
+
+    async def render_to_pdf(self, html: str, *, timeout: float | None = None, **options: object) -> Result:
+        """``html`` as a PDF, stored as the artifact ``document``; only for apps in a page. ``options`` are those of
+        Playwright's ``page.pdf`` (``format="A4"``, ``landscape=True``, …). Raises
+        :class:`~transports.errors.UsageError` where there is no page or such option, and
+        :class:`~transports.errors.CallTimeout` after ``timeout`` seconds."""
+        started, seconds, tools = self._tools("render_to_pdf", timeout)
+        document = await tools.render_to_pdf(html, options, timeout=seconds)
+        return await self._stored("render_to_pdf", {"document": document}, started)
+
+    async def screenshot(self, *, timeout: float | None = None, **options: object) -> Result:
+        """What the app's page shows, stored as the artifact ``image``; only for apps in a page. ``options`` are those
+        of Playwright's ``page.screenshot`` (``full_page=True``, ``type="jpeg"``, …). Raises as
+        :meth:`render_to_pdf`."""
+        started, seconds, tools = self._tools("screenshot", timeout)
+        image = await tools.screenshot(options, timeout=seconds)
+        return await self._stored("screenshot", {"image": image}, started)
+
+    def _tools(self, what: str, timeout: float | None) -> tuple[float, float, PageTools]:
+        self._require_open()
+        if not isinstance(self.transport, PageTools):
+            raise UsageError(f"{what} needs an app in a page; this one is reached by {self.transport.name}")
+        return time.perf_counter(), self._call_timeout if timeout is None else seconds_of(timeout, 0), self.transport
+
+    async def _stored(self, what: str, data: object, started: float) -> Result:
+        source = {"app": self.info.id or self.info.name}
+        return await self._router.route(
+            data, capability=what, source=source, transport=self.transport.name, started=started
+        )
 
     def _require_open(self) -> None:
         if self._state == "closed":

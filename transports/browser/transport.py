@@ -28,6 +28,7 @@ from ..errors import (
     redact_url,
 )
 from ..messages import Message, encode_json
+from . import tools
 from .agent import PageAgent
 from .channel import open_channel
 from .effects import Dialogs, Effects
@@ -245,6 +246,19 @@ class PageTransport(Transport):
                 await self._page_agent().invoke("release", name, timeout=2.0)
             elif kind == "stream":
                 await self._page_agent().send("IO.close", {"handle": name}, timeout=2.0)
+
+    # --- what a browser can do beside ---------------------------------------------------------------------------------
+
+    async def render_to_pdf(self, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+        return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout)
+
+    async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+        return await tools.screenshot(self._open_tab().page, options, timeout=timeout)
+
+    def _open_tab(self) -> Tab:
+        if self._tab is None:
+            raise Disconnected("the page is gone; call again")
+        return self._tab
 
     async def cookies(self, url: str) -> Mapping[str, str]:
         agent = self._page_agent()
