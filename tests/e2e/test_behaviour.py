@@ -153,6 +153,22 @@ async def test_the_session_knows_the_app(app: Connected, name: str) -> None:
             assert session.capabilities["data.csv"].input_schema
 
 
+async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+    """FAULTS 22, over each transport that has an address."""
+    query = "?capabilities=100000"
+    for url, transport in (
+        (fixture.url + query, PlaywrightTransport(fixture.url + query, browser=browser)),
+        (fixture.embed_url + query, PostMessageTransport(fixture.embed_url + query, browser=browser)),
+        (fixture.ws_url + query, WebSocketTransport(fixture.ws_url + query)),
+    ):
+        async with connect(url, transport=transport, store=tmp_path, timeout=60) as session:
+            assert len(session.capabilities) > 100_000
+            assert "bulk.099999" in session.capabilities
+            assert value((await session.call("bulk.099999", {"value": "x"})).data, "value") == "x"
+            with pytest.raises(CapabilityError, match="no capability"):
+                await session.call("bulk.1000000")
+
+
 async def test_json_results_become_files(app: Connected, name: str) -> None:
     async with app() as session:
         result = await session.call("convert.markdownToHtml", {"markdown": "# Hi"})

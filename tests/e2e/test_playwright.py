@@ -27,6 +27,7 @@ from transports import (
     connect,
 )
 from transports.errors import BinaryError, ConnectFailed, NotAbpApp
+from transports.messages import Message
 from webapp_fixture import Fixture, digest
 
 from .conftest import Connect
@@ -376,3 +377,32 @@ async def test_native_dialogs_hang_nothing(connected: Connect) -> None:
     async with connected() as app:
         for kind in ("alert", "confirm", "prompt"):
             await app.call("fault.alert", {"kind": kind}, timeout=5)
+
+
+async def test_very_long_answers_are_whole_and_leave_no_file(connected: Connect, browser: Browser) -> None:
+    """JSON of some megabytes takes the way of large content; halves of surrogate pairs and content are kept apart."""
+    before = set(browser.folder.iterdir())
+    async with connected() as app:
+        page = app.transport._agent.page  # type: ignore[attr-defined]
+        await page.evaluate(
+            """() => {
+              const text = "äöü€😀".repeat(200000);
+              const list = [...Array(30000)].map((_, n) => ({ name: `c${n}`, description: "x".repeat(100) }));
+              list[7].description = "half \\ud800 a pair";
+              const call = window.abp.call;
+              window.abp.listCapabilities = async () => list;
+              window.abp.call = async (name, ...rest) => name !== "long" ? call(name, ...rest) : {
+                success: true, data: { text, list, file: { content: new Uint8Array(1000).buffer, mimeType: "a/b" } } };
+            }"""
+        )
+        result = await app.call("long")
+        data: Any = result.data
+        assert data["text"] == "äöü€😀" * 200_000
+        assert data["list"][29_999] == {"name": "c29999", "description": "x" * 100}
+        assert data["list"][7]["description"] == "half \ufffd a pair"
+        assert result.artifacts["file"].size_bytes == 1000
+        reply = await app.transport.request(Message("capabilities/list"), timeout=10)
+        assert isinstance(reply.payload, list) and len(reply.payload) == 30_000
+        assert reply.payload[7]["description"] == "half \ufffd a pair"
+        assert app.transport.ladder.used["download"] + app.transport.ladder.used["stream"] == 2  # type: ignore[attr-defined]
+    assert set(browser.folder.iterdir()) == before

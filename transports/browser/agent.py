@@ -29,6 +29,8 @@ __all__ = ["INLINE_BYTES", "PageAgent", "script"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline wins up to here).
 INLINE_BYTES = 256 * 1024
+#: Characters of an answer's JSON up to which it comes as it is (measured: above, a file is faster).
+_LONGEST_TEXT = 2 << 20
 
 _GONE = (
     "Target crashed",
@@ -89,7 +91,8 @@ class PageAgent:
     async def install(self, *parts: str, now: bool = False) -> None:
         """Prepare every document that this page will load from now on, and with ``now`` the one that is there too;
         ``parts`` are scripts beside ``agent.js``."""
-        config = json.dumps({"binding": self._binding, "key": self._key, "inline": INLINE_BYTES})
+        options = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _LONGEST_TEXT}
+        config = json.dumps(options)
         source = f"({script('agent.js')})({', '.join((config, *map(script, parts)))})"
         await self.channel.install(source, self._binding, on_emit=self._emitted, on_document=self._navigated, now=now)
 

@@ -12,7 +12,7 @@ from ..messages import Message, decode_json
 __all__ = ["reply_to"]
 
 
-def reply_to(request: Message, text: str) -> Message:
+def reply_to(request: Message, text: str | bytes) -> Message:
     """The agent's text as a message: content back in its place."""
     parts = decode_json(text)
     assert isinstance(parts, dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace as replace_field
@@ -27,7 +28,7 @@ from ..errors import (
     UsageError,
     redact_url,
 )
-from ..messages import Message, encode_json
+from ..messages import Message, decode_json, encode_json
 from . import tools
 from .agent import PageAgent
 from .channel import open_channel
@@ -168,11 +169,10 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "initialize":
-                return reply_to(
-                    message, await agent.invoke("initialize", encode_json(payload).decode(), timeout=timeout)
-                )
+                greeting = encode_json(payload).decode()
+                return reply_to(message, await self._asked("initialize", greeting, timeout=timeout))
             case "capabilities/list":
-                return reply_to(message, await agent.invoke("list", timeout=timeout))
+                return reply_to(message, await self._asked("list", timeout=timeout))
             case "capabilities/call":
                 return await self._call(message, timeout)
             case "capabilities/cancel":
@@ -190,11 +190,26 @@ class PageTransport(Transport):
         deadline = asyncio.get_running_loop().time() + timeout
         with self._effects.during(call_id) as call:
             async with self._inputs.prepared(payload, message.content, timeout=timeout) as (text, elements):
-                answer = await self._page_agent().invoke("call", text, *elements, timeout=timeout)
+                answer = await self._asked("call", text, *elements, timeout=timeout)
             reply = reply_to(message, answer)
             left = max(deadline - asyncio.get_running_loop().time(), 1.0)
             await self._effects.settle(call, reply, timeout=left)
             return reply
+
+    async def _asked(self, method: str, *args: object, timeout: float) -> str | bytes:
+        """What the agent answers; very long text is fetched as content is."""
+        agent = self._page_agent()
+        answer: str = await agent.invoke(method, *args, timeout=timeout)
+        if not answer.startswith('{"text":'):
+            return answer
+        held: Any = decode_json(answer)
+        with tempfile.TemporaryDirectory(prefix="answer-", dir=self._open_tab().folder) as folder:
+            path = Path(folder) / "text"
+            try:
+                await self._ladder.save(Handle(held["text"], held["size"]), path, timeout=timeout)
+            finally:
+                await self.release(Handle(f"held:{held['text']}"))
+            return await asyncio.to_thread(path.read_bytes)
 
     async def notify(self, message: Message) -> None:
         agent = self._page_agent()

@@ -29,7 +29,7 @@
     isBuffer: is(bufferTag), isShared: is(sharedTag), isBlob: is(blobTag),
     toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
   });
-  const parse = JSON.parse;
+  const { parse, stringify } = JSON;
   const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
 
   let gone = false; // the app may keep what it was given
@@ -131,7 +131,21 @@
       }
     }
     const rest = packed.warnings.length || binaries.length ? JSON.stringify({ binaries, warnings: packed.warnings }) : "{}";
-    return `{"answer":${packed.json},"rest":${rest}}`;
+    return handed(`{"answer":${packed.json},"rest":${rest}}`);
+  };
+  // Text that is very long takes the way of large content: the channel copies each character several times.
+  const handed = (text) => {
+    if (text.length <= config.longest) return text;
+    const blob = new NativeBlob([text]);
+    return stringify({ text: hold(blob), size: Reflect.apply(blobTag, blob, []) });
+  };
+  // A list of capabilities holds no content, and may be long: as it is, unless there is half of a surrogate pair in it.
+  const listed = (list) => {
+    try {
+      const text = stringify(list ?? null);
+      if (!/\\ud[89a-f]/i.test(text)) return handed(`{"answer":${text},"rest":{}}`);
+    } catch { /* a cycle, a BigInt: the codec knows what to do */ }
+    return replied(list);
   };
 
   const failed = (error) => JSON.stringify({ threw: String((error && error.message) || error), name: String(error && error.name) });
@@ -168,7 +182,9 @@
         return result;
       });
     },
-    list: () => guarded(() => globalThis.abp.listCapabilities?.()),
+    async list() {
+      try { return await listed(await globalThis.abp.listCapabilities?.()); } catch (error) { return failed(error); }
+    },
     // request: {capability, params, options, base64: [[path, text]], files: [path]}; inputs: one <input> per file.
     call(text, ...inputs) {
       return guarded(async () => {
