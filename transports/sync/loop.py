@@ -156,16 +156,16 @@ class _LoopThread(threading.Thread):
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._unused = asyncio.Event()
+        self._over = asyncio.Event()
         self._begun.set()
-        await self._unused.wait()
+        await self._over.wait()
 
     def begin(self) -> None:
         self.start()
         self._begun.wait()
 
     def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._unused.set)
+        self._loop.call_soon_threadsafe(self._over.set)
         if threading.current_thread() is not self:
             self.join(_END)
 
