@@ -500,6 +500,26 @@ def test_ctrl_c_while_nothing_is_caught_ends_the_program() -> None:
     assert run.returncode in (130, -signal.SIGINT)
 
 
+def test_a_second_ctrl_c_ends_the_wait_and_not_the_closing() -> None:
+    code = """
+class Slow(App):
+    async def aclose(self):
+        print("closing", flush=True)
+        await asyncio.sleep(1)
+        await super().aclose()
+
+with connect("memory:", transport=Slow({"forever": forever}), store="none:") as app:
+    app.call("forever")
+"""
+    with program(code) as run:
+        for line in ("running\n", "closing\n"):
+            assert run.stdout and run.stdout.readline() == line
+            run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=30)
+    assert out == "closed ['cancelled by the client']\n", err
+    assert err.count("\nKeyboardInterrupt") == 2
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_a_loop_of_its_own() -> None:
     code = """

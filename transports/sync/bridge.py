@@ -165,14 +165,10 @@ def _managed(manager: AbstractAsyncContextManager[T], facade: Callable[[T, Runne
     try:
         yield value
     except BaseException:
-        if not held.leave(*_current()):
+        if not held.leave(*sys.exc_info()):
             raise
     else:
         held.leave(None, None, None)
-
-
-def _current() -> _ExcInfo:
-    return sys.exc_info()
 
 
 class _Held(Generic[T]):
@@ -227,7 +223,7 @@ class _Held(Generic[T]):
         if self._task is None or self._task.done():
             self._runner.release(self)
         else:
-            self._task.add_done_callback(lambda _: self._runner.release(self))
+            self._runner.post(self._left())
 
     async def _enter(self) -> T:
         entered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
