@@ -14,11 +14,11 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -315,15 +315,16 @@ def test_events_end_with_the_session(app_of: App) -> None:
 def test_breaking_out_of_events_leaves_nothing(app_of: App) -> None:
     with app_of() as app:
         listeners = app.wrapped._inbox.listeners
-        events = app.events()
+        events = cast(Generator[Event, None, None], app.events())
         app.call("echo")
         for event in events:
             assert isinstance(event, Progress)
             break
         assert len(listeners._queues) == 1
+        held = inspect.getgeneratorlocals(events)["iterator"]  # else the garbage collector would close it as well
         del events
-        gc.collect()
         app.call("echo")  # the closing was sent before it
+        assert held is not None
         assert listeners._queues == []
 
 

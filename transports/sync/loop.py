@@ -10,7 +10,6 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
-import contextvars
 import logging
 import os
 import threading
@@ -176,7 +175,6 @@ class _LoopThread(threading.Thread):
         tasks: list[asyncio.Task[T]],
     ) -> None:
         """Run it in the caller's context. ``tasks`` gets the task, ``outcome`` is told how it ended."""
-        context = contextvars.copy_context()
 
         def ended(task: asyncio.Task[T]) -> None:
             if task.cancelled():
@@ -187,7 +185,7 @@ class _LoopThread(threading.Thread):
                 outcome.set_result(task.result())
 
         def start() -> None:
-            task = self._loop.create_task(coroutine, context=context)
+            task = self._loop.create_task(coroutine)  # call_soon_threadsafe has brought the context
             task.add_done_callback(ended)
             tasks.append(task)
 
