@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -93,17 +93,19 @@ def app_of(tmp_path: Path) -> App:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No thread survives its session."""
+    """No thread survives its session. Other tests' loops may have threads of the same names."""
+    before = set(threading.enumerate())
     yield
     gc.collect()
     end = time.monotonic() + 5
-    while (left := ours()) and time.monotonic() < end:
+    while (left := ours(before)) and time.monotonic() < end:
         time.sleep(0.01)
     assert left == []
 
 
-def ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith(("abp-sync", "asyncio_"))]
+def ours(before: Collection[threading.Thread] = ()) -> list[str]:
+    new = [thread.name for thread in threading.enumerate() if thread not in before]
+    return [name for name in new if name.startswith(("abp-sync", "asyncio_"))]
 
 
 # --- names and signatures ---------------------------------------------------------------------------------------------
