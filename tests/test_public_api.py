@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import transports
-from transports import artifacts, errors, routing
+from transports import artifacts, errors, routing, sync
 
 HEAVY = {"playwright", "aiohttp", "mcp", "pydantic", "pydantic_core", "rich.progress", "websockets", "PIL"}
 #: Where ``Any`` is what is meant, and why.
@@ -88,7 +88,7 @@ def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
 
 
 def public() -> Iterator[tuple[str, object]]:
-    for module in (transports, artifacts, errors, routing):
+    for module in (transports, artifacts, errors, routing, sync):
         for name in module.__all__:
             yield name, getattr(module, name)
 

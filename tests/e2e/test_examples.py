@@ -55,6 +55,13 @@ def test_export_pdf(url: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("export_pdf_*.pdf"))) == 1
 
 
+def test_blocking(url: str, tmp_path: Path) -> None:
+    picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
+    printed = run("blocking.py", url, str(picture), cwd=tmp_path)
+    assert re.sub(r" /.*\.png", "", printed) == "64\n320\nrefused: INVALID_PARAMS\n"
+    assert [len(list((tmp_path / "out").glob(f"picture-{width}x*.png"))) for width in (64, 320)] == [1, 1]
+
+
 def test_files_in_and_out(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
     printed = run("files_in_and_out.py", url, str(picture), cwd=tmp_path)

@@ -1,0 +1,230 @@
+"""The blocking API: the names of :mod:`transports`, for programs without an event loop.
+
+>>> from transports.sync import connect
+>>> with connect("http://127.0.0.1:8000/") as app:  # doctest: +SKIP
+...     result = app.call("export.pdf", {"html": "<h1>Hi</h1>"}, timeout=30, on_progress=print)
+
+Parameters, results and errors are those of the asynchronous API; errors, results, references and transports are
+imported from :mod:`transports`. Ctrl-C during a call is what cancelling the awaiting task is there: the app is told.
+Several threads may use one session. Callbacks are plain functions, each run in a thread of its own, or coroutine
+functions, which run in the session's loop and must not use this API. ``aclose`` is ``close`` here. Everything has a
+``wrapped``: the asynchronous object that does the work, for an option that asks for one.
+
+``connect(page.url, page=page)`` drives a page of ``playwright.sync_api`` (pytest-playwright's ``page``). Its session
+works in the page's thread, and only while a call of this API or of Playwright's waits: events come in meanwhile.
+
+* :mod:`.loop` — the event loop in its thread.
+* :mod:`.bridge` — how a coroutine method becomes a blocking one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import artifacts, discovery, routing, session, targets
+from ..artifacts.local import DEFAULT_MAX_BYTES
+from ..base import Transport
+from ..browser import launch
+from ..inbox import OnElicitation, OnNotification, OnProgress
+from ..messages import AppInfo, Capability
+from ..routing import Fetcher
+from .bridge import (
+    Blocking,
+    Resource,
+    blocking,
+    blocking_function,
+    closing,
+    described,
+    iterating,
+    made_by,
+    managing,
+)
+from .loop import SHARED, Runner
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+__all__ = [
+    "ArtifactStore",
+    "Browser",
+    "LocalStore",
+    "NoneStore",
+    "Router",
+    "Session",
+    "Staged",
+    "connect",
+    "discover",
+    "open_store",
+]
+
+
+class Session(Resource[session.Session]):
+    """An app that is connected, made by :func:`connect`."""
+
+    call = blocking(session.Session.call)
+    events = iterating(session.Session.events)
+    close = closing(session.Session.aclose)
+
+    @property
+    def info(self) -> AppInfo:
+        """What the app said of itself."""
+        return self.wrapped.info
+
+    @property
+    def capabilities(self) -> Mapping[str, Capability]:
+        """What the app can do, by name."""
+        return self.wrapped.capabilities
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What was odd about that."""
+        return self.wrapped.warnings
+
+    @property
+    def session_id(self) -> str:
+        """The app's name for this session."""
+        return self.wrapped.session_id
+
+    @property
+    def transport(self) -> Transport:
+        """What the session goes over."""
+        return self.wrapped.transport
+
+    @property
+    def store(self) -> ArtifactStore:
+        """Where its artifacts are."""
+        return ArtifactStore(self.wrapped.store, self._runner)
+
+
+class Staged(Blocking[artifacts.Staged]):
+    """A file that nobody sees yet, made by :meth:`ArtifactStore.stage`."""
+
+    write = blocking(artifacts.Staged.write)
+    reset = blocking(artifacts.Staged.reset)
+    commit = blocking(artifacts.Staged.commit)
+
+    @property
+    def path(self) -> Path:
+        """Where somebody else may write the whole content instead. Do not mix it with :meth:`write`."""
+        return self.wrapped.path
+
+    @property
+    def size(self) -> int:
+        """Bytes given to :meth:`write` so far."""
+        return self.wrapped.size
+
+
+class ArtifactStore(Blocking[artifacts.ArtifactStore]):
+    """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
+
+    stage = managing(artifacts.ArtifactStore.stage, Staged)
+    open = iterating(artifacts.ArtifactStore.open)
+    stat = blocking(artifacts.ArtifactStore.stat)
+    list = blocking(artifacts.ArtifactStore.list)
+    delete = blocking(artifacts.ArtifactStore.delete)
+    put_bytes = blocking(artifacts.ArtifactStore.put_bytes)
+    get = blocking(artifacts.ArtifactStore.get)
+
+    @property
+    def url(self) -> str:
+        """Address that :func:`open_store` would open again."""
+        return self.wrapped.url
+
+    @property
+    def max_bytes(self) -> int:
+        """Largest artifact in bytes."""
+        return self.wrapped.max_bytes
+
+
+class LocalStore(ArtifactStore):
+    """A store in a folder; see :class:`transports.LocalStore`."""
+
+    def __init__(self, root: Path | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        super().__init__(artifacts.LocalStore(root, max_bytes=max_bytes))
+
+
+class NoneStore(ArtifactStore):
+    """A store that keeps nothing; see :class:`transports.NoneStore`."""
+
+    def __init__(self, *, max_bytes: int = 1 << 30) -> None:
+        super().__init__(artifacts.NoneStore(max_bytes=max_bytes))
+
+
+class Router(Blocking[routing.Router]):
+    """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
+
+    def __init__(self, store: ArtifactStore, *, fetcher: Fetcher | None = None) -> None:
+        super().__init__(routing.Router(store.wrapped, fetcher=fetcher))
+
+    route = blocking(routing.Router.route)
+
+
+class Browser(Resource[launch.Browser]):
+    """A Chromium of our own, that several sessions may share; see :class:`transports.Browser`::
+
+    with Browser() as browser:
+        with connect(url, transport=PlaywrightTransport(url, browser=browser.wrapped)) as app: ...
+    """
+
+    def __init__(self, *, headless: bool = True, executable: str | None = None, timeout: float = 30.0) -> None:
+        super().__init__(launch.Browser(headless=headless, executable=executable, timeout=timeout))
+
+    responds = blocking(launch.Browser.responds)
+    restart = blocking(launch.Browser.restart)
+    close = closing(launch.Browser.aclose)
+
+    @property
+    def version(self) -> str:
+        """The browser's own version."""
+        return self.wrapped.version
+
+    @property
+    def folder(self) -> Path:
+        """Where its temporary files are."""
+        return self.wrapped.folder
+
+
+open_store = made_by(artifacts.open_store, ArtifactStore)
+discover = blocking_function(discovery.discover)
+
+
+@described(targets.connect)
+def connect(
+    target: str,
+    *,
+    transport: str | Transport = "auto",
+    store: ArtifactStore | str | Path | None = None,
+    headless: bool | None = None,
+    page: Page | None = None,
+    context: BrowserContext | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    on_notification: OnNotification | None = None,
+    on_elicitation: OnElicitation | None = None,
+    requested_capabilities: Sequence[str] = (),
+) -> Session:
+    given = locals()  # the first line, so that it holds the parameters and all of them
+    options = {name: _asynchronous(value) for name, value in given.items() if value is not None}
+    return Session(targets.connect(**options), _runner(page or context))
+
+
+def _asynchronous(value: Any) -> Any:
+    """What the asynchronous API takes in the place of ``value``."""
+    if isinstance(value, Blocking):
+        return value.wrapped
+    if type(value).__module__.startswith("playwright.sync_api"):
+        from ..browser.syncpage import asynchronous
+
+        return asynchronous(value)
+    return value
+
+
+def _runner(owner: Page | BrowserContext | None) -> Runner:
+    """Work on a page of ``playwright.sync_api`` runs where that page lives."""
+    if owner is None:
+        return SHARED
+    from ..browser.syncpage import PageRunner
+
+    return PageRunner(owner)
