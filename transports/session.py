@@ -234,7 +234,7 @@ class Session:
         finally:
             await self._inbox.settle(on_progress)
 
-    async def render_to_pdf(self, html: str, *, timeout: float | None = None, **options: object) -> Result:
+    async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result:
         """``html`` as a PDF, stored as the artifact ``document``; only for apps in a page. ``options`` are those of
         Playwright's ``page.pdf`` (``format="A4"``, ``landscape=True``, …). Raises
         :class:`~transports.errors.UsageError` where there is no page or such option, and
@@ -243,7 +243,7 @@ class Session:
         document = await tools.render_to_pdf(html, options, timeout=seconds)
         return await self._stored("render_to_pdf", {"document": document}, started)
 
-    async def screenshot(self, *, timeout: float | None = None, **options: object) -> Result:
+    async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result:
         """What the app's page shows, stored as the artifact ``image``; only for apps in a page. ``options`` are those
         of Playwright's ``page.screenshot`` (``full_page=True``, ``type="jpeg"``, …). Raises as
         :meth:`render_to_pdf`."""

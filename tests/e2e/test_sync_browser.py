@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import signal
 import subprocess
@@ -18,24 +17,18 @@ import psutil
 import pytest
 from playwright import sync_api
 
-import transports
 from tests.e2e.test_cli_browser import workbench as workbench
 from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport, UsageError
 from transports.browser import syncpage
 from transports.browser.agent import PageAgent
-from transports.browser.launch import find_browser
+from transports.browser.channel import open_channel
+from transports.browser.find import find_browser
 from transports.browser.syncpage import PageRunner, async_page
 from transports.sync import Browser, connect, discover
 
 pytestmark = pytest.mark.browser
 
 #: A session on a page of the caller's needs the option ``page`` of the asynchronous connect.
-NEEDS_PAGE = pytest.mark.xfail(
-    "page" not in inspect.signature(transports.connect).parameters,
-    reason="transports.connect has no page= yet",
-    raises=TypeError,
-    strict=True,
-)
 
 
 @pytest.mark.parametrize("transport", ["playwright", "websocket", "postmessage"])
@@ -105,9 +98,8 @@ def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page)
     asynchronous, runner = async_page(page), PageRunner(page)
 
     async def install() -> PageAgent:
-        cdp = await asynchronous.context.new_cdp_session(asynchronous)
-        agent = PageAgent(asynchronous, cdp, lambda *_: None)
-        await agent.install("codec.js")
+        agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None)
+        await agent.install("codec.js", "effects.js")
         await asynchronous.goto(workbench)
         return agent
 
@@ -118,7 +110,7 @@ def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page)
     assert statuses and isinstance(page.context, sync_api.BrowserContext)
     assert isinstance(page.context.browser, sync_api.Browser) and isinstance(page.context.pages[0], sync_api.Page)
     page.close()
-    assert isinstance(runner.run(asyncio.wait_for(agent.lost(), 5)), Disconnected)
+    assert isinstance(runner.run(asyncio.wait_for(agent.lost, 5)), Disconnected)
 
 
 def test_who_may_run_where(page: sync_api.Page) -> None:
@@ -182,7 +174,6 @@ def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: py
         syncpage.asynchronous(anything)
 
 
-@NEEDS_PAGE
 def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
     page.goto(workbench)
     stages: list[str] = []

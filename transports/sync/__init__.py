@@ -19,12 +19,14 @@ works in the page's thread, and only while a call of this API or of Playwright's
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import artifacts, discovery, routing, session, targets
-from ..artifacts.local import DEFAULT_MAX_BYTES
+from ..artifacts import AuditLog, Retention, Scope
+from ..artifacts.base import DEFAULT_MAX_BYTES
 from ..base import Transport
 from ..browser import launch
 from ..inbox import OnElicitation, OnNotification, OnProgress
@@ -46,6 +48,8 @@ from .loop import SHARED, Runner
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
+    from ..browser.source import StorageState
+
 __all__ = [
     "ArtifactStore",
     "Browser",
@@ -64,6 +68,8 @@ class Session(Resource[session.Session]):
     """An app that is connected, made by :func:`connect`."""
 
     call = blocking(session.Session.call)
+    render_to_pdf = blocking(session.Session.render_to_pdf)
+    screenshot = blocking(session.Session.screenshot)
     events = iterating(session.Session.events)
     close = closing(session.Session.aclose)
 
@@ -120,12 +126,24 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
     """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
 
     stage = managing(artifacts.ArtifactStore.stage, Staged)
-    open = iterating(artifacts.ArtifactStore.open)
-    stat = blocking(artifacts.ArtifactStore.stat)
-    list = blocking(artifacts.ArtifactStore.list)
-    delete = blocking(artifacts.ArtifactStore.delete)
     put_bytes = blocking(artifacts.ArtifactStore.put_bytes)
+    put_text = blocking(artifacts.ArtifactStore.put_text)
+    put_file = blocking(artifacts.ArtifactStore.put_file)
+    stat = blocking(artifacts.ArtifactStore.stat)
+    exists = blocking(artifacts.ArtifactStore.exists)
+    list = blocking(artifacts.ArtifactStore.list)
+    open = iterating(artifacts.ArtifactStore.open)
     get = blocking(artifacts.ArtifactStore.get)
+    delete = blocking(artifacts.ArtifactStore.delete)
+    gc = blocking(artifacts.ArtifactStore.gc)
+    end_session = blocking(artifacts.ArtifactStore.end_session)
+    fsck = blocking(artifacts.ArtifactStore.fsck)
+
+    @described(artifacts.ArtifactStore.scoped)
+    def scoped(self, scope: Scope) -> Self:
+        view = copy.copy(self)
+        view.wrapped = self.wrapped.scoped(scope)
+        return view
 
     @property
     def url(self) -> str:
@@ -141,15 +159,22 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
 class LocalStore(ArtifactStore):
     """A store in a folder; see :class:`transports.LocalStore`."""
 
-    def __init__(self, root: Path | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        super().__init__(artifacts.LocalStore(root, max_bytes=max_bytes))
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        retention: Retention | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        super().__init__(artifacts.LocalStore(root, max_bytes=max_bytes, retention=retention, audit=audit))
 
 
 class NoneStore(ArtifactStore):
     """A store that keeps nothing; see :class:`transports.NoneStore`."""
 
-    def __init__(self, *, max_bytes: int = 1 << 30) -> None:
-        super().__init__(artifacts.NoneStore(max_bytes=max_bytes))
+    def __init__(self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None) -> None:
+        super().__init__(artifacts.NoneStore(max_bytes=max_bytes, audit=audit))
 
 
 class Router(Blocking[routing.Router]):
@@ -165,11 +190,33 @@ class Browser(Resource[launch.Browser]):
     """A Chromium of our own, that several sessions may share; see :class:`transports.Browser`::
 
     with Browser() as browser:
-        with connect(url, transport=PlaywrightTransport(url, browser=browser.wrapped)) as app: ...
+        with connect(url, browser=browser) as app: ...
     """
 
-    def __init__(self, *, headless: bool = True, executable: str | None = None, timeout: float = 30.0) -> None:
-        super().__init__(launch.Browser(headless=headless, executable=executable, timeout=timeout))
+    def __init__(
+        self,
+        *,
+        headless: bool = True,
+        executable: str | None = None,
+        timeout: float = 30.0,
+        name: str | None = None,
+        profile: str | Path | None = None,
+        extensions: Sequence[str | Path] = (),
+        cdp_url: str | None = None,
+    ) -> None:
+        super().__init__(
+            launch.Browser(
+                headless=headless,
+                executable=executable,
+                timeout=timeout,
+                name=name,
+                profile=profile,
+                extensions=extensions,
+                cdp_url=cdp_url,
+            )
+        )
+
+    load_extension = blocking(launch.Browser.load_extension)
 
     responds = blocking(launch.Browser.responds)
     restart = blocking(launch.Browser.restart)
@@ -179,6 +226,16 @@ class Browser(Resource[launch.Browser]):
     def version(self) -> str:
         """The browser's own version."""
         return self.wrapped.version
+
+    @property
+    def attached(self) -> bool:
+        """Whether it is somebody else's, and goes on without us."""
+        return self.wrapped.attached
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether all its sessions share one context."""
+        return self.wrapped.shares_context
 
     @property
     def folder(self) -> Path:
@@ -197,8 +254,13 @@ def connect(
     transport: str | Transport = "auto",
     store: ArtifactStore | str | Path | None = None,
     headless: bool | None = None,
+    browser: Browser | str | None = None,
+    profile: str | Path | None = None,
+    storage_state: StorageState | None = None,
+    cdp_url: str | None = None,
     page: Page | None = None,
     context: BrowserContext | None = None,
+    extension_page: str | None = None,
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     on_notification: OnNotification | None = None,

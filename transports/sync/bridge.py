@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import os
+import re
 import sys
 import warnings
 import weakref
@@ -81,6 +82,7 @@ def _described(bridge: Callable[P, T], original: Callable[..., object]) -> Calla
     bridge.__doc__ = _in_blocking_words(original.__doc__)
     signature = inspect.signature(original)
     returned = str(signature.return_annotation).replace("AbstractAsyncContextManager", "AbstractContextManager")
+    returned = re.sub(r"AsyncGenerator\[(.*), None\]", r"AsyncIterator[\1]", returned)
     signature = signature.replace(return_annotation=returned.replace("AsyncIterator", "Iterator"))
     bridge.__signature__ = signature  # type: ignore[attr-defined]
     bridge.__annotations__ = {**original.__annotations__, "return": signature.return_annotation}
