@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TransportError,
         UsageError,
     )
+    from .events import CapabilitiesChanged, ConnectionChanged, Event, Retrying
     from .messages import Capability, Effect, ElicitationRequest, JSONValue, Message, Notification, Progress
     from .routing import Result, Router
     from .session import Session
@@ -51,12 +52,14 @@ _HOMES = {
         "BinaryError",
         "CallTimeout",
         "CapabilityError",
+        "ConnectionChanged",
         "Disconnected",
         "ProtocolError",
         "StoreError",
         "TransportError",
         "UsageError",
     ),
+    "events": ("CapabilitiesChanged", "ConnectionChanged", "Event", "Retrying"),
     "messages": ("Capability", "Effect", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
     "routing": ("Result", "Router"),
     "session": ("Session",),
@@ -73,11 +76,14 @@ __all__ = [
     "Browser",
     "Call",
     "CallTimeout",
+    "CapabilitiesChanged",
     "Capability",
     "CapabilityError",
+    "ConnectionChanged",
     "Disconnected",
     "Effect",
     "ElicitationRequest",
+    "Event",
     "Features",
     "JSONValue",
     "LocalStore",
@@ -90,6 +96,7 @@ __all__ = [
     "Progress",
     "ProtocolError",
     "Result",
+    "Retrying",
     "Router",
     "Session",
     "StoreError",

@@ -101,6 +101,15 @@ def test_websocket_app(tmp_path: Path) -> None:
     assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HI"
 
 
+def test_session_events(tmp_path: Path) -> None:
+    assert run("session_events.py", cwd=tmp_path).splitlines() == [
+        "progress 50%",
+        "progress 100%",
+        "new: extra.hello gone: -",
+        "[('dialog', 'dismissed')]",
+    ]
+
+
 def test_host_page(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
     printed = run("host_page.py", f"{url}embed", str(picture), cwd=tmp_path)

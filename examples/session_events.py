@@ -1,0 +1,37 @@
+"""What happens in a session beside answers: changes of capabilities, repetitions, what an app does to its user."""
+
+import asyncio
+
+from transports import CapabilitiesChanged, ConnectionChanged, Effect, Progress, Retrying, Session, connect
+from webapp_fixture import serve
+
+
+async def tell(app: Session) -> None:
+    async for event in app.events():
+        match event:
+            case Progress():
+                print(
+                    f"progress {event.progress:g} of {event.total:g}" if event.progress and event.total else "working"
+                )
+            case CapabilitiesChanged():
+                print("new:", ", ".join(event.added) or "-", "gone:", ", ".join(event.removed) or "-")
+            case ConnectionChanged():
+                print("connected" if event.connected else f"lost: {event.reason}")
+            case Retrying():
+                print(f"{event.capability} again in {event.delay:g} s: {event.error.message}")
+            case Effect():
+                print(event.kind, dict(event.detail))
+
+
+async def main() -> None:
+    async with serve() as fixture, connect(fixture.url) as app:
+        telling = asyncio.create_task(tell(app))
+        await app.call("job.run", {"steps": 2, "delay": 1})
+        await app.call("app.toggle")  # the app has one capability more
+        result = await app.call("fault.alert", {"kind": "confirm"})  # nobody is there to press a button
+        print([(effect.kind, effect.detail["answer"]) for effect in result.effects])
+        await asyncio.sleep(0.2)
+    await telling
+
+
+asyncio.run(main())
