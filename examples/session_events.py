@@ -10,9 +10,7 @@ async def tell(app: Session) -> None:
     async for event in app.events():
         match event:
             case Progress():
-                print(
-                    f"progress {event.progress:g} of {event.total:g}" if event.progress and event.total else "working"
-                )
+                print("progress", "-" if event.fraction is None else f"{event.fraction:.0%}")
             case CapabilitiesChanged():
                 print("new:", ", ".join(event.added) or "-", "gone:", ", ".join(event.removed) or "-")
             case ConnectionChanged():
