@@ -68,8 +68,9 @@ class Session:
         discover: Callable[[], Awaitable[Discovery]] | None = None,
     ) -> None:
         self.transport = transport
-        cleaned = store.retention is not None and store.retention.cleanup_on_session_end
-        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if cleaned and not store.scope.session else store
+        # Only what is the session's own may be removed with it.
+        cleaned = store.retention and store.retention.cleanup_on_session_end and not store.scope.session
+        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if cleaned else store
         self._settings = settings
         self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
         self._call_timeout = seconds_of(timeout, settings.call_timeout)

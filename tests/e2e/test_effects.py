@@ -288,7 +288,7 @@ async def test_downloads_of_the_app_and_ours_do_not_disturb_each_other(connected
 async def test_what_begins_outside_any_call_comes_with_the_next(connected: Connect) -> None:
     async with connected() as app:
         assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(2.5)
         result = await app.call("file.list")
         assert [ref.sha256 == digest(1000, 3) for ref in result.artifacts.values()] == [True, False]
         assert [warning.split(" began")[0] for warning in result.warnings] == [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..binary import BinaryData, Handle
-from ..errors import CallTimeout, TransportError
+from ..errors import ABPError, CallTimeout, TransportError
 from ..messages import Effect, JSONValue, Message
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Ledger:
     def _content(self, output: _Output, warnings: list[str]) -> list[BinaryData]:
         try:
             return [output.task.result()]
-        except TransportError as error:
+        except ABPError as error:
             if output.needed:
                 raise
             warnings.append(f"{output.what}: {error.message}")
