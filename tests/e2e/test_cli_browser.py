@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.pdf import text_of
 from tests.test_cli import ABP, Cli, Ran, heard
 from tests.test_cli import abp as abp
 
@@ -165,8 +166,7 @@ def test_a_pdf_as_the_document_that_was_promised(abp: Cli, workbench: str) -> No
     assert reference["uri"] == f"artifact://{reference['id']}" and reference["mime_type"] == "application/pdf"
     assert reference["size_bytes"] == len(content) and reference["sha256"] == hashlib.sha256(content).hexdigest()
     assert reference["field"] == "document"
-    words = subprocess.run(["pdftotext", path, "-"], capture_output=True, check=True).stdout
-    assert words.split() == [b"Hi"]
+    assert text_of(path) == "Hi"
 
 
 def test_the_words_of_the_bridge_and_its_settings(another: Callable[[], Cli], workbench: str, tmp_path: Path) -> None:

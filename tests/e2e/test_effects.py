@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,8 +12,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from PIL import Image
 
+from tests.pdf import image_of, pages_of, text_of
 from transports import (
     Browser,
     CapabilityError,
@@ -60,16 +59,10 @@ def files(result: Result) -> list[Path]:
     return [Path(str(ref.path)) for place, ref in result.artifacts.items() if place]
 
 
-def text_of(pdf: Path) -> str:
-    return subprocess.run(["pdftotext", pdf, "-"], capture_output=True, text=True, check=True).stdout.strip()
-
-
 def colours_of(pdf: Path) -> set[tuple[int, int, int]]:
     """The colours on the first page."""
-    subprocess.run(["pdftoppm", "-r", "40", "-singlefile", "-png", pdf, pdf.with_suffix("")], check=True)
-    with Image.open(pdf.with_suffix(".png")) as image:
-        found = image.convert("RGB").getcolors(1 << 20)
-        return {colour for _, colour in found or [] if isinstance(colour, tuple)}  # type: ignore[misc]
+    found = image_of(pdf).getcolors(1 << 20)
+    return {colour for _, colour in found or [] if isinstance(colour, tuple)}  # type: ignore[misc]
 
 
 def pages(app: Session) -> int:
@@ -192,8 +185,7 @@ async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Conn
         (pdf,) = files(result)
         assert text_of(pdf) == "first"
         assert (255, 0, 0) in colours_of(pdf) and (0, 0, 255) not in colours_of(pdf)
-        size = subprocess.run(["pdfinfo", pdf], capture_output=True, text=True, check=True).stdout
-        assert "282.96 x 282.96" in size  # the 100 mm of the sheet that is gone
+        assert [round(side) for side in pages_of(pdf)[0]] == [283, 283]  # the 100 mm of the sheet that is gone
         await asyncio.sleep(0.1)
         after = await page.evaluate(look)
         assert after[1:] == before[1:] and await page.locator("body").count() == 1
@@ -235,7 +227,7 @@ async def test_images_fields_shadows_and_styles_that_are_gone_are_printed(connec
         call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
         await app.transport._agent.page.evaluate(PICTURE)  # type: ignore[attr-defined]
         (pdf,) = files(await call)
-        assert text_of(pdf).split("\n\n") == ["chosen", "in the shadow", "styled", "typed"]
+        assert sorted(text_of(pdf).split()) == ["chosen", "in", "shadow", "styled", "the", "typed"]
         found = colours_of(pdf)
         for colour in ((255, 0, 0), (0, 255, 0), (0, 0, 255)):
             assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from tests.pdf import text_of
 from transports import (
     ABPError,
     BinaryData,
@@ -129,7 +129,7 @@ async def test_the_native_capabilities_give_whole_files(connected: Connect, fixt
     async with connected(base=fixture.strict_url if strict else fixture.url) as app:
         pdf = (await app.call("export.pdf", {"html": "<h1>Grüße aus Köln</h1>"})).artifacts["document"]
         assert pdf.path and pdf.mime_type == "application/pdf"
-        text = subprocess.run(["pdftotext", pdf.path, "-"], capture_output=True, text=True, check=True).stdout
+        text = text_of(pdf.path)
         assert "Grüße aus Köln" in text and "Workbench" not in text
 
         chart = (await app.call("chart.render", {"csv": "m,a\nx,1\ny,3", "as": "flat"})).artifacts["image"]

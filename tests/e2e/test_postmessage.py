@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from tests.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.adapters.postmessage import HARNESS_ORIGIN
 from transports.errors import ConnectFailed, NotAbpApp
@@ -306,8 +306,8 @@ async def test_a_printed_page_is_the_apps_and_whole(embedded: Embedded) -> None:
             "document"
         ]
         assert ref.mime_type == "application/pdf"
-        text = subprocess.run(["pdftotext", str(ref.path), "-"], capture_output=True, text=True, check=True).stdout
-        assert text.split() == words
+        assert text_of(ref.path).split() == words
+        assert len(pages_of(ref.path)) == 1
         assert await data_of(app, "file.list") is not None  # the frame is alive
 
 
