@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import artifacts, calls, demo, discover, doctor, fixture
-from .outcome import begin, failed, out, version_of
+from .outcome import begin, failed, out, perform, version_of
 
 __all__ = ["app", "run"]
 
@@ -28,6 +28,35 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
+
+
+@app.command()
+def mcp(
+    target: Annotated[
+        str | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start.")
+    ] = None,
+) -> int:
+    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+
+    async def work() -> int:
+        from ...artifacts import open_store
+        from ...errors import UsageError
+        from ...settings import Settings
+
+        try:
+            from ..mcp import Bridge, Options, serve_stdio
+        except ImportError as error:
+            raise UsageError(
+                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+            ) from error
+        settings = Settings.load()
+        store = open_store(
+            settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
+        )
+        await serve_stdio(Bridge(Options.load(app=target), store))
+        return 0
+
+    return perform(work)
 
 
 def _version(asked: bool) -> None:
