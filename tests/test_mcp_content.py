@@ -161,7 +161,6 @@ async def test_resources_come_in_pages_with_what_to_know_before_reading(serve: S
         first = seen[-1]
         assert first.meta and first.size == first.meta["size_bytes"] == 2 and first.meta["auto_read_safe"]
         assert seen[0].meta and seen[0].meta["estimated_tokens"] == seen[0].meta["size_bytes"] // 4 > 10_000
-        assert not seen[0].meta["auto_read_safe"]
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602

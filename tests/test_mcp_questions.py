@@ -162,7 +162,9 @@ def test_forms_hold_only_what_mcp_allows() -> None:
             "items": {"anyOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]},
         }
     }
-    deep = {"schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}}
+    deep: dict[str, object] = {
+        "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
+    }
     form = form_of(ElicitationRequest(method="elicitation/input", params=deep))
     assert form and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
     assert form_of(ElicitationRequest(method="sampling/create", params={})) is None

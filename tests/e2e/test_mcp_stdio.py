@@ -18,7 +18,9 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+import httpx2 as httpx
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
 from webapp_fixture import Fixture
@@ -151,3 +153,22 @@ async def test_without_the_sdk_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 2 and done.stdout == b""
     assert b"pip install 'abp-transports[mcp]'" in done.stderr
+
+
+async def test_over_http_from_the_command_line(fixture: Fixture, tmp_path: Path) -> None:
+    command = [*ABP, "--http", "127.0.0.1:0", "--app", fixture.url]
+    more = environment(tmp_path, ABP_MCP_TOKEN="")
+    with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as served:
+        assert served.stderr and served.stdout
+        token = served.stderr.readline().decode().split()[-1]
+        url = served.stderr.readline().decode().split()[-1]
+        async with (
+            httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            assert "abp_export_pdf" in {tool.name for tool in (await client.list_tools()).tools}
+        family = [psutil.Process(served.pid), *psutil.Process(served.pid).children(recursive=True)]
+        assert len(family) > 2
+        served.terminate()
+        await asyncio.to_thread(gone, family)
+        assert served.stdout.read() == b""

@@ -17,18 +17,17 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
     """``--params JSON|@FILE|-``, then ``-p KEY=VALUE`` (JSON where it is valid JSON, else text) and ``--file KEY=PATH``
     on top; a dot in KEY leads into an object. May wait for stdin. Raises :class:`~transports.errors.UsageError`."""
     from ...binary import BinaryData
-    from ...params import place
 
     params = {} if text is None else _document(text)
     for pair in pairs:
         key, value = _split(pair, "-p KEY=VALUE", "-p title=Report")
-        place(params, key, _value(value))
+        _put(params, key, _value(value))
     for pair in files:
         key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
         path = Path(value)
         if path.exists() and not path.is_file():  # of a pipe neither the size nor a second look can be had
             raise UsageError(f"--file {pair}: {value} is no regular file; name one, or save its content to one first")
-        place(params, key, BinaryData.from_path(path))
+        _put(params, key, BinaryData.from_path(path))
     return params
 
 
@@ -90,3 +89,12 @@ def _value(text: str) -> object:
         return decode_json(text)
     except ProtocolError:
         return text
+
+
+def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
+    from ...params import place
+
+    try:
+        place(params, key, value)
+    except UsageError as error:
+        raise UsageError(f"{error.message} with --params") from None

@@ -7,7 +7,8 @@ Works with clients of both eras: those that shake hands (until 2025-11-25) and t
 from __future__ import annotations
 
 from .bridge import Bridge
+from .http import address, serve_http, users_of
 from .options import Options
 from .stdio import serve_stdio
 
-__all__ = ["Bridge", "Options", "serve_stdio"]
+__all__ = ["Bridge", "Options", "address", "serve_http", "serve_stdio", "users_of"]

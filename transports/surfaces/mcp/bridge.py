@@ -93,12 +93,14 @@ class Bridge:
 
     @asynccontextmanager
     async def _lifespan(self, _: Server[None]) -> AsyncIterator[None]:
-        if get_access_token() is None and self.options.app and not self.options.token:
-            self._desk()  # begins to connect
         try:
             yield
         finally:
             await self.aclose()
+
+    def begin(self) -> None:
+        """Connect the app of the options now, not only when the first request comes: for one user, over stdio."""
+        self._desk()
 
     async def aclose(self) -> None:
         """Close all sessions of everybody; idempotent."""

@@ -27,6 +27,7 @@ async def serve_stdio(bridge: Bridge) -> None:
     """Serve until stdin ends or the parent process dies; then close all sessions. What anybody prints meanwhile goes to
     stderr."""
     lines = _Lines()
+    bridge.begin()
     try:
         async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (reading, writing):
             await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
