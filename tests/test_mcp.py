@@ -27,6 +27,8 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
             "abp_call",
             "abp_status",
             "abp_disconnect",
+            "abp_render_to_pdf",
+            "abp_screenshot",
             "abp_artifacts",
             "abp_read_artifact",
         ]
@@ -127,3 +129,13 @@ async def test_an_app_from_the_start(serve: Serve) -> None:
     async with serve(connected=False, options={"app": URL}) as client:
         assert "abp_text_shout" in {tool.name for tool in (await client.list_tools()).tools}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
+
+
+async def test_pages_are_printed_and_pictured_only_where_there_is_a_page(serve: Serve) -> None:
+    async with serve() as client:
+        for tool, arguments in (("abp_render_to_pdf", {"html": "<h1>Hi</h1>"}), ("abp_screenshot", {})):
+            answer = await client.call_tool(tool, arguments)
+            assert answer.is_error and "needs an app in a page" in words(answer)
+            elsewhere = await client.call_tool(tool, {**arguments, "options": {"path": "/tmp/x"}})
+            assert elsewhere.structured_content["error"]["code"] == "INVALID_PARAMS"
+            assert "path" in words(elsewhere)

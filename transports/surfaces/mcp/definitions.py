@@ -43,6 +43,32 @@ _FILES = {
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
 _ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
 
+_LENGTH = {"type": ["string", "number"], "description": "With a unit, such as 2cm; a number is pixels."}
+
+
+def _options(**properties: object) -> dict[str, object]:
+    """Those of Playwright, apart from ``path``: it would write where a model says."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_PAPER = _options(
+    format={"type": "string", "description": "A4, Letter, …"},
+    landscape={"type": "boolean"},
+    scale={"type": "number"},
+    print_background={"type": "boolean"},
+    page_ranges={"type": "string"},
+    prefer_css_page_size={"type": "boolean"},
+    width=_LENGTH,
+    height=_LENGTH,
+    margin=_options(top=_LENGTH, right=_LENGTH, bottom=_LENGTH, left=_LENGTH),
+)
+_PICTURE = _options(
+    full_page={"type": "boolean"},
+    type={"type": "string", "enum": ["png", "jpeg"]},
+    quality={"type": "integer", "minimum": 0, "maximum": 100},
+    omit_background={"type": "boolean"},
+)
+
 
 def _tool(name: str, description: str, properties: Mapping[str, object], *required: str, reads: bool = False) -> Tool:
     schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
@@ -87,6 +113,18 @@ _ALL = (
         reads=True,
     ),
     _tool("abp_disconnect", "Disconnect an app. Its artifacts stay.", {"session": _SESSION}),
+    _tool(
+        "abp_render_to_pdf",
+        "Print HTML as a PDF with the browser of a connected app.",
+        {"html": {"type": "string"}, "options": _PAPER, "session": _SESSION, "timeout": _SECONDS},
+        "html",
+    ),
+    _tool(
+        "abp_screenshot",
+        "A picture of what a connected app shows.",
+        {"options": _PICTURE, "session": _SESSION, "timeout": _SECONDS},
+        reads=True,
+    ),
     _tool(
         "abp_artifacts",
         "List the artifacts that calls have produced, newest first.",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from mcp_types import CallToolRequestParams, CallToolResult, ElicitResult, InputRequiredResult
 
@@ -32,6 +32,15 @@ _PAGE = 20
 _QUESTION = "question"
 
 
+@runtime_checkable
+class PageSession(Protocol):
+    """What a session with an app in a page can do besides."""
+
+    async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result: ...
+
+    async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result: ...
+
+
 class Tools:
     """The tools for one request of one user. Raise :class:`~transports.errors.ABPError`."""
 
@@ -54,6 +63,8 @@ class Tools:
                 return self._status(arguments)
             case "abp_disconnect":
                 return await self._disconnect(arguments)
+            case "abp_render_to_pdf" | "abp_screenshot":
+                return await self._page(name, arguments)
             case "abp_artifacts":
                 return await self._artifacts(arguments)
             case "abp_read_artifact":
@@ -80,17 +91,42 @@ class Tools:
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> CallToolResult | InputRequiredResult:
+        async def work(running: Running) -> Result:
+            known = app.session.capabilities
+            if capability not in known:
+                unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
+                raise explained(unknown, capability, known)
+            filled = await with_files(params, arguments.get("files", []), self._desk.store, self._options.roots)
+            timeout = arguments.get("timeout")
+            return await app.session.call(capability, filled, timeout=timeout, on_progress=running.progress)
+
+        return await self._answered(app, work)
+
+    async def _page(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+        app = self._desk.apps.chosen(arguments.get("session"))
+        options, timeout = arguments.get("options", {}), arguments.get("timeout")
+
+        async def work(_: Running) -> Result:
+            session: object = app.session
+            if not isinstance(session, PageSession):
+                raise UsageError(f"{name} needs an app in a page; this one is reached by {app.session.transport.name}")
+            if name == "abp_screenshot":
+                return await session.screenshot(timeout=timeout, **options)
+            return await session.render_to_pdf(arguments["html"], timeout=timeout, **options)
+
+        return await self._answered(app, work)
+
+    async def _answered(
+        self, app: App, work: Callable[[Running], Coroutine[object, object, Result]]
+    ) -> CallToolResult | InputRequiredResult:
+        """Begin a call, or take it up again with the client's answer to a question; what comes of it."""
         if self._params.request_state is not None:
             running = self._desk.taken_up(self._params.request_state)
             given = (self._params.input_responses or {}).get(_QUESTION)
             running.answer(given if isinstance(given, ElicitResult) else ElicitResult(action="cancel"))
         else:
-            if capability not in app.session.capabilities:
-                unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
-                raise explained(unknown, capability, app.session.capabilities)
-            filled = await with_files(params, arguments.get("files", []), self._desk.store, self._options.roots)
             running = Running(self._ctx)
-            running.start(_performed(app, running, capability, filled, arguments.get("timeout")))
+            running.start(_tracked(app, running, work))
         came = await running.next(self._ctx)
         if isinstance(came, Question):
             return InputRequiredResult(
@@ -166,12 +202,10 @@ class Tools:
         return plain("\n".join(lines), document, self._options.max_answer_bytes)
 
 
-async def _performed(
-    app: App, running: Running, capability: str, params: Mapping[str, object], timeout: float | None
-) -> Result:
+async def _tracked(app: App, running: Running, work: Callable[[Running], Coroutine[object, object, Result]]) -> Result:
     app.running.append(running)
     try:
-        return await app.session.call(capability, params, timeout=timeout, on_progress=running.progress)
+        return await work(running)
     finally:
         app.running.remove(running)
 
