@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -56,6 +57,15 @@ async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_
         files = [{"param": "file", "name": "a.bin", "artifact": document["id"]}]
         digest = await client.call_tool("abp_call", {"capability": "file.digest", "files": files})
         assert digest.structured_content["data"]["sha256"] == document["sha256"]
+        waiting = asyncio.ensure_future(client.call_tool("abp_job_wait", {}))
+        await asyncio.sleep(0.3)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        async with asyncio.timeout(5):  # the app has heard of it
+            while not (await client.call_tool("abp_app_record", {})).structured_content["data"]["cancelled"]:
+                await asyncio.sleep(0.05)
+        resource = await client.read_resource(document["uri"])
+        assert resource.contents[0].meta and resource.contents[0].meta["sha256"] == document["sha256"]
         await client.call_tool("abp_disconnect", {})
         status = await client.call_tool("abp_status", {})
         assert isinstance(status.content[0], TextContent) and "No app is connected" in status.content[0].text
@@ -124,6 +134,25 @@ def gone(processes: list[psutil.Process]) -> float:
     _, alive = psutil.wait_procs(processes, timeout=WITHIN)
     assert not alive, alive
     return time.monotonic() - started
+
+
+async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psutil.Process]) -> None:
+    spoken, process = bridge
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
+        assert spoken.process.stdin
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        spoken.ask("initialize", hello)
+        params = {"name": "abp_connect", "arguments": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/"}}
+        request = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
+        spoken.process.stdin.write(json.dumps(request).encode() + b"\n")
+        spoken.process.stdin.flush()
+        async with asyncio.timeout(20):
+            while len(process.children(recursive=True)) < 4:
+                await asyncio.sleep(0.05)
+        family = [process, *process.children(recursive=True)]
+        spoken.process.stdin.close()
+        spoken.process.stdin = None
+        await asyncio.to_thread(gone, family)
 
 
 @pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])

@@ -37,35 +37,38 @@ class App:
         self.session: Session
         #: Calls under way, oldest first.
         self.running: list[Running] = []
+        self._opened = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def open(self, session: Session, changed: Callable[[], object]) -> None:
-        """Connect, and call ``changed`` whenever the app's capabilities do. Raises what opening a session does."""
+        """Connect, and call ``changed`` whenever the app's capabilities do. Raises what opening a session does; whoever
+        is cancelled meanwhile has to close."""
         self.session = session
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.ensure_future(self._live(opened, changed))
+        self._task = asyncio.ensure_future(self._live(changed))
+        opened = asyncio.ensure_future(self._opened.wait())
         try:
             await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self._task.cancel()
-            raise
-        if not opened.done():
+        finally:
+            opened.cancel()
+        if not self._opened.is_set():
             await self._task  # raises why
 
-    async def _live(self, opened: asyncio.Future[None], changed: Callable[[], object]) -> None:
+    async def _live(self, changed: Callable[[], object]) -> None:
         async with self.session as session:
             watching = asyncio.ensure_future(_watch(session, changed))
-            opened.set_result(None)
+            self._opened.set()
             try:
                 await self._stop.wait()
             finally:
                 await end((watching,))
 
     async def aclose(self) -> None:
-        """Close; what closing complains of is logged."""
+        """Close, or stop opening; what closing complains of is logged."""
         self._stop.set()
         if self._task is not None:
+            if not self._opened.is_set():
+                self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled() and (error := self._task.exception()):
                 logger.warning("closing %s: %s", self.key, error)

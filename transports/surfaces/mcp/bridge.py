@@ -52,6 +52,8 @@ _INSTRUCTIONS = (
     "slices with abp_read_artifact. Pass artifacts on to other calls by their id, in `files`."
 )
 _PAGE = 100
+#: Seconds that a list of tools waits for the app that is connected from the start; later it is told as a change.
+_PATIENCE = 10.0
 #: Whose things they are where there is nobody to tell apart: over stdio.
 _LOCAL = "local"
 
@@ -123,7 +125,7 @@ class Bridge:
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         desk = self._desk()
         desk.hears(ctx)
-        await desk.ready()
+        await desk.ready(_PATIENCE)
         tools = [*FIXED.values(), *(tool.tool() for tool in capability_tools(desk.apps).values())]
         cursor = params.cursor if params else None
         if cursor is not None and not (cursor.isascii() and cursor.isdigit()):

@@ -47,14 +47,14 @@ class Desk:
         self._waiting: dict[str, Running] = {}
         self._connections: OrderedDict[str, ServerSession] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._opening = 0
+        self._opening: set[App] = set()
         self._first: asyncio.Task[App] | None = None
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def connect(self, target: str, options: dict[str, object]) -> App:
         """Connect an app. Raises what :func:`transports.connect` and opening do."""
-        if len(self.apps) + self._opening >= self._most:
+        if len(self.apps) + len(self._opening) >= self._most:
             raise UsageError(f"{self._most} apps are connected, which is the limit; disconnect one with abp_disconnect")
         app = App(new_key(), target)
         session = self._connect(
@@ -63,25 +63,34 @@ class Desk:
             on_elicitation=app.asked,
             **options,
         )
-        self._opening += 1
+        self._opening.add(app)
         try:
             await app.open(session, self.tools_changed)
-        finally:
-            self._opening -= 1
+        except asyncio.CancelledError:
+            self._start(self._abandon(app))
+            raise
+        except BaseException:
+            self._opening.discard(app)
+            raise
+        self._opening.discard(app)
         self.apps[app.key] = app
         self.tools_changed()
         return app
+
+    async def _abandon(self, app: App) -> None:
+        await app.aclose()
+        self._opening.discard(app)
 
     def begin(self, target: str) -> None:
         """Connect an app in the background."""
         self._first = asyncio.ensure_future(self.connect(target, {}))
 
-    async def ready(self) -> str | None:
+    async def ready(self, timeout: float | None = None) -> str | None:
         """Wait for the app that is connected from the start; why it could not be, if so."""
         if self._first is None:
             return None
-        await asyncio.wait((self._first,))
-        if self._first.cancelled() or not (error := self._first.exception()):
+        await asyncio.wait((self._first,), timeout=timeout)
+        if not self._first.done() or self._first.cancelled() or not (error := self._first.exception()):
             return None
         return error.message if isinstance(error, ABPError) else str(error)
 
@@ -95,7 +104,7 @@ class Desk:
         await end([task for task in (self._first,) if task])
         for running in [*self._waiting.values(), *(call for app in self.apps.values() for call in app.running)]:
             await running.aclose()
-        await asyncio.gather(*(app.aclose() for app in self.apps.values()))
+        await asyncio.gather(*(app.aclose() for app in (*self.apps.values(), *self._opening)))
         self.apps.clear()
         self.listen.close()
         await end(self._tasks)
