@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,6 +12,8 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
+
+from transports import Call
 
 from .mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, words
 
@@ -103,6 +106,23 @@ async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
         await client.call_tool("abp_text_shout", {"text": "hi"}, progress_callback=on_progress)
         await asyncio.sleep(0.05)
     assert told == [(1, 2, "thinking"), (2, 2, None)]
+
+
+async def test_progress_that_falls_back_is_not_passed_on(serve: Serve) -> None:
+    async def work(params: Mapping[str, object], call: Call) -> object:
+        for percentage in (50, 40, 50, 100):
+            await call.progress(percentage=percentage)
+        return None
+
+    told: list[tuple[float, float | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total))
+
+    async with serve(Apps({"work": work})) as client:
+        await client.call_tool("abp_work", {}, progress_callback=on_progress)
+        await asyncio.sleep(0.05)
+    assert told == [(50, 100), (100, 100)]
 
 
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
