@@ -14,7 +14,18 @@ import pytest
 import transports
 from transports import artifacts, errors, routing, sync
 
-HEAVY = {"playwright", "aiohttp", "mcp", "pydantic", "pydantic_core", "rich.progress", "websockets", "PIL"}
+HEAVY = {
+    "playwright",
+    "aiohttp",
+    "mcp",
+    "pydantic",
+    "pydantic_core",
+    "rich.progress",
+    "websockets",
+    "PIL",
+    "uvicorn",
+    "starlette",
+}
 #: Where ``Any`` is what is meant, and why.
 ANY = {
     "Call.elicit": "an app reads an answer whose shape the method decides: answer['data']['value']",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .binary import BinaryData
 from .detect import DESCRIPTOR_KEYS, MAX_DEPTH, Found, Place
 from .errors import UsageError
 
-__all__ = ["outgoing"]
+__all__ = ["outgoing", "place"]
 
 
 def outgoing(params: object) -> tuple[object, list[Found]]:
@@ -21,6 +23,17 @@ def outgoing(params: object) -> tuple[object, list[Found]]:
     """
     found: list[Found] = []
     return _prepare(params, (), found), found
+
+
+def place(params: dict[str, Any], key: Sequence[str], value: object) -> None:
+    """Put ``value`` into ``params`` where the steps of ``key`` lead, making objects on the way. Raises
+    :class:`~transports.errors.UsageError` where something else than an object stands in the way."""
+    inner = params
+    for step in key[:-1]:
+        inner = inner.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"{'.'.join(key)}: {step!r} already has a value that is no object; give the whole at once")
+    inner[key[-1]] = value
 
 
 def _prepare(node: object, path: Place, found: list[Found]) -> object:

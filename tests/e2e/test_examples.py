@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -134,3 +135,11 @@ def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_p
 def test_without_a_browser(tmp_path: Path) -> None:
     printed = run("without_a_browser.py", cwd=tmp_path)
     assert printed.startswith("rendering\nFile saved: ") and printed.rstrip().endswith('Metadata: {"pages":1}')
+
+
+def test_mcp_client(url: str, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    printed = run("mcp_client.py", url, cwd=tmp_path)
+    (pdf,) = (tmp_path / "out").glob("export_pdf_*.pdf")
+    assert hashlib.sha256(pdf.read_bytes()).hexdigest() in printed
+    assert printed.splitlines()[-1] == "b'%PDF-'"

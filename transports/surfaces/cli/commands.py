@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from . import artifacts, calls, demo, discover, doctor, fixture
-from .outcome import begin, failed, out, version_of
+from .outcome import begin, failed, out, perform, say, version_of
 
 __all__ = ["app", "run"]
 
@@ -28,6 +29,51 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
+
+
+@app.command()
+def mcp(
+    target: Annotated[
+        str | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead, on this machine.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
+        ),
+    ] = None,
+) -> int:
+    """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+
+    async def work() -> int:
+        from ...artifacts import open_store
+        from ...errors import UsageError
+        from ...settings import Settings
+
+        try:
+            from ..mcp import Bridge, Options, address, serve_http, serve_stdio, users_of
+        except ImportError as error:
+            raise UsageError(
+                f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+            ) from error
+        settings, options = Settings.load(), Options.load(app=target, token=token)
+        store = open_store(
+            settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
+        )
+        if http is None:
+            await serve_stdio(Bridge(options, store))
+            return 0
+        host, port = address(http)
+        made = options.token or secrets.token_urlsafe()
+        if not options.token:
+            say(f"clients need this token: {made}")
+        await serve_http(Bridge(options, store), host, port, users_of(made), lambda url: say(f"serving at {url}"))
+        return 0
+
+    return perform(work)
 
 
 def _version(asked: bool) -> None:

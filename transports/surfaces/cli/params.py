@@ -92,11 +92,9 @@ def _value(text: str) -> object:
 
 
 def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
-    inner = params
-    for step in key[:-1]:
-        inner = inner.setdefault(step, {})
-        if not isinstance(inner, dict):
-            raise UsageError(
-                f"{'.'.join(key)}: {step!r} already has a value that is no object; give the whole with --params"
-            )
-    inner[key[-1]] = value
+    from ...params import place
+
+    try:
+        place(params, key, value)
+    except UsageError as error:
+        raise UsageError(f"{error.message} with --params") from None

@@ -1,0 +1,203 @@
+"""``abp mcp`` as a process: what it prints, and that it ends with its client and leaves no browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import httpx2 as httpx
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
+
+from webapp_fixture import Fixture
+
+ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
+WITHIN = 5.0
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), **more}
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
+    parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
+    told: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
+
+    async with Client(parameters, mode=era) as client:
+        answer = await client.call_tool("abp_connect", {"url": fixture.url})
+        assert not answer.is_error, answer
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"abp_call", "abp_export_pdf", "abp_job_run"} <= names
+        await client.call_tool("abp_job_run", {"steps": 3, "delay": 10}, progress_callback=on_progress)
+        assert told == [1, 2, 3]
+        pdf = await client.call_tool("abp_export_pdf", {"html": "<h1>Hi</h1>"})
+        (document,) = [one for one in pdf.structured_content["artifacts"] if one["mime_type"] == "application/pdf"]
+        assert Path(document["path"]).read_bytes().startswith(b"%PDF")
+        files = [{"param": "file", "name": "a.bin", "artifact": document["id"]}]
+        digest = await client.call_tool("abp_call", {"capability": "file.digest", "files": files})
+        assert digest.structured_content["data"]["sha256"] == document["sha256"]
+        waiting = asyncio.ensure_future(client.call_tool("abp_job_wait", {}))
+        await asyncio.sleep(0.3)
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+        async with asyncio.timeout(5):  # the app has heard of it
+            while not (await client.call_tool("abp_app_record", {})).structured_content["data"]["cancelled"]:
+                await asyncio.sleep(0.05)
+        resource = await client.read_resource(document["uri"])
+        assert resource.contents[0].meta and resource.contents[0].meta["sha256"] == document["sha256"]
+        await client.call_tool("abp_disconnect", {})
+        status = await client.call_tool("abp_status", {})
+        assert isinstance(status.content[0], TextContent) and "No app is connected" in status.content[0].text
+
+
+class Bridge:
+    """The process, spoken to by hand."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.count = 0
+
+    def ask(self, method: str, params: dict[str, Any]) -> Any:
+        assert self.process.stdin and self.process.stdout
+        self.count += 1
+        request = {"jsonrpc": "2.0", "id": self.count, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        while True:  # every line must be protocol
+            line = self.process.stdout.readline()
+            assert line, "the bridge has ended"
+            message = json.loads(line)
+            assert message["jsonrpc"] == "2.0"
+            if message.get("id") == self.count:
+                return message["result"]
+
+    def begin(self, url: str) -> None:
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        self.ask("initialize", hello)
+        answer = self.ask("tools/call", {"name": "abp_connect", "arguments": {"url": url}})
+        assert not answer.get("isError"), answer
+
+
+#: A client that starts the bridge and passes on our side of the pipes, which we hold when it is killed.
+CLIENT = """
+import subprocess, sys, time
+with subprocess.Popen(sys.argv[1:]) as bridge:
+    print(bridge.pid, file=sys.stderr, flush=True)
+    bridge.wait()
+"""
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[tuple[Bridge, psutil.Process]]:
+    """The bridge below a client that can be killed, and the bridge's own process."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CLIENT, *ABP],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(tmp_path),
+    ) as client:
+        assert client.stderr
+        process = psutil.Process(int(client.stderr.readline()))
+        try:
+            yield Bridge(client), process
+        finally:
+            for one in (client, process):
+                if one.poll() is None if isinstance(one, subprocess.Popen) else one.is_running():
+                    one.kill()
+
+
+def gone(processes: list[psutil.Process]) -> float:
+    """Seconds until all have ended."""
+    started = time.monotonic()
+    _, alive = psutil.wait_procs(processes, timeout=WITHIN)
+    assert not alive, alive
+    return time.monotonic() - started
+
+
+async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psutil.Process]) -> None:
+    spoken, process = bridge
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
+        assert spoken.process.stdin
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        spoken.ask("initialize", hello)
+        params = {"name": "abp_connect", "arguments": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/"}}
+        request = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
+        spoken.process.stdin.write(json.dumps(request).encode() + b"\n")
+        spoken.process.stdin.flush()
+        async with asyncio.timeout(20):
+            while len(process.children(recursive=True)) < 4:
+                await asyncio.sleep(0.05)
+        family = [process, *process.children(recursive=True)]
+        spoken.process.stdin.close()
+        spoken.process.stdin = None
+        await asyncio.to_thread(gone, family)
+
+
+@pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])
+async def test_it_ends_with_its_client_and_leaves_no_browser(
+    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str
+) -> None:
+    spoken, process = bridge
+    await asyncio.to_thread(spoken.begin, fixture.url)
+    family = [process, *process.children(recursive=True)]
+    assert len(family) > 2  # the driver and a browser
+    if how.startswith("client killed"):
+        os.kill(spoken.process.pid, signal.SIGKILL)
+    if how == "SIGTERM":
+        process.terminate()
+    elif how != "client killed, pipe held":
+        assert spoken.process.stdin
+        spoken.process.stdin.close()
+        spoken.process.stdin = None
+    await asyncio.to_thread(gone, family)
+
+
+async def test_without_the_sdk_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "mcp.py").write_text("raise ImportError('No module named mcp')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        ABP, env=environment(tmp_path, PYTHONPATH=path), capture_output=True, timeout=30, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 2 and done.stdout == b""
+    assert b"pip install 'abp-transports[mcp]'" in done.stderr
+
+
+async def test_over_http_from_the_command_line(fixture: Fixture, tmp_path: Path) -> None:
+    command = [*ABP, "--http", "127.0.0.1:0", "--app", fixture.url]
+    more = environment(tmp_path, ABP_MCP_TOKEN="")
+    with subprocess.Popen(command, env=more, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as served:
+        assert served.stderr and served.stdout
+        token = served.stderr.readline().decode().split()[-1]
+        url = served.stderr.readline().decode().split()[-1]
+        async with (
+            httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            assert "abp_export_pdf" in {tool.name for tool in (await client.list_tools()).tools}
+        family = [psutil.Process(served.pid), *psutil.Process(served.pid).children(recursive=True)]
+        assert len(family) > 2
+        served.terminate()
+        await asyncio.to_thread(gone, family)
+        assert served.stdout.read() == b""

@@ -1,0 +1,129 @@
+"""What the tests of the MCP bridge share: an app in this process, and clients of both eras."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_types import CallToolResult, ImageContent, TextContent
+
+from transports import Call, CapabilityError, MemoryTransport, Session
+from transports import connect as connect_app
+from transports.adapters.memory import Handler
+from transports.artifacts import open_store
+from transports.surfaces.mcp import Bridge, Options
+
+ERAS = ("legacy", "2026-07-28")
+URL = "ws://app.test/abp"
+
+
+async def shout(params: Mapping[str, object], call: Call) -> object:
+    """Text in capitals."""
+    await call.progress(progress=1, total=2, stage="thinking")
+    await call.progress(progress=2, total=2)
+    return {"text": str(params.get("text", "")).upper()}
+
+
+async def hold(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.Event().wait()
+    return None
+
+
+async def refuse(params: Mapping[str, object], call: Call) -> object:
+    raise CapabilityError("no paper", code="PRINTER_EMPTY", alternatives=["text.shout"])
+
+
+async def digest(params: Mapping[str, Any], call: Call) -> object:
+    content = params["file"].content
+    data = content if isinstance(content, bytes) else content.path.read_bytes()
+    file = params["file"]
+    return {"sha256": hashlib.sha256(data).hexdigest(), "name": file.filename, "type": file.mime_type}
+
+
+APP: Mapping[str, Handler] = {"text.shout": shout, "job.hold": hold, "print.page": refuse, "file.digest": digest}
+
+
+class Apps:
+    """Stands for ``connect``: every target is an app in this process."""
+
+    def __init__(self, handlers: Mapping[str, Handler] = APP) -> None:
+        self.handlers = handlers
+        self.transports: list[MemoryTransport] = []
+
+    def __call__(self, target: str, **options: Any) -> Session:
+        options.pop("transport", None)
+        self.transports.append(MemoryTransport(self.handlers))
+        return connect_app("memory:", transport=self.transports[-1], **options)
+
+
+Serve = Callable[..., Any]
+
+
+@pytest.fixture(params=ERAS)
+def era(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def serve(tmp_path: Path, era: str) -> Serve:
+    """``async with serve(…) as client``: a client of a new bridge; one app is connected unless told otherwise."""
+
+    @asynccontextmanager
+    async def make(
+        apps: Apps | None = None, *, connected: bool = True, options: Mapping[str, Any] | None = None, **more: Any
+    ) -> AsyncIterator[Client]:
+        store = open_store(tmp_path / "out")
+        bridge = Bridge(Options(**(options or {})), store, connect=apps or Apps())
+        async with Client(bridge.server, mode=era, **more) as client:
+            if connected:
+                await called(client, "abp_connect", url=URL)
+            yield client
+
+    return make
+
+
+async def called(client: Client, tool: str, **arguments: Any) -> Any:
+    """The document of an answer that must be a success."""
+    answer = await client.call_tool(tool, arguments)
+    assert not answer.is_error, answer
+    return answer.structured_content
+
+
+def words(answer: CallToolResult) -> str:
+    first = answer.content[0]
+    assert isinstance(first, TextContent)
+    return first.text
+
+
+def size(answer: CallToolResult) -> int:
+    """Bytes of the message, without images."""
+    content = [item for item in answer.content if not isinstance(item, ImageContent)]
+    return len(
+        answer.model_copy(update={"content": content}).model_dump_json(by_alias=True, exclude_none=True).encode()
+    )
+
+
+async def read_with_tool(client: Client, artifact_id: str) -> bytes:
+    whole, offset = b"", 0
+    while True:
+        answer = await client.call_tool("abp_read_artifact", {"id": artifact_id, "offset": offset})
+        assert not answer.is_error and size(answer) <= 64 * 1024
+        header, content = (item.text for item in answer.content if isinstance(item, TextContent))
+        about = json.loads(header)
+        whole += base64.b64decode(content) if about["encoding"] == "base64" else content.encode()
+        if about["next_offset"] is None:
+            return whole
+        offset = about["next_offset"]
+
+
+async def read_as_resource(client: Client, uri: str) -> bytes:
+    (content,) = (await client.read_resource(uri)).contents
+    return content.text.encode() if hasattr(content, "text") else base64.b64decode(content.blob)

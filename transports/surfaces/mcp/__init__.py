@@ -1,0 +1,14 @@
+"""``abp mcp``: apps that speak ABP as tools and resources of the Model Context Protocol (``docs/mcp.md``).
+
+Works with clients of both eras: those that shake hands (until 2025-11-25) and those of 2026-07-28. Needs the extra
+``mcp``; importing this package without it raises :class:`ImportError`.
+"""
+
+from __future__ import annotations
+
+from .bridge import Bridge
+from .http import address, serve_http, users_of
+from .options import Options
+from .stdio import serve_stdio
+
+__all__ = ["Bridge", "Options", "address", "serve_http", "serve_stdio", "users_of"]

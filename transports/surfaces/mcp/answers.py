@@ -1,0 +1,137 @@
+"""What a tool answers: a few words, the result document of the command line, and links; never more than fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mcp_types import CallToolResult, ResourceLink, TextContent
+
+from ...artifacts import ArtifactRef, ArtifactStore
+from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
+from ...messages import encode_json
+from ...routing import Result
+from .about import described
+from .images import pictures
+
+__all__ = ["failure", "plain", "success"]
+
+_LONGEST_SUMMARY = 4000
+_ROUNDS = 40
+
+
+async def success(
+    result: Result, *, session: str, store: ArtifactStore, max_bytes: int, max_image_bytes: int
+) -> CallToolResult:
+    """The answer to a call. At most ``max_bytes`` as a message, images apart, which are ``max_image_bytes`` at most
+    together, before base64. What is left out is an artifact, or said to be left out."""
+    document = {**result.as_dict(), "session": session}
+    refs = list(result.artifacts.values())
+    if len(encode_json(document["data"])) > max_bytes // 4:
+        whole = next((ref for place, ref in result.artifacts.items() if not place and _is_json(ref)), None)
+        if whole is None:  # beside its binaries the app said more than fits
+            whole = await store.put_bytes(
+                encode_json(result.data), mime_type="application/json", namespace=f"{result.capability}_data"
+            )
+            refs.append(whole)
+        document["data"] = {"omitted": f"{whole.size_bytes} bytes of JSON; read artifact {whole.id}", "uri": whole.uri}
+    text = result.summary(max_chars=_LONGEST_SUMMARY)
+    answer = _fitted(text, document, refs, max_bytes, is_error=False)
+    images = await pictures(refs, store, max_image_bytes)
+    return answer.model_copy(update={"content": [*answer.content[:1], *images, *answer.content[1:]]})
+
+
+def _is_json(ref: ArtifactRef) -> bool:
+    return ref.mime_type == "application/json"
+
+
+def plain(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
+    """An answer without artifacts."""
+    return _fitted(text, dict(document), (), max_bytes, is_error=False)
+
+
+def failure(error: ABPError, max_bytes: int) -> CallToolResult:
+    """An error as an answer: the model is to read it and go on."""
+    lines = [f"{error.message} [{error.code}]"]
+    if error.retryable:
+        after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
+        lines.append(f"Retryable: yes{after}")
+    else:
+        lines.append("Retryable: no, not unchanged")
+    if error.alternatives:
+        lines.append(f"Alternatives: {', '.join(error.alternatives[:20])}")
+    lines.append(f"Next: {_next(error)}")
+    refs: list[ArtifactRef] = []
+    document: dict[str, object] = {
+        "success": False,
+        "error": error.as_dict(),
+        "cancelled": isinstance(error, CapabilityError) and error.cancelled,
+    }
+    if error.result is not None:  # part of the answer is in the store
+        refs = list(error.result.artifacts.values())
+        document["artifacts"] = error.result.as_dict()["artifacts"]
+        lines.append("Stored all the same:\n" + error.result.summary(max_chars=_LONGEST_SUMMARY))
+    return _fitted("\n".join(lines), document, refs, max_bytes, is_error=True)
+
+
+_NEXT = {
+    "UNKNOWN_CAPABILITY": "abp_status lists what the app can do",
+    "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again; abp_status tells what is available",
+    "NOT_INITIALIZED": "call abp_connect with the address of the app",
+    "SESSION_INVALID": "abp_status lists the sessions",
+    "TIMEOUT": "call again with a longer `timeout`, or ask for less at once",
+    "CANCELLED": "ask the user whether to go on",
+    "PERMISSION_REQUIRED": "ask the user",
+    "PERMISSION_DENIED": "ask the user",
+    "TRANSPORT_ERROR": "check the address, and whether the app runs",
+    "BROWSER_ERROR": "have the user run `abp doctor`",
+    "NOT_SUPPORTED": "check with the user that this app speaks ABP",
+}
+
+
+def _next(error: ABPError) -> str:
+    if isinstance(error, ArtifactNotFound):
+        return "abp_artifacts lists what there is"
+    if known := _NEXT.get(error.code):
+        return known
+    if not error.session_survives:
+        return "connect again with abp_connect"
+    if isinstance(error, UsageError):
+        return "correct the arguments; abp_status with `capability` has their schema"
+    return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"
+
+
+def _fitted(
+    text: str, document: dict[str, object], refs: Sequence[ArtifactRef], max_bytes: int, *, is_error: bool
+) -> CallToolResult:
+    """The answer, cut where it may be cut until it fits: lists first, then details, then words."""
+    left, links = document, list(refs)
+    for _ in range(_ROUNDS):
+        answer = _answer(text, left, links, is_error)
+        if len(answer.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
+            return answer
+        left, links = _less(left), links[: max(len(links) // 2, 1)]
+        text = text if len(text) <= 1000 else text[: max(1000, len(text) // 2)] + "…"
+    return _answer(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), is_error)
+
+
+def _answer(text: str, document: object, refs: Sequence[ArtifactRef], is_error: bool) -> CallToolResult:
+    links = [ResourceLink(**described(ref).model_dump()) for ref in refs]
+    return CallToolResult(content=[TextContent(text=text), *links], structured_content=document, is_error=is_error)
+
+
+def _less(document: dict[str, object]) -> dict[str, object]:
+    """A smaller document of the same form: its longest list halved, else its largest value left out."""
+    sizes = {key: len(encode_json(value)) for key, value in document.items()}
+    largest = max(sizes, key=lambda key: sizes[key])
+    value = document[largest]
+    omitted = document.get("omitted")
+    notes = dict(omitted) if isinstance(omitted, dict) else {}
+    if isinstance(value, list) and len(value) > 1:
+        kept = value[: len(value) // 2]
+        notes[largest] = notes.get(largest, 0) + len(value) - len(kept)
+        return {**document, largest: kept, "omitted": notes}
+    if largest == "error" and isinstance(value, dict) and "details" in value:
+        return {**document, largest: {key: inner for key, inner in value.items() if key != "details"}}
+    if isinstance(value, dict) and largest == "error":
+        return {**document, largest: {**value, "message": str(value.get("message"))[:500], "alternatives": []}}
+    return {key: inner for key, inner in document.items() if key != largest or sizes[key] < 100}

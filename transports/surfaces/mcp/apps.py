@@ -1,0 +1,107 @@
+"""Connected apps: who has which, and how they come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ...callbacks import end
+from ...elicitation import default_answer
+from ...errors import UsageError
+from ...events import CapabilitiesChanged
+from ...messages import ElicitationRequest
+from ...session import Session
+
+if TYPE_CHECKING:
+    from .running import Running
+
+__all__ = ["App", "Apps", "new_key"]
+
+logger = logging.getLogger("transports")
+
+
+def new_key() -> str:
+    """A name for a session that nobody can guess."""
+    return secrets.token_hex(4)
+
+
+class App:
+    """One connected app. A task of its own opens and closes the session, since requests come and go in others."""
+
+    def __init__(self, key: str, target: str) -> None:
+        self.key = key
+        self.target = target
+        self.session: Session
+        #: Calls under way, oldest first.
+        self.running: list[Running] = []
+        self._opened = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, session: Session, changed: Callable[[], object]) -> None:
+        """Connect, and call ``changed`` whenever the app's capabilities do. Raises what opening a session does; whoever
+        is cancelled meanwhile has to close."""
+        self.session = session
+        self._task = asyncio.ensure_future(self._live(changed))
+        opened = asyncio.ensure_future(self._opened.wait())
+        try:
+            await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+        if not self._opened.is_set():
+            await self._task  # raises why
+
+    async def _live(self, changed: Callable[[], object]) -> None:
+        async with self.session as session:
+            watching = asyncio.ensure_future(_watch(session, changed))
+            self._opened.set()
+            try:
+                await self._stop.wait()
+            finally:
+                await end((watching,))
+
+    async def aclose(self) -> None:
+        """Close, or stop opening; what closing complains of is logged."""
+        self._stop.set()
+        if self._task is not None:
+            if not self._opened.is_set():
+                self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled() and (error := self._task.exception()):
+                logger.warning("closing %s: %s", self.key, error)
+
+    async def asked(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """The app has a question. ABP does not say which call it belongs to: the latest one is taken."""
+        return await self.running[-1].ask(request) if self.running else default_answer(request)
+
+
+async def _watch(session: Session, changed: Callable[[], object]) -> None:
+    async for event in session.events():
+        if isinstance(event, CapabilitiesChanged):
+            changed()
+
+
+class Apps(dict[str, App]):
+    """The connected apps of one user, by key, oldest first."""
+
+    def chosen(self, key: object, capability: str | None = None) -> App:
+        """The app that ``key`` names; without one the only app there is, or the only one with that capability. Raises
+        :class:`~transports.errors.UsageError`."""
+        if isinstance(key, str):
+            if key in self:
+                return self[key]
+            raise UsageError(f"there is no session {key!r}; {self._known()}", code="SESSION_INVALID")
+        able = [app for app in self.values() if capability is None or capability in app.session.capabilities]
+        if len(self) == 1 or len(able) == 1:
+            return able[0] if len(able) == 1 else next(iter(self.values()))
+        if not self:
+            raise UsageError("no app is connected; call abp_connect with its url first", code="NOT_INITIALIZED")
+        raise UsageError(f"several apps are connected; say which with `session`: {self._known()}")
+
+    def _known(self) -> str:
+        if not self:
+            return "no app is connected; call abp_connect first"
+        return "there is " + ", ".join(f"{key} ({app.session.info.name})" for key, app in self.items())

@@ -1,0 +1,93 @@
+"""The bridge over stdin and stdout, for a client that starts it: it ends with the client, however that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator
+from typing import cast
+
+import anyio
+from mcp.server.stdio import stdio_server
+
+from .bridge import Bridge
+
+__all__ = ["serve_stdio"]
+
+#: Seconds between two looks whether our parent still lives: somebody else may hold the pipe open (FAULTS 7).
+_LOOK = 0.5
+#: Seconds from the client's end to ours, whatever hangs meanwhile.
+_GRACE = 4.0
+_CHUNK = 1 << 20
+
+
+async def serve_stdio(bridge: Bridge) -> None:
+    """Serve until stdin ends or the parent process dies; then close all sessions. What anybody prints meanwhile goes to
+    stderr."""
+    lines = _Lines()
+    bridge.begin()
+    try:
+        async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (reading, writing):
+            await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
+    except* BrokenPipeError:
+        pass  # the client is gone, which is how this ends
+    finally:
+        _end_within(_GRACE)
+        await bridge.aclose()
+
+
+def _end_within(seconds: float) -> None:
+    """A client that has stopped reading may hold a thread of ours in its write for ever."""
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+class _Lines:
+    """The lines of stdin, until it or our parent ends. A daemon thread reads: no other way is left to end while
+    somebody holds the pipe. Standard input itself is empty from now on, for us and for children."""
+
+    def __init__(self) -> None:
+        self._fd = os.dup(0)
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+        self._parent = os.getppid()
+        for work in (self._read, self._watch):
+            threading.Thread(target=work, daemon=True).start()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        parts: list[bytes] = []
+        while (chunk := await self._queue.get()) is not None:
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                yield b"".join((*parts, line)).decode("utf-8", "replace")
+                parts = []
+            parts.append(rest)
+        _end_within(_GRACE)
+
+    def _read(self) -> None:
+        try:
+            while chunk := os.read(self._fd, _CHUNK):
+                self._put(chunk)
+        except (OSError, RuntimeError):  # RuntimeError: the loop is closed
+            pass
+        self._end()
+
+    def _watch(self) -> None:
+        stop = threading.Event()
+        while os.getppid() == self._parent:
+            stop.wait(_LOOK)
+        _end_within(_GRACE)
+        self._end()
+
+    def _put(self, chunk: bytes | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._queue.put(chunk), self._loop).result()
+
+    def _end(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._put(None)

@@ -1,0 +1,225 @@
+"""What each tool does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+from mcp_types import CallToolRequestParams, CallToolResult, ElicitResult, InputRequiredResult
+
+from ...artifacts import Scope
+from ...capabilities import explained
+from ...errors import CapabilityError, UsageError, redact_url
+from ...routing import Result
+from ...schema import check_params
+from .about import meta
+from .answers import plain, success
+from .apps import App
+from .definitions import FIXED, CapabilityTool
+from .desk import Desk
+from .files import with_files
+from .options import Options
+from .reading import artifact_slice
+from .running import Context, Question, Running
+
+__all__ = ["Tools"]
+
+_SCHEMES = ("http://", "https://", "ws://", "wss://")
+_LISTED = 300
+_PAGE = 20
+#: The key of the one question in an :class:`InputRequiredResult`.
+_QUESTION = "question"
+
+
+@runtime_checkable
+class PageSession(Protocol):
+    """What a session with an app in a page can do besides."""
+
+    async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result: ...
+
+    async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result: ...
+
+
+class Tools:
+    """The tools for one request of one user. Raise :class:`~transports.errors.ABPError`."""
+
+    def __init__(self, desk: Desk, options: Options, ctx: Context, params: CallToolRequestParams) -> None:
+        self._desk = desk
+        self._options = options
+        self._ctx = ctx
+        self._params = params
+
+    async def fixed(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+        """One of the tools that are always there; the arguments fit its schema."""
+        match name:
+            case "abp_connect":
+                return await self._connect(dict(arguments))
+            case "abp_call":
+                capability = arguments["capability"]
+                app = self._desk.apps.chosen(arguments.get("session"), capability)
+                return await self._call(app, capability, arguments.get("params", {}), arguments)
+            case "abp_status":
+                return self._status(arguments)
+            case "abp_disconnect":
+                return await self._disconnect(arguments)
+            case "abp_render_to_pdf" | "abp_screenshot":
+                return await self._page(name, arguments)
+            case "abp_artifacts":
+                return await self._artifacts(arguments)
+            case "abp_read_artifact":
+                return await artifact_slice(
+                    self._desk.store,
+                    arguments["id"],
+                    arguments.get("offset", 0),
+                    arguments.get("length"),
+                    self._options.max_answer_bytes,
+                )
+            case _:
+                raise AssertionError(name)
+
+    async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> CallToolResult | InputRequiredResult:
+        """A capability's own tool."""
+        params = dict(arguments)
+        key, files = params.pop(tool.session, None), params.pop(tool.files, [])
+        ours = {"capability": tool.capability, "session": key, "files": files}
+        check_params(tool.name, FIXED["abp_call"].input_schema, {k: v for k, v in ours.items() if v is not None})
+        return await self._call(self._desk.apps.chosen(key, tool.capability), tool.capability, params, ours)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def _call(
+        self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
+    ) -> CallToolResult | InputRequiredResult:
+        async def work(running: Running) -> Result:
+            known = app.session.capabilities
+            if capability not in known:
+                unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
+                raise explained(unknown, capability, known)
+            filled = await with_files(params, arguments.get("files", []), self._desk.store, self._options.roots)
+            timeout = arguments.get("timeout")
+            return await app.session.call(capability, filled, timeout=timeout, on_progress=running.progress)
+
+        return await self._answered(app, work)
+
+    async def _page(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+        app = self._desk.apps.chosen(arguments.get("session"))
+        options, timeout = arguments.get("options", {}), arguments.get("timeout")
+
+        async def work(_: Running) -> Result:
+            session: object = app.session
+            if not isinstance(session, PageSession):
+                raise UsageError(f"{name} needs an app in a page; this one is reached by {app.session.transport.name}")
+            if name == "abp_screenshot":
+                return await session.screenshot(timeout=timeout, **options)
+            return await session.render_to_pdf(arguments["html"], timeout=timeout, **options)
+
+        return await self._answered(app, work)
+
+    async def _answered(
+        self, app: App, work: Callable[[Running], Coroutine[object, object, Result]]
+    ) -> CallToolResult | InputRequiredResult:
+        """Begin a call, or take it up again with the client's answer to a question; what comes of it."""
+        if self._params.request_state is not None:
+            running = self._desk.taken_up(self._params.request_state)
+            given = (self._params.input_responses or {}).get(_QUESTION)
+            running.answer(given if isinstance(given, ElicitResult) else ElicitResult(action="cancel"))
+        else:
+            running = Running(self._ctx)
+            running.start(_tracked(app, running, work))
+        came = await running.next(self._ctx)
+        if isinstance(came, Question):
+            return InputRequiredResult(
+                input_requests={_QUESTION: came.request()}, request_state=self._desk.wait(running)
+            )
+        self._desk.resources_changed()
+        return await success(
+            came,
+            session=app.key,
+            store=app.session.store,
+            max_bytes=self._options.max_answer_bytes,
+            max_image_bytes=self._options.max_image_bytes,
+        )
+
+    # --- apps ---------------------------------------------------------------------------------------------------------
+
+    async def _connect(self, options: dict[str, object]) -> CallToolResult:
+        target = str(options.pop("url"))
+        if not target.lower().startswith(_SCHEMES):  # others run programs and load extensions: not for a model to say
+            raise UsageError(f"url must begin with {', '.join(_SCHEMES)}; other targets are for `abp mcp --app`")
+        app = await self._desk.connect(target, options)
+        names = list(islice(app.session.capabilities, 40))
+        more = len(app.session.capabilities) - len(names)
+        text = (
+            f"Connected: {app.session.info.name} (session {app.key}, {app.session.transport.name})\n"
+            f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
+            "Each is a tool of its own now; abp_call calls any of them."
+        )
+        return plain(text, {"success": True, **_described(app)}, self._options.max_answer_bytes)
+
+    def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        apps, capability = self._desk.apps, arguments.get("capability")
+        if capability is not None:
+            app = apps.chosen(arguments.get("session"), capability)
+            known = app.session.capabilities
+            if capability not in known:
+                raise explained(
+                    CapabilityError(f"there is no {capability!r}", code="UNKNOWN_CAPABILITY"), capability, known
+                )
+            one = known[capability]
+            document = {"success": True, "session": app.key, "capability": one.model_dump(by_alias=True)}
+            return plain(f"{one.name}: {one.description}", document, self._options.max_answer_bytes)
+        chosen = [apps.chosen(key)] if (key := arguments.get("session")) else list(apps.values())
+        lines = [f"{app.key}: {app.session.info.name} at {redact_url(app.target)}" for app in chosen]
+        lines += [f"  {', '.join(islice(app.session.capabilities, 40))}" for app in chosen[:1]]
+        text = "\n".join(lines) or "No app is connected; call abp_connect with the address of one."
+        return plain(
+            text, {"success": True, "sessions": [_described(app) for app in chosen]}, self._options.max_answer_bytes
+        )
+
+    async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        app = self._desk.apps.chosen(arguments.get("session"))
+        await self._desk.disconnect(app)
+        text = f"Disconnected {app.session.info.name} (session {app.key}); its artifacts are kept."
+        return plain(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
+
+    async def _artifacts(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        store = self._desk.store
+        if key := arguments.get("session"):
+            store = store.scoped(Scope(session=key))
+        refs = (await store.list())[::-1]
+        start = arguments.get("offset", 0)
+        page = refs[start : start + arguments.get("limit", _PAGE)]
+        end = start + len(page)
+        lines = [f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}" for ref in page]
+        lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
+        document = {
+            "success": True,
+            "total": len(refs),
+            "next_offset": end if end < len(refs) else None,
+            "artifacts": [{**ref.as_dict(), "estimated_tokens": meta(ref)["estimated_tokens"]} for ref in page],
+        }
+        return plain("\n".join(lines), document, self._options.max_answer_bytes)
+
+
+async def _tracked(app: App, running: Running, work: Callable[[Running], Coroutine[object, object, Result]]) -> Result:
+    app.running.append(running)
+    try:
+        return await work(running)
+    finally:
+        app.running.remove(running)
+
+
+def _described(app: App) -> dict[str, object]:
+    session = app.session
+    return {
+        "session": app.key,
+        "url": redact_url(app.target),
+        "app": session.info.model_dump(),
+        "transport": session.transport.name,
+        "warnings": list(session.warnings),
+        "capabilities": [
+            {"name": one.name, "description": one.description[:200], "available": one.available}
+            for one in (session.capabilities[name] for name in islice(session.capabilities, _LISTED))
+        ],
+    }
