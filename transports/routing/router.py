@@ -6,9 +6,8 @@ import inspect
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import count
-from typing import cast
+from typing import NamedTuple, cast
 
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded
@@ -30,14 +29,13 @@ __all__ = ["Router"]
 _SMALL = 64 * 1024
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(NamedTuple):
     """What the layers found in an answer: the answer as they left it, its binaries, those that a rule named."""
 
     data: object
     found: list[Found]
-    configured: dict[Place, Matched] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    configured: Mapping[Place, Matched] = {}
+    steps: Sequence[Step] = ()
 
 
 class Router:
@@ -77,8 +75,9 @@ class Router:
         were: its ``result`` holds those, its ``details`` the field, and the URL without credentials. What a policy's
         transformer raises comes as it is.
         """
-        seen = await self._seen(data, capability)
-        data, found, steps = seen.data, seen.found, seen.steps
+        seen = self._plain(data) or await self._transformed(data, capability) or self._ruled(data, capability)
+        data, found = seen.data, seen.found
+        steps = list(seen.steps)
         beside = [Found(place, output) for place, output in zip(_places(data, found), outputs, strict=False)]
         record = {"capability": capability, **(source or {})}
         notes = list(warnings)
@@ -110,7 +109,7 @@ class Router:
                 await self._fetcher.release(item.binary)
         for item in beside:
             replacements.pop(item.path, None)
-        held = frozenset(item.field for item in found) if found else frozenset[str]()
+        held = frozenset([item.field for item in found])
         routed = cast(JSONValue, replace(data, replacements))
         texts: Mapping[Place, JSONValue] = {}
         if not failures:
@@ -140,30 +139,17 @@ class Router:
 
     # --- the layers of seed 002 §4.1 that look at the answer, in its order --------------------------------------------
 
-    async def _seen(self, data: object, capability: str) -> _Seen:
+    def _plain(self, data: object) -> _Seen | None:
+        """The way of most answers: no transformer, no rules, no content blocks."""
         policy = self._policy
-        if policy.transformer is not None and (seen := await self._transformed(data, capability)):
-            return seen
-        rules = policy.rules(capability)
-        roots: list[Place] = [()]
-        steps: list[Step] = []
-        if isinstance(data, dict) and isinstance(data.get("content"), list):
-            data, roots, steps = opened(data, rules, self._guess_from)
-        if not rules:
-            return _Seen(data, find(data, guess_from=self._guess_from), {}, steps)
-        configured = {match.place: match for match in matches(data, rules, roots)}
-        rest = replace(data, dict.fromkeys(configured))
-        found = [Found(place, match.binary) for place, match in configured.items()]
-        found += [
-            item
-            for item in find(rest, guess_from=self._guess_from)
-            if not any(place[: len(item.path)] == item.path for place in configured)
-        ]
-        return _Seen(data, found, configured, steps)
+        if policy.transformer or policy.fields or (isinstance(data, dict) and isinstance(data.get("content"), list)):
+            return None
+        return _Seen(data, find(data, guess_from=self._guess_from))
 
     async def _transformed(self, data: object, capability: str) -> _Seen | None:
         """What the transformer made of the answer; ``None`` if it leaves it to the other layers."""
-        assert self._policy.transformer is not None
+        if self._policy.transformer is None:
+            return None
         before = contents(data)
         try:
             given = self._policy.transformer(capability, data)
@@ -176,6 +162,19 @@ class Router:
         found = contents(made)
         await self._release(before, found)
         return _Seen(made, found, {}, [Step("custom", "", "the transformer's answer; no other layer read it")])
+
+    def _ruled(self, data: object, capability: str) -> _Seen:
+        """Configured fields first, then what content blocks, descriptors and long texts hold beside them."""
+        rules = self._policy.rules(capability)
+        data, roots, steps = opened(data, rules, self._guess_from)
+        configured = {match.place: match for match in matches(data, rules, roots)}
+        found = [Found(place, match.binary) for place, match in configured.items()]
+        found += [
+            item
+            for item in find(replace(data, dict.fromkeys(configured)), guess_from=self._guess_from)
+            if not any(place[: len(item.path)] == item.path for place in configured)
+        ]
+        return _Seen(data, found, configured, steps)
 
     async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
         """Let go of content on the far side that a transformer left out."""
