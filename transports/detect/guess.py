@@ -81,7 +81,7 @@ def _plausible(mime_type: str, content: tuple[bytes | None, bytes]) -> bool:
         case "image/bmp":
             return data is None or struct.unpack_from("<I", head, 2)[0] == len(data)
         case "image/x-icon":
-            return _first_icon(head)
+            return data is None or _first_icon(data)
         case "font/ttf":
             return _font_table(head)
         case "application/gzip":
@@ -110,13 +110,11 @@ def _second_frame(head: bytes) -> bool:
     return head[length : length + 1] == b"\xff" and head[length + 1 : length + 2] == head[1:2]
 
 
-def _first_icon(head: bytes) -> bool:
-    """Whether the first entry of an icon's directory can be one: its picture begins behind the directory."""
-    count, _, _, _, reserved, planes, bits, size, offset = struct.unpack_from("<HBBBBHHII", head.ljust(22, b"\0"), 4)
-    depth = bits in (0, 1, 4, 8, 16, 24, 32)
-    return bool(
-        0 < count <= 100 and reserved in (0, 255) and planes <= 1 and depth and size and offset >= 6 + 16 * count
-    )
+def _first_icon(content: bytes) -> bool:
+    """Whether the first entry of an icon's directory can be one: a picture begins where it says."""
+    count, _, _, _, _, planes, _, size, offset = struct.unpack_from("<HBBBBHHII", content.ljust(22, b"\0"), 4)
+    picture = content[offset : offset + 4] in (b"\x89PNG", b"\x28\0\0\0")  # a PNG, or a BITMAPINFOHEADER
+    return 0 < count <= 100 and planes <= 1 and picture and offset >= 6 + 16 * count and offset + size <= len(content)
 
 
 def _font_table(head: bytes) -> bool:

@@ -3,6 +3,15 @@ store."""
 
 from .fetch import Fetcher
 from .guard import clamp
+from .inputs import (
+    Accepted,
+    FileLimits,
+    GivenFile,
+    accept_files,
+    auto_read_safe,
+    estimated_tokens,
+    large_file_warning,
+)
 from .policy import FieldRule, RoutingPolicy, Step, Transformer
 from .presets import ABP, GITHUB, TABLEAU
 from .result import Result
@@ -12,12 +21,19 @@ __all__ = [
     "ABP",
     "GITHUB",
     "TABLEAU",
+    "Accepted",
     "Fetcher",
     "FieldRule",
+    "FileLimits",
+    "GivenFile",
     "Result",
     "Router",
     "RoutingPolicy",
     "Step",
     "Transformer",
+    "accept_files",
+    "auto_read_safe",
     "clamp",
+    "estimated_tokens",
+    "large_file_warning",
 ]
