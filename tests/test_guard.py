@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transports.errors import UsageError
-from transports.messages import JSONValue
+from transports.messages import JSONValue, encode_json
 from transports.routing import clamp
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
@@ -18,10 +18,6 @@ JSON_VALUES: st.SearchStrategy[JSONValue] = st.recursive(
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(TEXTS, inner, max_size=30),
     max_leaves=80,
 )
-
-
-def encoded(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def kept(cut: JSONValue, whole: JSONValue) -> bool:
@@ -48,9 +44,9 @@ def kept(cut: JSONValue, whole: JSONValue) -> bool:
 @given(JSON_VALUES, st.integers(64, 3000))
 def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, limit: int) -> None:
     cut = clamp(value, limit)
-    text = encoded(cut)
+    text = encode_json(cut)
     assert json.loads(text) == cut
-    if len(encoded(value)) <= limit:
+    if len(encode_json(value)) <= limit:
         assert cut is value
     else:
         assert len(text) <= limit
@@ -61,8 +57,8 @@ def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, lim
 @given(st.lists(st.text('aé𝄞\n"', min_size=0, max_size=4000), min_size=1, max_size=8), st.integers(300, 4000))
 def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
     whole: JSONValue = {f"t{n}": text for n, text in enumerate(texts)}
-    if len(encoded(whole)) > limit:
-        assert len(encoded(clamp(whole, limit))) > limit - 16 * len(texts) - 16
+    if len(encode_json(whole)) > limit:
+        assert len(encode_json(clamp(whole, limit))) > limit - 16 * len(texts) - 16
 
 
 def test_small_values_stay_whole_beside_large_ones() -> None:
@@ -105,7 +101,7 @@ def test_a_huge_number_is_cut_like_a_text() -> None:
 
 def test_more_room_never_shows_less() -> None:
     value: JSONValue = [{"id": n, "text": "word " * 50} for n in range(200)]
-    shown = [len(encoded(clamp(value, limit))) for limit in range(200, 20_000, 500)]
+    shown = [len(encode_json(clamp(value, limit))) for limit in range(200, 20_000, 500)]
     assert all(a <= b + 512 for a, b in pairwise(shown))
 
 

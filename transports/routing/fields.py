@@ -9,7 +9,7 @@ from itertools import product
 
 from ..artifacts import ArtifactRef
 from ..binary import BinaryData, Encoded
-from ..detect import MAX_DEPTH, Place
+from ..detect import MAX_DEPTH, Place, sniffed
 from ..media import OCTET_STREAM, extension_for
 from .policy import FieldRule
 
@@ -18,6 +18,8 @@ __all__ = ["Matched", "human_size", "matches"]
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _HOLE = re.compile(r"\{([^{}]*)\}")
 _STEP = re.compile(r"(?:[^.\\]|\\.)+")
+#: Shorter text without a signature, where a file of a known type should stand, is a word about it.
+_WORD = 100
 _LONGEST = 200  # characters of an app's value in a summary
 
 
@@ -100,7 +102,10 @@ def _content(text: str, rule: FieldRule, beside: Mapping[str, object]) -> Binary
         if encoding != "base64":  # GitHub says "none" where it leaves the content out
             return None
         head = _DATA_URL.match(text)
-        encoded = Encoded("".join((text[head.end() :] if head else text).split()), "base64")
+        bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
+        if len(bare) < _WORD and rule.mime_type is not None and sniffed(bare) is None:
+            return None  # "pending" is base64, too
+        encoded = Encoded(bare, "base64")
     filename = _filled(rule.filename, beside, {}) if rule.filename else None
     return BinaryData(encoded, rule.mime_type, None, filename)
 
