@@ -223,7 +223,7 @@ def sniff(head: bytes) -> str | None:
     match head[:4]:
         case b"PK\x03\x04":
             return _sniff_zip(head)
-        case b"RIFF":
+        case b"RIFF" | b"RIFX" | b"RF64":  # big-endian, and over 4 GB
             return _RIFF.get(head[8:12])
         case b"\x1aE\xdf\xa3":
             return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
