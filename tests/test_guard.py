@@ -61,6 +61,16 @@ def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
         assert len(encode_json(clamp(whole, limit))) > limit - 16 * len(texts) - 16
 
 
+@pytest.mark.parametrize(
+    "value",
+    [{"a": "x" * 1000}, {"a": "x" * 1000, "b": "y" * 1000}, ["x" * 1000], [["x" * 1000], {"k": ["y" * 1000] * 9}]],
+)
+def test_the_limit_holds_to_the_byte(value: JSONValue) -> None:
+    sizes = {limit: len(encode_json(clamp(value, limit))) for limit in range(64, 700)}
+    assert all(size <= limit for limit, size in sizes.items())
+    assert any(size >= limit - 8 for limit, size in sizes.items())
+
+
 def test_small_values_stay_whole_beside_large_ones() -> None:
     cut = clamp({"id": 7, "log": "x" * 100_000, "name": "Sales", "rows": [{"n": n} for n in range(10_000)]}, 2000)
     assert isinstance(cut, dict)

@@ -301,6 +301,15 @@ async def test_objects_of_an_app_that_look_like_blocks_stay_data(store: LocalSto
     }
     routed = await Router(store).route(answer, capability="x")
     assert routed.data == answer
+    avatar = answer["avatar"]
+    assert (await Router(store).route(avatar, capability="x")).data == avatar
+
+
+async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore) -> None:
+    link = {"type": "resource_link", "uri": "a://b", "icons": [{"src": "data:image/png;base64," + b64(PNG)}]}
+    routed = await Router(store).route({"content": [link]}, capability="tool")
+    assert list(routed.artifacts) == ["content.0.icons.0.src"]
+    assert at(routed.data, "content", 0, "uri") == "a://b"
 
 
 async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:

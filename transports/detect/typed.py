@@ -9,17 +9,13 @@ from ..binary import BinaryData, Encoded
 from ..errors import ABPError
 from .places import Place
 
-__all__ = ["is_link", "typed"]
-
-
-def is_link(node: Mapping[str, object]) -> bool:
-    """A ``resource_link`` is a pointer that whoever wants it reads (``resources/read``); it holds no content."""
-    return node.get("type") == "resource_link" and isinstance(node.get("uri"), str)
+__all__ = ["typed"]
 
 
 def typed(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | ABPError] | None:
     """The content of a block, and the keys that lead to it from there. A block says by its place that it is one: it
-    stands in a list called ``content``, or the list is the answer. A resource is known by its URI anywhere."""
+    stands in a list called ``content``, or the list is the answer. A resource is known by its URI anywhere. A
+    ``resource_link`` has none: it is a pointer, which whoever wants it reads (``resources/read``)."""
     kind = node.get("type")
     if kind in ("image", "audio"):
         data = node.get("data")

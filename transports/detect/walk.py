@@ -11,13 +11,13 @@ from .descriptors import described
 from .flat import flat
 from .guess import MIN_GUESSED, guessed
 from .places import MAX_DEPTH, Found, Place
-from .typed import is_link, typed
+from .typed import typed
 
 __all__ = ["contents", "find"]
 
 _NUMBERS = frozenset((int, float, bool, NoneType))  # passed over quickly: an answer may hold a million numbers
 _PLAIN = _NUMBERS | {str, list, dict, tuple}
-_BLOCKS = frozenset(("image", "audio", "resource", "resource_link"))
+_BLOCKS = frozenset(("image", "audio", "resource"))
 
 
 def find(data: object, *, guess_from: int | None = MIN_GUESSED) -> list[Found]:
@@ -70,12 +70,9 @@ def _walk(node: object, path: Place, found: list[Found], guess_from: int) -> Non
 def _object(node: dict[str, object], path: Place, found: list[Found], guess_from: int) -> None:
     taken: Place = ()
     block_type = node.get("type")
-    if (type(block_type) is str and block_type in _BLOCKS) or "blob" in node:
-        if is_link(node):
-            return
-        if block := typed(node, path):
-            taken = block[0]
-            found.append(Found((*path, *taken), block[1], "typed"))
+    if ((type(block_type) is str and block_type in _BLOCKS) or "blob" in node) and (block := typed(node, path)):
+        taken = block[0]
+        found.append(Found((*path, *taken), block[1], "typed"))
     if not taken and (isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN):
         try:
             if (binary := described(node)) is not None:
