@@ -76,6 +76,7 @@ _EXTENSIONS = {
     "font/woff2": ".woff2",
     "font/ttf": ".ttf",
     "font/otf": ".otf",
+    "font/collection": ".ttc",
     "model/gltf-binary": ".glb",
 }
 
@@ -130,6 +131,8 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"wOF2\x00\x01\x00\x00", "font/woff2"),
     (0, b"wOF2OTTO", "font/woff2"),
     (0, b"OTTO\x00", "font/otf"),
+    (0, b"ttcf\x00", "font/collection"),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/x-ole-storage"),
     (0, b"\x00\x01\x00\x00\x00", "font/ttf"),
     (0, b"\x00asm\x01\x00\x00\x00", "application/wasm"),
     (0, b"glTF\x02\x00\x00\x00", "model/gltf-binary"),
@@ -167,6 +170,7 @@ _CONTAINS: Mapping[str, Container[str]] = {
         "application/vnd.oasis.opendocument.spreadsheet",
         "application/vnd.oasis.opendocument.presentation",
     },
+    "application/x-ole-storage": {"application/msword", "application/vnd.ms-excel", "application/vnd.ms-powerpoint"},
     "audio/ogg": {"video/ogg"},
     "video/webm": {"audio/webm", "video/x-matroska"},
     "video/mp4": {"audio/mp4", "video/quicktime", "image/avif", "image/heic"},
@@ -219,7 +223,7 @@ def sniff(head: bytes) -> str | None:
     match head[:4]:
         case b"PK\x03\x04":
             return _sniff_zip(head)
-        case b"RIFF":
+        case b"RIFF" | b"RIFX" | b"RF64":  # big-endian, and over 4 GB
             return _RIFF.get(head[8:12])
         case b"\x1aE\xdf\xa3":
             return "video/webm" if b"webm" in head[:64] else "video/x-matroska"

@@ -24,7 +24,7 @@ from .events import ConnectionChanged, Event
 from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
 from .messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
 from .params import outgoing
-from .routing import Fetcher, Result, Router
+from .routing import Fetcher, Result, Router, RoutingPolicy
 from .schema import check_params
 from .settings import Settings
 
@@ -65,6 +65,7 @@ class Session:
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
         requested_capabilities: Sequence[str] = (),
+        routing: RoutingPolicy | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
     ) -> None:
         self.transport = transport
@@ -93,6 +94,7 @@ class Session:
         self._calls = Calls(transport, self._inbox, self._initialize)
         self._router = Router(
             self.store,
+            policy=routing,
             fetcher=Fetcher(
                 transport,
                 timeout=settings.download_timeout / 1000,

@@ -15,6 +15,7 @@ from .discovery import Discovery, discover
 from .errors import UsageError, redact_url
 from .inbox import OnElicitation, OnNotification, OnProgress
 from .plugins import installed, make_transport
+from .routing import RoutingPolicy
 from .session import Session, seconds_of
 from .settings import Settings
 
@@ -49,6 +50,7 @@ def connect(
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
+    routing: RoutingPolicy | None = None,
 ) -> Session:
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
@@ -67,7 +69,8 @@ def connect(
 
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one a question is answered with the default that the app itself names, else declined, and
-    a destructive one never with yes. ``requested_capabilities`` are names that the app is told when it is greeted.
+    a destructive one never with yes. ``requested_capabilities`` are names that the app is told when it is greeted;
+    ``routing`` says what becomes of an answer's parts (:class:`~transports.routing.RoutingPolicy`).
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
     :class:`~transports.errors.TransportError`.
@@ -98,6 +101,7 @@ def connect(
         on_notification=on_notification,
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
+        routing=routing,
         discover=_discovery(target, settings),
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from transports import Browser
 from webapp_fixture import serve
 
-from . import embedded, rungs, sockets, speed, stores, volume
+from . import embedded, routing, rungs, sockets, speed, stores, volume
 from .docs import DOCUMENT, PICTURE, document
 from .machine import machine
 from .pages import Bench
@@ -36,6 +36,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "pauses": sockets.pauses,
     "stream": stores.large_stream,
     "artifacts": stores.many_artifacts,
+    "routing": routing.hidden_files,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
 }

@@ -31,7 +31,7 @@ from ..base import Transport
 from ..browser import launch
 from ..inbox import OnElicitation, OnNotification, OnProgress
 from ..messages import AppInfo, Capability
-from ..routing import Fetcher
+from ..routing import Fetcher, RoutingPolicy
 from .bridge import (
     Blocking,
     Resource,
@@ -266,6 +266,7 @@ def connect(
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
+    routing: RoutingPolicy | None = None,
 ) -> Session:
     given = locals()  # the first line, so that it holds the parameters and all of them
     options = {name: _asynchronous(value) for name, value in given.items() if value is not None}

@@ -1,0 +1,48 @@
+"""Results of MCP tools: JSON that travels as text in a content block, and links that stay links. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..detect import Place, find, replace
+from ..errors import ProtocolError
+from ..messages import decode_json
+from .fields import matches
+from .policy import FieldRule, Step
+
+__all__ = ["opened"]
+
+
+def opened(data: object, rules: Sequence[FieldRule], guess_from: int | None) -> tuple[object, list[Place], list[Step]]:
+    """``data``, or a copy where the JSON of text blocks that holds a file is a tree in the text's place (servers answer
+    structured results as text, seed 002 §3.3); the places at which rules for a tool's own result begin; and what was
+    done. Anything but an answer with content blocks is left alone."""
+    roots: list[Place] = [()]
+    blocks = data.get("content") if isinstance(data, dict) else None
+    if not isinstance(blocks, list) or not isinstance(data, dict):
+        return data, roots, []
+    steps: list[Step] = []
+    parsed: dict[Place, object] = {}
+    if isinstance(data.get("structuredContent"), dict):
+        roots.append(("structuredContent",))
+    for index, block in enumerate(blocks):
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "resource_link":
+            steps.append(Step("typed", f"content.{index}", "kept as a link; resources/read fetches it"))
+        elif kind == "text" and (tree := _tree(block.get("text"), rules, guess_from)) is not None:
+            place = ("content", index, "text")
+            parsed[place] = tree
+            roots.append(place)
+            steps.append(Step("typed", f"content.{index}.text", "JSON in the text, read as such"))
+    return replace(data, parsed), roots, steps
+
+
+def _tree(text: object, rules: Sequence[FieldRule], guess_from: int | None) -> object:
+    """The JSON of a text, if it is some and holds a file."""
+    if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        tree = decode_json(text)
+        return tree if matches(tree, rules) or find(tree, guess_from=guess_from) else None
+    except ProtocolError:
+        return None

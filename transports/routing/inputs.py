@@ -1,0 +1,227 @@
+"""Files that come with a call (seed 004 Phase 1): checked, stored, and handed on; and what a reader should know of a
+file before reading it."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TypedDict
+
+from ..artifacts import ArtifactRef, ArtifactStore
+from ..binary import BinaryData, Encoded, LocalFile
+from ..errors import ABPError, BadDescriptor, TooLarge, UsageError
+from ..media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
+
+__all__ = [
+    "Accepted",
+    "FileLimits",
+    "GivenFile",
+    "accept_files",
+    "auto_read_safe",
+    "estimated_tokens",
+    "large_file_warning",
+]
+
+_HEAD = 4096
+_TOKEN = 4  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLimits:
+    """What is accepted, and what is large (seed 004 "Configuration Schema"; the defaults are those). Types are
+    patterns: ``image/*``, ``*/*``."""
+
+    max_file_bytes: int = 100 << 20
+    allowed_mime_types: Sequence[str] = ("*/*",)
+    large_file_tokens: int = 10_000
+    max_auto_read_bytes: int = 1 << 20
+
+
+class GivenFile(TypedDict, total=False):
+    """A file as JSON: ``content`` as base64, or as text if ``encoding`` is ``utf-8``; or the ``id`` (``uri``) of an
+    artifact of the store. ``name`` is another word for ``filename``."""
+
+    content: str
+    encoding: str
+    mimeType: str
+    filename: str
+    name: str
+    id: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A file that was checked and stored: its reference, and itself as a parameter for
+    :meth:`~transports.Session.call`, by its path where the store has one, so that no content is read yet."""
+
+    ref: ArtifactRef
+    binary: BinaryData
+
+
+async def accept_files(
+    files: Mapping[str, GivenFile | BinaryData | Path | bytes],
+    *,
+    store: ArtifactStore,
+    limits: FileLimits | None = None,
+    capability: str = "input",
+) -> dict[str, Accepted]:
+    """Check and store files given with a call; the keys say where in the parameters they go.
+
+    All are checked before any is stored. Names are made safe by the store. What a file is, is told by its content
+    where that has a signature, then by what was declared, then by its name. Raises
+    :class:`~transports.errors.TooLarge`, :class:`~transports.errors.UsageError` for a type that is not allowed or a
+    file that cannot be read, :class:`~transports.errors.BadEncoding`, :class:`~transports.errors.BadDescriptor` and
+    :class:`~transports.errors.ArtifactNotFound`, each with ``details["field"]``.
+    """
+    limits = limits or FileLimits()
+    checked: dict[str, ArtifactRef | BinaryData] = {}
+    for key, given in files.items():
+        try:
+            known = await _artifact(given, store)
+            checked[key] = _check(known or _binary(given), limits)
+        except ABPError as error:
+            error.details.setdefault("field", key)
+            raise
+    accepted: dict[str, Accepted] = {}
+    for key, item in checked.items():
+        ref = item if isinstance(item, ArtifactRef) else await _stored(item, store, capability)
+        accepted[key] = Accepted(ref, await _parameter(ref, item, store))
+    return accepted
+
+
+async def _artifact(given: object, store: ArtifactStore) -> ArtifactRef | None:
+    if not isinstance(given, Mapping) or given.get("content") is not None:
+        return None
+    named = given.get("id") or given.get("uri")
+    if not isinstance(named, str):
+        raise BadDescriptor("a file needs its content (base64), or the id of an artifact")
+    return await store.stat(named.removeprefix("artifact://"))
+
+
+def _binary(given: object) -> BinaryData:
+    match given:
+        case BinaryData():
+            return given
+        case bytes() | bytearray() | memoryview():
+            return BinaryData.from_bytes(given)
+        case Path():
+            return BinaryData.from_path(given)
+        case Mapping():
+            return _described(given)
+        case _:
+            raise UsageError(f"a file cannot be given as {type(given).__name__}; use a path, bytes or an object")
+
+
+def _described(given: Mapping[str, object]) -> BinaryData:
+    content, encoding = given.get("content"), given.get("encoding", "base64")
+    if not isinstance(content, str) or encoding not in ("base64", "utf-8"):
+        raise BadDescriptor("a file's content must be text, and its encoding base64 or utf-8")
+    encoded = Encoded(content, "base64" if encoding == "base64" else "utf-8")
+    return BinaryData(encoded, _text(given, "mimeType"), None, _text(given, "filename") or _text(given, "name"))
+
+
+def _text(given: Mapping[str, object], key: str) -> str | None:
+    value = given.get(key)
+    if value is not None and not isinstance(value, str):
+        raise BadDescriptor(f"a file's {key} must be text")
+    return value
+
+
+def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | BinaryData:
+    """The same, with its content in hand and its type as it will be judged."""
+    if isinstance(item, ArtifactRef):
+        _allowed(item.size_bytes, item.mime_type, limits)
+        return item
+    if isinstance(item.content, Encoded):
+        _allowed(len(item.content.text) * 3 // 4 - 2 if item.content.encoding == "base64" else 0, None, limits)
+        data = b"".join(item.chunks())
+        item = BinaryData(data, item.mime_type, item.size, item.filename, item.extra)
+    if isinstance(item.content, bytes):
+        size, head = len(item.content), item.content[:_HEAD]
+    elif isinstance(item.content, LocalFile):
+        fresh = BinaryData.from_path(item.content.path)
+        size = fresh.size or 0
+        with item.content.path.open("rb") as file:
+            head = file.read(_HEAD)
+    else:
+        raise UsageError("a file given with a call must be here already: a path, bytes or base64")
+    mime_type = _type(head, item)
+    _allowed(size, mime_type, limits)
+    return BinaryData(item.content, mime_type, size, item.filename, item.extra)
+
+
+def _type(head: bytes, item: BinaryData) -> str:
+    declared = normalise_mime(item.mime_type) or normalise_mime(mimetypes.guess_type(item.filename or "")[0])
+    signed = sniff(head)
+    if signed and (declared in (None, OCTET_STREAM) or contradicts(declared or "", signed)):
+        return signed
+    return declared or OCTET_STREAM
+
+
+def _allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
+    if size > limits.max_file_bytes:
+        raise TooLarge(
+            f"the file has {size:,} bytes; at most {limits.max_file_bytes:,} are accepted with a call",
+            details={"limit": limits.max_file_bytes, "size": size},
+        )
+    allowed = limits.allowed_mime_types
+    if mime_type is not None and not any(fnmatchcase(mime_type, pattern.lower()) for pattern in allowed):
+        raise UsageError(
+            f"files of type {mime_type} are not accepted; give one of {', '.join(allowed)}",
+            details={"mime_type": mime_type, "allowed": list(allowed)},
+        )
+
+
+async def _stored(binary: BinaryData, store: ArtifactStore, capability: str) -> ArtifactRef:
+    source = {"input_of": capability}
+    if isinstance(binary.content, LocalFile):
+        return await store.put_file(
+            binary.content.path,
+            size=binary.size,
+            mime_type=binary.mime_type,
+            filename=binary.filename or binary.content.path.name,
+            namespace=capability,
+            source=source,
+        )
+    return await store.put_bytes(
+        binary.read(),
+        mime_type=binary.mime_type,
+        filename=binary.filename,
+        namespace=capability,
+        source=source,
+    )
+
+
+async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData, store: ArtifactStore) -> BinaryData:
+    """By path where there is one, else what is in hand, else the store's bytes."""
+    content = None if isinstance(item, ArtifactRef) else item.content
+    if ref.path is not None:
+        content = LocalFile(Path(ref.path))
+    elif content is None:
+        content = await store.get(ref.id)
+    return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
+
+
+# --- what a reader should know (seed 004 "File Size Management Strategy") ---------------------------------------------
+
+
+def estimated_tokens(ref: ArtifactRef) -> int:
+    """About how many tokens a model would need for the content: a token is four bytes."""
+    return -(-ref.size_bytes // _TOKEN)
+
+
+def large_file_warning(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
+    """Whether reading the whole would fill a model's context: more than ``large_file_tokens``."""
+    return estimated_tokens(ref) > (limits or FileLimits()).large_file_tokens
+
+
+def auto_read_safe(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
+    """Whether a program may read the content for a model unasked: text, at most ``max_auto_read_bytes`` of it, and no
+    :func:`large_file_warning`."""
+    limits = limits or FileLimits()
+    textual = not is_binary_mime(ref.mime_type) or ref.mime_type.endswith(("+xml", "+json", "/xml", "/javascript"))
+    return textual and ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)

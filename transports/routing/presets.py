@@ -1,0 +1,45 @@
+"""Policies for servers that put files into fields without saying so (seed 002 Phase 4, Appendix B)."""
+
+from __future__ import annotations
+
+from .policy import FieldRule, RoutingPolicy
+
+__all__ = ["ABP", "GITHUB", "TABLEAU"]
+
+#: Apps that speak ABP declare their content; this is the default of a router.
+ABP = RoutingPolicy()
+
+#: Tableau's MCP server: PDFs as base64 in fields that nothing declares (seed 002 §1.1, Appendix B).
+TABLEAU = RoutingPolicy(
+    fields={
+        "download_workbook": (
+            FieldRule(
+                "content",
+                "application/pdf",
+                "Downloaded workbook '{name}' as PDF ({size_human}). Artifact: {artifact_id}",
+                "{name}.pdf",
+            ),
+        ),
+        "get_view_as_pdf": (
+            FieldRule(
+                "pdf_data",
+                "application/pdf",
+                "Downloaded view '{view_name}' as PDF ({size_human}). Artifact: {artifact_id}",
+                "{view_name}.pdf",
+            ),
+        ),
+    }
+)
+
+_FILE = FieldRule("content", summary="Downloaded {path} ({size_human}). Artifact: {artifact_id}", filename="{name}")
+_BLOB = FieldRule("content", summary="Downloaded blob {sha} ({size_human}). Artifact: {artifact_id}")
+
+#: GitHub: contents of files and Git blobs, as base64 in lines of 60 characters with ``encoding: "base64"`` beside it
+#: (REST "Get repository content", "Get a blob"); its MCP server's embedded resources need no rule.
+GITHUB = RoutingPolicy(
+    fields={
+        "get_file_contents": (_FILE,),
+        "get_content": (_FILE,),
+        "get_blob": (_BLOB,),
+    }
+)
