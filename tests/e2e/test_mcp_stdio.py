@@ -92,8 +92,8 @@ class Bridge:
             if message.get("id") == self.count:
                 return message["result"]
 
-    def begin(self, url: str) -> None:
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    def begin(self, url: str, version: str = "2025-11-25") -> None:
+        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         self.ask("initialize", hello)
         answer = self.ask("tools/call", {"name": "abp_connect", "arguments": {"url": url}})
         assert not answer.get("isError"), answer
@@ -134,6 +134,18 @@ def gone(processes: list[psutil.Process]) -> float:
     _, alive = psutil.wait_procs(processes, timeout=WITHIN)
     assert not alive, alive
     return time.monotonic() - started
+
+
+@pytest.mark.parametrize(("version", "kind"), [("2025-06-18", "resource_link"), ("2024-11-05", "text")])
+async def test_old_clients_get_no_kind_of_content_that_they_do_not_know(
+    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], version: str, kind: str
+) -> None:
+    spoken, _ = bridge
+    await asyncio.to_thread(spoken.begin, fixture.ws_url, version)
+    params = {"name": "abp_data_csv", "arguments": {"rows": [{"a": 1}]}}
+    answer = await asyncio.to_thread(spoken.ask, "tools/call", params)
+    assert [item["type"] for item in answer["content"]] == ["text", kind]
+    assert answer["structuredContent"]["artifacts"][0]["uri"] in json.dumps(answer["content"][1])
 
 
 async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psutil.Process]) -> None:

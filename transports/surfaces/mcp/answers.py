@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mcp_types import CallToolResult, ResourceLink, TextContent
+from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
@@ -13,7 +14,7 @@ from ...routing import Result
 from .about import described
 from .images import pictures
 
-__all__ = ["failure", "plain", "success"]
+__all__ = ["failure", "for_version", "plain", "success"]
 
 _LONGEST_SUMMARY = 4000
 _ROUNDS = 40
@@ -42,6 +43,18 @@ async def success(
 
 def _is_json(ref: ArtifactRef) -> bool:
     return ref.mime_type == "application/json"
+
+
+def for_version(answer: CallToolResult, version: str) -> CallToolResult:
+    """The answer for a client of that version: links came with 2025-06-18, and older clients refuse what they do not
+    know."""
+    if is_version_at_least(version, "2025-06-18"):
+        return answer
+    content = [
+        TextContent(text=f"{item.name}: {item.uri}") if isinstance(item, ResourceLink) else item
+        for item in answer.content
+    ]
+    return answer.model_copy(update={"content": content})
 
 
 def plain(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:

@@ -34,7 +34,7 @@ from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
 from ...schema import check_params
 from ...targets import connect
-from .answers import failure
+from .answers import failure, for_version
 from .definitions import FIXED, capability_tools
 from .desk import Connect, Desk
 from .options import Options
@@ -135,6 +135,10 @@ class Bridge:
         return ListToolsResult(tools=tools[start : start + _PAGE], next_cursor=more, ttl_ms=0)
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        answer = await self._answer(ctx, params)
+        return for_version(answer, ctx.protocol_version) if isinstance(answer, CallToolResult) else answer
+
+    async def _answer(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         desk = self._desk()
         desk.hears(ctx)
         trouble = await desk.ready()
