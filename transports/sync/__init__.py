@@ -180,8 +180,10 @@ class NoneStore(ArtifactStore):
 class Router(Blocking[routing.Router]):
     """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
 
-    def __init__(self, store: ArtifactStore, *, fetcher: Fetcher | None = None) -> None:
-        super().__init__(routing.Router(store.wrapped, fetcher=fetcher))
+    def __init__(
+        self, store: ArtifactStore, *, fetcher: Fetcher | None = None, policy: RoutingPolicy | None = None
+    ) -> None:
+        super().__init__(routing.Router(store.wrapped, fetcher=fetcher, policy=policy))
 
     route = blocking(routing.Router.route)
 
