@@ -22,8 +22,9 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 import httpx2 as httpx
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import TextContent
+from mcp_types import ImageContent, TextContent
 
+from tests.pdf import text_of
 from webapp_fixture import Fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
@@ -64,6 +65,11 @@ async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_
         async with asyncio.timeout(5):  # the app has heard of it
             while not (await client.call_tool("abp_app_record", {})).structured_content["data"]["cancelled"]:
                 await asyncio.sleep(0.05)
+        page = await client.call_tool("abp_render_to_pdf", {"html": "<p>beside</p>", "options": {"landscape": True}})
+        (made,) = page.structured_content["artifacts"]
+        assert text_of(made["path"]) == "beside"
+        shown = await client.call_tool("abp_screenshot", {})
+        assert [one.mime_type for one in shown.content if isinstance(one, ImageContent)] == ["image/png"]
         resource = await client.read_resource(document["uri"])
         assert resource.contents[0].meta and resource.contents[0].meta["sha256"] == document["sha256"]
         await client.call_tool("abp_disconnect", {})

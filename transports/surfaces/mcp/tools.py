@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from mcp_types import CallToolRequestParams, CallToolResult, ElicitResult, InputRequiredResult
 
@@ -30,15 +30,6 @@ _LISTED = 300
 _PAGE = 20
 #: The key of the one question in an :class:`InputRequiredResult`.
 _QUESTION = "question"
-
-
-@runtime_checkable
-class PageSession(Protocol):
-    """What a session with an app in a page can do besides."""
-
-    async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result: ...
-
-    async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result: ...
 
 
 class Tools:
@@ -104,15 +95,12 @@ class Tools:
 
     async def _page(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
         app = self._desk.apps.chosen(arguments.get("session"))
-        options, timeout = arguments.get("options", {}), arguments.get("timeout")
+        options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
 
         async def work(_: Running) -> Result:
-            session: object = app.session
-            if not isinstance(session, PageSession):
-                raise UsageError(f"{name} needs an app in a page; this one is reached by {app.session.transport.name}")
             if name == "abp_screenshot":
-                return await session.screenshot(timeout=timeout, **options)
-            return await session.render_to_pdf(arguments["html"], timeout=timeout, **options)
+                return await app.session.screenshot(**options)
+            return await app.session.render_to_pdf(arguments["html"], **options)
 
         return await self._answered(app, work)
 
