@@ -4,12 +4,15 @@ our errors. ``obstore`` is imported here and nowhere else, when a bucket is firs
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ipaddress
 import os
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -28,6 +31,7 @@ _PART = 5 << 20  # bytes; the least that S3 takes. Larger content goes up in par
 _PARTS = 9000  # S3 takes 10,000
 _AT_ONCE = 4
 _DAY = timedelta(days=1)
+_LAST_WORDS = 0.2  # seconds
 _REFUSALS = {
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -168,11 +172,20 @@ class Bucket:
             ) from None
 
 
+@cache
+def _last_words() -> None:
+    """Its threads let go of our objects a moment after they have answered; in a Python that is ending by then they
+    would abort the whole program."""
+    atexit.register(time.sleep, _LAST_WORDS)
+
+
 def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
     try:
         import obstore
         import obstore.exceptions
         from obstore.store import from_url
+
+        _last_words()
     except ImportError as error:
         raise UsageError(
             "object stores (s3://, gs://, az://) need a package more: pip install 'abp-transports[cloud]'"
