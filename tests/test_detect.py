@@ -15,7 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Download, Encoded, Handle
-from transports.detect import Found, Place, find, replace
+from transports.detect import Found, Place, contents, find, replace
+from transports.detect.guess import guessed
 from transports.errors import (
     ABPError,
     BadDescriptor,
@@ -677,3 +678,26 @@ def test_a_place_that_is_not_there_is_an_error(place: Place) -> None:
 def test_content_text_is_not_copied_into_messages() -> None:
     assert "secret" not in repr(find({"content": "secret", "mimeType": "image/png"}))
     assert isinstance(one({"content": "secret", "mimeType": "image/png"}).content, Encoded)
+
+
+# --- guesses by themselves --------------------------------------------------------------------------------------------
+
+
+def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too long to hold twice is checked to its end and decoded when it is stored."""
+    monkeypatch.setattr("transports.detect.guess._IN_HAND", 2000)
+    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000  # more than one slice
+    guess = guessed(b64(content))
+    assert guess is not None and isinstance(guess.content, Encoded)
+    assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
+    assert guessed(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+
+
+def test_a_guess_is_about_long_text_only() -> None:
+    content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
+    assert guessed(b64(content)) is not None
+    assert guessed(b64(content), min_chars=5000) is None
+
+
+def test_numbers_are_no_content() -> None:
+    assert [found.path for found in contents({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]

@@ -29,9 +29,7 @@ def guessed(text: str, min_chars: int = MIN_GUESSED) -> BinaryData | None:
     if len(text) < min_chars:
         return None
     inline = data_url(text)
-    bare = text if inline is None else inline.text if isinstance(inline, Encoded) else ""
-    if not isinstance(bare, str):
-        return None
+    bare = text if inline is None else str(inline.text) if isinstance(inline, Encoded) else ""
     if (first := bare[:100].find("\n")) > 0 and BASE64.fullmatch(bare[: first - (bare[first - 1] == "\r")]):
         bare = bare.replace("\r", "").replace("\n", "")  # as RFC 2045 has it: lines of 60, 64 or 76 characters
     mime_type = sniffed(bare)
