@@ -686,7 +686,7 @@ def test_content_text_is_not_copied_into_messages() -> None:
 def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
     monkeypatch.setattr("transports.detect.guess._IN_HAND", 2000)
-    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000  # more than one slice
+    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
     guess = guessed(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)
     assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
