@@ -482,14 +482,16 @@ asyncio.run(main())
 """
 
 
-async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_server: SeaweedFS) -> None:
+async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
+    given = {**os.environ, "TMPDIR": str(tmp_path)}
     for pause in (0.05, 0.15, 0.3):
-        process = subprocess.Popen([sys.executable, "-c", UPLOAD, bucket], stdout=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", UPLOAD, bucket], stdout=subprocess.PIPE, env=given)
         assert process.stdout is not None and process.stdout.readline()
         await asyncio.sleep(pause)
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
+    assert len([*tmp_path.glob("abp-spool-*")]) == 1  # the next one removes what a killed one left
     store = ObjectStore(bucket)
     refs = await store.list()
     assert len(refs) >= 3

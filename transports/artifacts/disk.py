@@ -20,7 +20,17 @@ from typing import ParamSpec, TypeVar
 
 from ..errors import StoreError, StoreFull
 
-__all__ = ["Tree", "in_thread", "lstat", "reporting", "temporary_name", "unlink", "write_all", "write_file"]
+__all__ = [
+    "Tree",
+    "alive",
+    "in_thread",
+    "lstat",
+    "reporting",
+    "temporary_name",
+    "unlink",
+    "write_all",
+    "write_file",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -209,3 +219,15 @@ def lstat(name: str, folder: int) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     return found if stat.S_ISREG(found.st_mode) else None
+
+
+def alive(pid: int, modified: float) -> bool:
+    """Whether the writer of a file may still run; a process that started after the last write only has its number."""
+    import psutil  # takes 20 ms, and is needed once in a blue moon
+
+    try:
+        return bool(psutil.Process(pid).create_time() <= modified)
+    except psutil.NoSuchProcess:
+        return False
+    except (psutil.Error, OverflowError):
+        return True

@@ -4,19 +4,24 @@ temporary folder is made only when somebody asks for ``path``."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import stat
 import tempfile
 from abc import abstractmethod
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from ..errors import StoreError
 from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
-from .disk import in_thread, reporting
+from .disk import alive, in_thread, reporting
 from .staged import StagedFile
 
 __all__ = ["Spool"]
 
+_NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
 _INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
 
 
@@ -43,7 +48,8 @@ class Spool(StagedFile):
     def _scratch(self) -> Path:
         if self._folder is None:
             with reporting("make a temporary folder", Path(tempfile.gettempdir())):
-                self._folder = Path(tempfile.mkdtemp(prefix="abp-"))
+                _sweep()
+                self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder
 
     @property
@@ -105,6 +111,18 @@ class Spool(StagedFile):
     async def aclose(self) -> None:
         if self._folder is not None:
             await in_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+@cache
+def _sweep() -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
+        name = _NAME.match(folder.name)
+        with suppress(OSError):
+            status = folder.lstat()
+            ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if name and ours and not alive(int(name[1]), status.st_mtime):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _state(found: os.stat_result) -> tuple[int, int, int]:

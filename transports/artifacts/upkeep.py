@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from .catalog import Catalog
 from .check import Problem
-from .disk import Tree, lstat, unlink
+from .disk import Tree, alive, lstat, unlink
 from .record import ID
 from .retention import Swept
 from .shelf import Shelf
@@ -61,7 +61,7 @@ class Upkeep:
         for folder, name, status in self._files("staging"):
             match = _STAGED.fullmatch(name)
             old = time.time() - status.st_mtime > _MAX_AGE
-            if match and old and not _alive(int(match[1]), status.st_mtime) and (dry_run or unlink(name, folder)):
+            if match and old and not alive(int(match[1]), status.st_mtime) and (dry_run or unlink(name, folder)):
                 out.append(Swept("staged", name, status.st_size, "orphan"))
         return out
 
@@ -136,15 +136,3 @@ class Upkeep:
 
 def _is_folder(name: str, folder: int) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-
-
-def _alive(pid: int, modified: float) -> bool:
-    """Whether the writer of a file may still run; a process that started after the last write only has its number."""
-    import psutil  # takes 20 ms, and is needed once in a blue moon
-
-    try:
-        return bool(psutil.Process(pid).create_time() <= modified)
-    except psutil.NoSuchProcess:
-        return False
-    except (psutil.Error, OverflowError):
-        return True
