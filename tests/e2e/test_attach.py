@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -227,6 +228,7 @@ async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Proce
     choice = find_browser()
     assert choice is not None
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
+    scratch = tempfile.mkdtemp(prefix="t", dir="/tmp")  # short, for its sockets; killed, it would leave them behind
     started = await asyncio.create_subprocess_exec(
         choice.path,
         *options,
@@ -237,6 +239,7 @@ async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Proce
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
+        env={**os.environ, "TMPDIR": scratch},
     )
     try:
         async with asyncio.timeout(20):
@@ -250,7 +253,8 @@ async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Proce
         with suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
         await started.wait()
-        await asyncio.to_thread(shutil.rmtree, folder, True)
+        for left in (folder, scratch):
+            await asyncio.to_thread(shutil.rmtree, left, True)
 
 
 def tabs(cdp_url: str) -> list[str]:
