@@ -4,47 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...artifacts import ArtifactStore
-from ...binary import BinaryData, Encoded
-from ...errors import BadEncoding, UsageError
+from ...binary import BinaryData
+from ...errors import UsageError
 from ...params import place
+from ...routing import GivenFile, accept_files
 
 __all__ = ["with_files"]
 
 
 async def with_files(
-    params: Mapping[str, object], files: Sequence[Mapping[str, Any]], store: ArtifactStore, roots: Sequence[Path]
+    params: Mapping[str, object],
+    files: Sequence[Mapping[str, Any]],
+    store: ArtifactStore,
+    roots: Sequence[Path],
+    capability: str,
 ) -> dict[str, object]:
-    """``params`` with each file in its place. Raises :class:`~transports.errors.UsageError`,
-    :class:`~transports.errors.ArtifactNotFound`."""
+    """``params`` with each file in its place, checked and stored first. Raises as
+    :func:`~transports.routing.accept_files`."""
+    given = {file["param"]: _given(file, roots) for file in files}
     filled: dict[str, Any] = dict(params)
-    for file in files:
-        place(filled, file["param"].split("."), await _binary(file, store, roots))
+    for param, accepted in (await accept_files(given, store=store, capability=capability)).items():
+        place(filled, param.split("."), accepted.binary)
     return filled
 
 
-async def _binary(file: Mapping[str, Any], store: ArtifactStore, roots: Sequence[Path]) -> BinaryData:
-    where, name, mime_type = f"files: {file['param']}", file.get("name"), file.get("mime_type")
-    if "content" in file:
-        try:
-            data = b"".join(Encoded(file["content"], "base64").chunks())
-        except BadEncoding as error:
-            raise UsageError(f"{where}: the content is not base64; send standard, padded base64") from error
-        return BinaryData.from_bytes(data, mime_type=mime_type, filename=name)
-    if "artifact" not in file:
-        path = _allowed(file["path"], where, roots)
-        return _named(BinaryData.from_path(path, mime_type=mime_type), name or path.name)
-    ref = await store.stat(file["artifact"].removeprefix("artifact://"))
-    mime_type = mime_type or ref.mime_type
-    if ref.path is None:
-        return BinaryData.from_bytes(await store.get(ref.id), mime_type=mime_type, filename=name or ref.filename)
-    return _named(BinaryData.from_path(ref.path, mime_type=mime_type), name or ref.filename)
-
-
-def _named(binary: BinaryData, name: str) -> BinaryData:
-    return BinaryData(binary.content, binary.mime_type, binary.size, name)
+def _given(file: Mapping[str, Any], roots: Sequence[Path]) -> GivenFile | BinaryData:
+    name, mime_type = file.get("name"), file.get("mime_type")
+    if "content" in file or "artifact" in file:
+        about: dict[str, Any] = {"content": file.get("content"), "id": file.get("artifact")}
+        about |= {"filename": name, "mimeType": mime_type}
+        return cast(GivenFile, {key: value for key, value in about.items() if value is not None})
+    path = _allowed(file["path"], f"files: {file['param']}", roots)
+    binary = BinaryData.from_path(path, mime_type=mime_type)
+    return BinaryData(binary.content, binary.mime_type, binary.size, name or path.name)
 
 
 def _allowed(path: str, where: str, roots: Sequence[Path]) -> Path:

@@ -87,7 +87,8 @@ class Tools:
             if capability not in known:
                 unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
                 raise explained(unknown, capability, known)
-            filled = await with_files(params, arguments.get("files", []), self._desk.store, self._options.roots)
+            files, store = arguments.get("files", []), self._desk.store
+            filled = await with_files(params, files, store, self._options.roots, capability)
             timeout = arguments.get("timeout")
             return await app.session.call(capability, filled, timeout=timeout, on_progress=running.progress)
 
