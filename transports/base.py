@@ -28,13 +28,11 @@ class Features:
     ``connection/lost`` and ``connection/restored``; requests under way at the break fail with ``DISCONNECTED``, and one
     that was never sent says so by ``details["sent"] = False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
-    ``tools``: it is a :class:`PageTools`.
     """
 
     listing: bool = False
     reconnects: bool = False
     cookies: bool = False
-    tools: bool = False
 
 
 @runtime_checkable

@@ -168,7 +168,8 @@ def _make_transport(
     settings: Settings,
     where: Mapping[str, Any],
 ) -> Transport:
-    if (made := _plugged(target, name, seconds_of(timeout, settings.browser_timeout))) is not None:
+    seconds = seconds_of(timeout, settings.browser_timeout)
+    if (made := _plugged(target, name, seconds)) is not None:
         _refuse(where, "the transport of another distribution")
         return made
     ways = _ways(target)
@@ -176,7 +177,6 @@ def _make_transport(
         kind = f"{target.partition('://')[0]}://" if "://" in target else "an extension"
         raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, ways))}")
     chosen = ways[0] if name == "auto" else name
-    seconds = seconds_of(timeout, settings.browser_timeout)
     if chosen == "websocket":
         from .adapters.websocket import WebSocketTransport
 

@@ -48,7 +48,7 @@ class PlaywrightTransport(PageTransport):
     """
 
     name = "playwright"
-    features = Features(listing=True, reconnects=True, cookies=True, tools=True)
+    features = Features(listing=True, reconnects=True, cookies=True)
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class PostMessageTransport(PageTransport):
     """
 
     name = "postmessage"
-    features = Features(reconnects=True, cookies=True, tools=True)
+    features = Features(reconnects=True, cookies=True)
     _scripts = ("codec.js", "effects.js", "harness.js")
 
     def __init__(

@@ -74,6 +74,7 @@ class PageAgent:
         self._binding = f"_{secrets.token_hex(8)}"
         self._object: RemoteObject | None = None
         self._pinned = False
+        self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
         page.on("crash", self._crashed)
@@ -95,6 +96,12 @@ class PageAgent:
         config = json.dumps(options)
         source = f"({script('agent.js')})({', '.join((config, *map(script, parts)))})"
         await self.channel.install(source, self._binding, on_emit=self._emitted, on_document=self._navigated, now=now)
+
+    async def target(self) -> dict[str, Any]:
+        """What the browser calls this page: its ``targetId`` and ``browserContextId``, among others."""
+        if self._target is None:
+            self._target = (await self.cdp.send("Target.getTargetInfo"))["targetInfo"]
+        return self._target
 
     async def leave(self) -> None:
         """Take the agent out of a page that goes on without us, and stop listening to it."""

@@ -86,7 +86,7 @@ class Effects:
         await _no_choosers(self._agent.cdp)
         if isinstance(downloads, Downloads):
             assert self._tab.browser is not None
-            target = (await self._agent.cdp.send("Target.getTargetInfo"))["targetInfo"]
+            target = await self._agent.target()
             self._files = AppFiles(self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder)
             self._files.on_begun = self._download
             await self._files.prepare()

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection
 
 from ..errors import UsageError
+from .agent import PageAgent
 from .source import Tab
 
 __all__ = ["check_permissions", "set_permissions"]
@@ -41,17 +42,15 @@ def check_permissions(names: Collection[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-async def set_permissions(tab: Tab, granted: Collection[str]) -> None:
+async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) -> None:
     """Decide all of them for the context of a page of ours, every origin in it. A context that is somebody else's is
     left as it is, and so is a browser without CDP."""
-    if tab.given or tab.browser is None or tab.browser.attached or tab.browser.engine != "chromium":
+    if tab.given or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
         return
     from playwright.async_api import Error
 
     browser = tab.browser.cdp
-    session = await tab.page.context.new_cdp_session(tab.page)
-    context = (await session.send("Target.getTargetInfo"))["targetInfo"]["browserContextId"]
-    await session.detach()
+    context = (await agent.target())["browserContextId"]
 
     async def decide(permission: dict[str, object], setting: str) -> None:
         with contextlib.suppress(Error):  # an older browser does not know them all, and asks about none of those

@@ -21,7 +21,7 @@ from .runfolder import RunFolder
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-__all__ = ["Source", "StorageState", "Tab"]
+__all__ = ["Source", "StorageState", "Tab", "closing"]
 
 #: Cookies and local storage, as Playwright's ``context.storage_state()`` gives them, or a file of that.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
@@ -46,8 +46,7 @@ class Tab:
             return None
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return ExpectedDownloads(agent, browser.download_slots)
-        info = await agent.cdp.send("Target.getTargetInfo")
-        context_id = info["targetInfo"]["browserContextId"]
+        context_id = (await agent.target())["browserContextId"]
         # In a context that sessions share they would turn each other's folder; one folder serves all.
         shared = None if browser.context is None else self.folder
         return Downloads(agent, browser.cdp, context_id, browser.download_slots, folder=shared)
@@ -112,9 +111,9 @@ class Source:
         try:
             if before is None:
                 return await self._open(stack, browser)
-            await _closing(before.page)
+            await closing(before.page)
             page = await before.page.context.new_page()
-            stack.push_async_callback(_closing, page)
+            stack.push_async_callback(closing, page)
             return replace(before, page=page)
         except Error as error:
             first = error.message.strip().partition("\n")[0]
@@ -131,14 +130,14 @@ class Source:
         context = self.context or (browser.context if browser else None)
         if context is not None:
             page = await context.new_page()
-            stack.push_async_callback(_closing, page)
+            stack.push_async_callback(closing, page)
             return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
         assert browser is not None
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium", storage_state=self._state()
         )
         if browser is self.browser:  # a browser of our own takes its context along
-            stack.push_async_callback(_closing, context)
+            stack.push_async_callback(closing, context)
         return Tab(await context.new_page(), browser.folder, browser)
 
     def _state(self) -> Any:
@@ -166,8 +165,8 @@ def _require_async(option: str, value: object, kind: str) -> None:
         raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
 
 
-async def _closing(thing: Page | BrowserContext) -> None:
-    """A page or context whose browser hangs is ended with the browser."""
+async def closing(thing: Page | BrowserContext) -> None:
+    """Close a page or context, in time; one whose browser hangs is ended with the browser."""
     from playwright.async_api import Error
 
     with contextlib.suppress(Error, TimeoutError):

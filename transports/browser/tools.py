@@ -12,7 +12,7 @@ from playwright.async_api import Error
 
 from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError
-from .source import Tab
+from .source import Tab, closing
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -37,7 +37,6 @@ _PDF = {
     "width",
 }
 _SCREENSHOT = {"clip", "full_page", "omit_background", "quality", "scale", "type"}
-_CLOSE = 2.0
 
 
 async def render_to_pdf(tab: Tab, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
@@ -76,9 +75,7 @@ async def _page_beside(tab: Tab) -> AsyncIterator[Page]:
     try:
         yield page
     finally:
-        with contextlib.suppress(Error, TimeoutError):
-            async with asyncio.timeout(_CLOSE):
-                await (apart or page).close()
+        await closing(apart or page)
 
 
 @contextlib.contextmanager

@@ -123,7 +123,7 @@ class PageTransport(Transport):
                 )
                 self._page_stack.push_async_callback(self._effects.aclose)
                 await self._effects.prepare(downloads)
-                await set_permissions(tab, self._permissions)
+                await set_permissions(tab, agent, self._permissions)
                 self._ladder = Ladder(agent, downloads)
                 self._inputs = Inputs(agent, tab.folder)
                 await self._enter(tab.page, agent)

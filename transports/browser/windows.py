@@ -12,6 +12,7 @@ from ..binary import BinaryData, Download, Handle
 from ..errors import redact_url
 from .agent import PageAgent
 from .ledger import Announced, Caused, Detail, Ledger
+from .source import closing
 
 if TYPE_CHECKING:
     from playwright.async_api import Dialog, Page
@@ -51,7 +52,7 @@ class Windows:
     def close(self, call: Caused) -> None:
         """The call has ended, and so do its windows, and those that no call has opened."""
         for window in (*call.windows, *self._ledger.outside.windows):
-            self._ledger.spawn(_close(window))
+            self._ledger.spawn(closing(window))
         call.windows.clear()
         self._ledger.outside.windows.clear()
 
@@ -67,7 +68,7 @@ class Windows:
             if announced is not None:
                 announced.detail["closed"] = "too many windows"
                 self._ledger.begun(announced)
-            self._ledger.spawn(_close(window))
+            self._ledger.spawn(closing(window))
             return
         self._open.append(window)
         call = announced.call if self._ledger.running(announced.call.id) is announced.call else self._ledger.outside
@@ -97,11 +98,3 @@ class Windows:
                         self._ledger.ready(call, shown, "what a window showed")
         finally:
             self._ledger.begun(announced)
-
-
-async def _close(window: Page) -> None:
-    from playwright.async_api import Error
-
-    with contextlib.suppress(Error, TimeoutError):
-        async with asyncio.timeout(_STEP):
-            await window.close()
