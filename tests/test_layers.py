@@ -39,6 +39,7 @@ LAYERS = {
     "calls": 52,
     "session": 53,
     "targets": 54,
+    "apps": 55,
     "surfaces": 60,
     "sync": 60,
     "__init__": 60,

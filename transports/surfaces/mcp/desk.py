@@ -15,11 +15,11 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Ser
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged
 
+from ...apps import App, Apps, new_key
 from ...artifacts import ArtifactStore, Scope
 from ...callbacks import end
 from ...errors import ABPError, UsageError
 from ...session import Session
-from .apps import App, Apps, new_key
 from .running import Context, Running, is_modern
 
 __all__ = ["Connect", "Desk"]

@@ -8,6 +8,7 @@ from typing import Any
 
 from mcp_types import CallToolRequestParams, CallToolResult, ElicitResult, InputRequiredResult
 
+from ...apps import App
 from ...artifacts import Scope
 from ...capabilities import explained
 from ...errors import CapabilityError, UsageError, redact_url
@@ -15,7 +16,6 @@ from ...routing import Result
 from ...schema import check_params
 from .about import meta
 from .answers import plain, success
-from .apps import App
 from .definitions import FIXED, CapabilityTool
 from .desk import Desk
 from .files import with_files

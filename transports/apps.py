@@ -1,4 +1,4 @@
-"""Connected apps: who has which, and how they come and go."""
+"""Apps that a server keeps connected for one user, by key: the MCP bridge and the web server share this."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ...callbacks import end
-from ...elicitation import default_answer
-from ...errors import UsageError
-from ...events import CapabilitiesChanged
-from ...messages import ElicitationRequest
-from ...session import Session
+from .callbacks import end
+from .elicitation import default_answer
+from .errors import UsageError
+from .events import CapabilitiesChanged
+from .messages import ElicitationRequest
+from .session import Session
 
-if TYPE_CHECKING:
-    from .running import Running
-
-__all__ = ["App", "Apps", "new_key"]
+__all__ = ["App", "Apps", "Asker", "new_key"]
 
 logger = logging.getLogger("transports")
 
@@ -26,6 +23,16 @@ logger = logging.getLogger("transports")
 def new_key() -> str:
     """A name for a session that nobody can guess."""
     return secrets.token_hex(4)
+
+
+class Asker(Protocol):
+    """Somebody who can be asked what an app wants to know, for as long as a call runs."""
+
+    async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """``{success, data}`` for the app."""
+
+    async def aclose(self) -> None:
+        """Cancel the call, in the app too."""
 
 
 class App:
@@ -36,7 +43,7 @@ class App:
         self.target = target
         self.session: Session
         #: Calls under way, oldest first.
-        self.running: list[Running] = []
+        self.running: list[Asker] = []
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -98,10 +105,10 @@ class Apps(dict[str, App]):
         if len(self) == 1 or len(able) == 1:
             return able[0] if len(able) == 1 else next(iter(self.values()))
         if not self:
-            raise UsageError("no app is connected; call abp_connect with its url first", code="NOT_INITIALIZED")
+            raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
         raise UsageError(f"several apps are connected; say which with `session`: {self._known()}")
 
     def _known(self) -> str:
         if not self:
-            return "no app is connected; call abp_connect first"
+            return "no app is connected"
         return "there is " + ", ".join(f"{key} ({app.session.info.name})" for key, app in self.items())
