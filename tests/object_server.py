@@ -106,7 +106,7 @@ class SeaweedFS:
                 ],
                 stdout=log, stderr=log, cwd=self._folder, start_new_session=True,
                 preexec_fn=_die_with_parent,
-                env={**os.environ, "HOME": str(self._folder)},
+                env={**os.environ, "HOME": str(self._folder), "TMPDIR": str(self._folder)},
             )  # fmt: skip
         try:
             self._wait()
@@ -180,6 +180,9 @@ class SeaweedFS:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        for role, port in self.ports.items():  # their places are fixed, and SIGKILL leaves them
+            for name in (f"{role}-{port}", f"{role}-grpc-{port + 10000}"):
+                Path(f"/tmp/seaweedfs-{name}.sock").unlink(missing_ok=True)
 
 
 class Proxy:
