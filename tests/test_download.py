@@ -321,7 +321,7 @@ class Get:
 
 @pytest.fixture
 async def get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Get]:
-    monkeypatch.setattr(fetch, "_BACKOFF", 0.005)
+    monkeypatch.setattr(fetch, "delay", lambda request: 0.0025 * 2**request)
     before = asyncio.all_tasks()
     yield Get(tmp_path / "store")
     left = asyncio.all_tasks() - before - {asyncio.current_task()}

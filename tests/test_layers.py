@@ -21,6 +21,7 @@ LAYERS = {
     "messages": 12,
     "params": 12,
     "envelope": 13,
+    "backoff": 20,
     "base": 20,
     "callbacks": 20,
     "elicitation": 20,

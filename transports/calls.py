@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import logging
 import math
-import random
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 
+from .backoff import LONGEST, delay
 from .base import Transport
 from .detect import Found
 from .errors import ABPError, CallTimeout, Disconnected, TransportError
@@ -25,8 +25,8 @@ logger = logging.getLogger("transports")
 
 #: Seconds for telling an app that its call is not wanted any more.
 _CANCEL = 1.0
-#: A call is tried at most this often, and waits at most this many seconds before it is sent again.
-_ATTEMPTS, _LONGEST_DELAY = 4, 30.0
+#: A call is tried at most this often.
+_ATTEMPTS = 4
 #: Errors that say that the app has forgotten the session: it is greeted again first.
 _FORGOTTEN = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
 #: Errors that say that the app refused before it ran anything; after any other the call may have run.
@@ -69,20 +69,20 @@ class Calls:
                 answer.raise_for_error(capability)
                 return reply, answer
             except ABPError as error:
-                delay = self._delay(error, attempt, idempotent)
-                if delay is None or time.monotonic() + delay >= deadline:
+                pause = self._pause(error, attempt, idempotent)
+                if pause is None or time.monotonic() + pause >= deadline:
                     raise
-                logger.info("%s; it is sent again in %.1f s", error.message, delay)
-                self._inbox.tell(Retrying(capability, attempt, delay, error))
+                logger.info("%s; it is sent again in %.1f s", error.message, pause)
+                self._inbox.tell(Retrying(capability, attempt, pause, error))
                 if isinstance(error, Disconnected):
                     self.ready.clear()  # until the transport says that it is back
-                await asyncio.sleep(delay)
+                await asyncio.sleep(pause)
                 if error.code in _FORGOTTEN:
                     await self._known_again(greeted, deadline)
                 seconds = _left(deadline)
         raise AssertionError("unreachable")
 
-    def _delay(self, error: ABPError, attempt: int, idempotent: bool) -> float | None:
+    def _pause(self, error: ABPError, attempt: int, idempotent: bool) -> float | None:
         """Seconds until the call may be sent again; ``None`` if it must not be."""
         if isinstance(error, Disconnected):
             unsent = error.details.get("sent") is False
@@ -90,8 +90,8 @@ class Calls:
         if not error.retryable or attempt >= _ATTEMPTS or not (idempotent or error.code in _NOT_RUN):
             return None
         if error.retry_after is not None:
-            return min(error.retry_after, _LONGEST_DELAY)
-        return 0.0 if error.code in _FORGOTTEN else 0.1 * 2.0**attempt * random.uniform(0.5, 1.5)
+            return min(error.retry_after, LONGEST)
+        return 0.0 if error.code in _FORGOTTEN else delay(attempt)
 
     async def _known_again(self, greeted: int, deadline: float) -> None:
         async with self._greeting:

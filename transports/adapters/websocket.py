@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import re
 import ssl as ssl_module
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -26,6 +26,7 @@ from websockets.asyncio.client import connect as open_connection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
 from websockets.typing import Origin, Subprotocol
 
+from ..backoff import delay
 from ..base import Features, Transport
 from ..binary import Handle
 from ..envelope import decode_envelope, encode_envelope
@@ -191,10 +192,10 @@ class WebSocketTransport(Transport):
 
     async def _again(self) -> ClientConnection | None:
         """A new connection, tried with growing, jittered delays until the transport is closed."""
-        delay = 0.1
-        while self._state != "closed":
-            await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-            delay = min(delay * 2, 30.0)
+        for attempt in count(1):
+            await asyncio.sleep(delay(attempt))
+            if self._state == "closed":
+                break
             with contextlib.suppress(ConnectFailed):
                 return await self._opened()
         return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from playwright.async_api import Error as PlaywrightError
 
+from ..backoff import delay
 from ..errors import TransportError
 from ..messages import Message
 from .agent import PageAgent
@@ -16,9 +17,6 @@ from .agent import PageAgent
 __all__ = ["keep"]
 
 logger = logging.getLogger("transports.browser")
-
-#: Seconds between two attempts, at the most.
-_LONGEST_DELAY = 30.0
 
 
 async def keep(
@@ -32,13 +30,11 @@ async def keep(
     jittered delays; ``tell`` the session of each loss and each return."""
     while ours(error := await asyncio.shield(agent.lost)):
         tell(Message("connection/lost", {"reason": error.message}))
-        delay = 0.1
-        while True:
+        for attempt in count(1):
             try:
                 agent = await reopen()
                 break
             except (TransportError, PlaywrightError, TimeoutError) as failed:
                 logger.info("the page could not be opened again: %s", failed)
-            await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-            delay = min(delay * 2, _LONGEST_DELAY)
+            await asyncio.sleep(delay(attempt))
         tell(Message("connection/restored", {"reason": error.message}))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
 
 from aiohttp.abc import AbstractResolver
 
 from ..artifacts.base import Staged
+from ..backoff import delay
 from ..binary import Download
 from ..errors import DownloadFailed
 from .asked import Asked, Cookies, Fetched, expired, too_large
@@ -22,7 +22,6 @@ __all__ = ["RETRIES", "download"]
 
 #: Requests after the first, for whatever reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
-_BACKOFF = 0.2  # seconds before the first retry; doubled for each further one, less up to half of it by chance
 
 log = logging.getLogger("transports.download")
 
@@ -107,7 +106,7 @@ async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
         except Again as again:
             error, wait = again.error, again.wait
         if wait is None:
-            wait = _BACKOFF * 2 ** (request - 1) * random.uniform(0.5, 1)
+            wait = delay(request)
         ends = deadline.when()
         if request > RETRIES or (ends is not None and loop.time() + wait >= ends):
             raise error
