@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
-import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +16,7 @@ import psutil
 
 from ..errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, redact_url
 from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
+from .processes import family, kill
 from .profile import ALREADY_OPEN, claimed
 from .runfolder import RunFolder, as_tmpdir
 
@@ -212,7 +211,7 @@ class Browser:
             browser = next(process["id"] for process in processes if process["type"] == "browser")
             self._pids = [psutil.Process(browser).ppid(), browser]  # the driver started it
         else:
-            self._pids = [process.pid for process in _family(self._pids)]
+            self._pids = [process.pid for process in family(self._pids)]
 
     async def load_extension(self, folder: Path) -> str:
         """The id that the browser gives the extension in ``folder``, which is loaded if it is not there yet. Raises
@@ -272,16 +271,16 @@ class Browser:
         """End it, or let go of it if it is not ours; idempotent, takes a few seconds at most, and kills what does not
         end."""
         playwright, self._playwright = self._playwright, None
-        family = _family(self._pids)
+        processes = family(self._pids)
         try:
             if playwright is not None:
                 if hasattr(self, "_browser"):
                     await _within(_GRACE, self._browser.close())
                     # Playwright's stop() waits for its driver, which waits for a browser that may hang.
-                    await _kill(process for process in family if process.pid != self._pids[0])
+                    await kill(process for process in processes if process.pid != self._pids[0])
                 await _within(_GRACE, playwright.stop())
         finally:
-            await _kill(family)
+            await kill(processes)
             self._pids = []
             self._stack.close()
 
@@ -312,32 +311,3 @@ async def _within(seconds: float, work: Coroutine[object, object, object]) -> No
     with contextlib.suppress(TimeoutError, Exception):
         async with asyncio.timeout(seconds):
             await work
-
-
-def _family(pids: list[int]) -> list[psutil.Process]:
-    """The processes and all that descend from them, as long as they can still be told."""
-    family: dict[int, psutil.Process] = {}
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            for member in (process, *process.children(recursive=True)):
-                family[member.pid] = member
-    return list(family.values())
-
-
-async def _kill(processes: Iterable[psutil.Process]) -> None:
-    alive = [process for process in processes if _runs(process)]
-    for process in alive:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil refuses a reused pid
-    deadline = time.monotonic() + _GRACE
-    while any(map(_runs, alive)) and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
-
-
-def _runs(process: psutil.Process) -> bool:
-    """Whether it is more than an entry that its parent has yet to collect."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
