@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import artifacts, calls, demo, discover, doctor, fixture
-from .outcome import begin, failed, out, perform, say, version_of
+from .outcome import begin, failed, out, perform, print_json, say, version_of
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactStore
+    from ..web import Served
 
 __all__ = ["app", "run"]
 
@@ -45,6 +51,9 @@ def mcp(
             "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
         ),
     ] = None,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Serve the gallery too; its address is told on stderr.")
+    ] = False,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
 
@@ -63,14 +72,96 @@ def mcp(
         store = open_store(
             settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
         )
-        if http is None:
-            await serve_stdio(Bridge(options, store))
-            return 0
-        host, port = address(http)
-        made = options.token or secrets.token_urlsafe()
-        if not options.token:
-            say(f"clients need this token: {made}")
-        await serve_http(Bridge(options, store), host, port, users_of(made), lambda url: say(f"serving at {url}"))
+        users: dict[str, str] = {}
+        if http is not None:
+            host, port = address(http)
+            made = options.token or secrets.token_urlsafe()
+            if not options.token:
+                say(f"clients need this token: {made}")
+            users = users_of(made)
+        async with AsyncExitStack() as stack:
+            served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
+            bridge = Bridge(options, store, activity=served.activity if served else None)
+            if http is None:
+                await serve_stdio(bridge)
+            else:
+                await serve_http(bridge, host, port, users, lambda url: say(f"serving at {url}"))
+        return 0
+
+    return perform(work)
+
+
+@asynccontextmanager
+async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
+    """The gallery beside the bridge: each user of the bridge sees what is theirs, with the token they have."""
+    from ...artifacts import Scope
+    from ..web import Options
+    from ..web import serve as serve_web
+
+    scopes = {token: Scope(user=user) for token, user in users.items()}
+    async with serve_web(store, Options.load(), users=scopes) as served:
+        say(f"gallery: {served.page}")
+        yield served
+
+
+@app.command()
+def serve(
+    targets: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", metavar="H", help="Address to listen on; one that others reach needs a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
+) -> int:
+    """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
+
+    async def work() -> int:
+        from ..web import Options
+        from ..web import serve as serve_web
+
+        async with serve_web(artifacts.store_at(None), Options.load(token=token), host=host, port=port) as served:
+            for target in targets or ():
+                await served.apps.connect(target, {})
+            if as_json:
+                print_json({"url": served.url, "token": served.token})
+            else:
+                out(f"Open {served.page}")
+                out("Ctrl-C ends it.")
+            await asyncio.Event().wait()
+        return 0
+
+    return perform(work)
+
+
+@artifacts.app.command("link")
+def link(
+    artifact_id: artifacts.Id,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
+    ] = "1h",
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
+    ] = None,
+    folder: artifacts.Folder = None,
+    as_json: artifacts.Json = False,
+) -> int:
+    """Make an address that opens one artifact for a while."""
+
+    async def work() -> int:
+        from ..web import make_link
+
+        made, until = await make_link(artifacts.store_at(folder), artifact_id, expires, url)
+        if as_json:
+            print_json({"success": True, "url": made, "expires_at": until})
+        else:
+            out(made)
         return 0
 
     return perform(work)
