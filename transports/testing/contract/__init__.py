@@ -14,7 +14,8 @@ A transport is tried on the reference app (:mod:`webapp_fixture`), of which a :c
 many as a behaviour needs. What does not hold for a transport is data: a name and the reason. A deviation that is
 declared and does not show is a failure, so that no list goes stale.
 
-* :mod:`.behaviour` — what a behaviour is, what it is tried on, how one is run.
+* :mod:`.suite` — all behaviours, and how one is run as a test.
+* :mod:`.behaviour` — what a behaviour is, and what it is tried on.
 * :mod:`.lifecycle`, :mod:`.messages` — the transport by itself.
 * :mod:`.capabilities`, :mod:`.calls`, :mod:`.binaries`, :mod:`.parameters`, :mod:`.downloads`, :mod:`.events`,
   :mod:`.cancellation`, :mod:`.faults` — a session over it.
@@ -22,36 +23,7 @@ declared and does not show is a failure, so that no list goes stale.
 
 from __future__ import annotations
 
-from . import (
-    binaries,
-    calls,
-    cancellation,
-    capabilities,
-    downloads,
-    events,
-    faults,
-    lifecycle,
-    messages,
-    parameters,
-)
-from .behaviour import Behaviour, Subject, verify
+from .behaviour import Behaviour, Subject
+from .suite import BEHAVIOURS, verify
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]
-
-_THEMES = (
-    lifecycle,
-    messages,
-    capabilities,
-    calls,
-    binaries,
-    parameters,
-    downloads,
-    events,
-    cancellation,
-    faults,
-)
-
-#: All of them, by theme, in the order in which it is best to make them hold.
-BEHAVIOURS: tuple[Behaviour, ...] = tuple(
-    value for theme in _THEMES for value in vars(theme).values() if isinstance(value, Behaviour)
-)

@@ -1,26 +1,24 @@
-"""What a behaviour is, what it is tried on, and how one is run. Messages are for somebody who sees this code for the
-first time: they say what was asked, what was wanted and what came."""
+"""What a behaviour is, what it is tried on, and the words of its checks. Messages are for somebody who sees this code
+for the first time: they say what was asked, what was wanted and what came."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import pytest
-
 from ...artifacts import ArtifactStore
 from ...base import Transport
-from ...errors import ABPError, UsageError
+from ...errors import ABPError
 from ...inbox import OnElicitation, OnNotification, OnProgress
 from ...messages import PROTOCOL_VERSION, Message
 from ...session import Session
 from ...targets import connect
 
-__all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "greeted", "raises", "until", "value", "verify"]
+__all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "greeted", "raises", "until", "value"]
 
 #: Characters of a value that a message shows.
 _SHOWN = 300
@@ -77,27 +75,6 @@ class Behaviour:
 def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable[None]]], Behaviour]:
     """Makes a :class:`Behaviour` of the coroutine function that checks it."""
     return lambda check: Behaviour(name, source, check)
-
-
-async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str, str] | None = None) -> None:
-    """Run one behaviour as a part of a test. Of ``deviations`` (name of a behaviour → reason) one that shows is an
-    ``xfail`` with its reason. Fails if the behaviour does not hold and nobody said so, and if somebody said so and it
-    does hold. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not exist."""
-    from . import BEHAVIOURS
-
-    if unknown := set(deviations or ()) - {known.name for known in BEHAVIOURS}:
-        raise UsageError(f"deviations from behaviours that do not exist: {', '.join(sorted(unknown))}; correct them")
-    reason = (deviations or {}).get(behaviour.name)
-    try:
-        async with asyncio.timeout(subject.timeout):
-            await behaviour.check(subject)
-    except (AssertionError, ABPError, TimeoutError) as error:
-        if reason is not None:
-            pytest.xfail(reason)
-        said = f"it did not end within {subject.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-        raise AssertionError(f"{behaviour.name}: {said}  [source: {behaviour.source}]") from error
-    if reason is not None:
-        pytest.fail(f"{behaviour.name}: it holds, so take it out of the deviations (there because: {reason})")
 
 
 # --- for the behaviours -----------------------------------------------------------------------------------------------
