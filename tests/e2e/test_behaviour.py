@@ -137,14 +137,18 @@ def make(
     return makers.get(name, lambda: PlaywrightTransport(fixture.url, browser=shared))
 
 
-def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
+async def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
     assert sum(map(len, DIFFERENCES.values())) < 20
     assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
-async def test_behaviour(behaviour: Behaviour, name: str, make: Callable[[], Transport], tmp_path: Path) -> None:
-    await verify(behaviour, Subject(make, tmp_path), DIFFERENCES.get(name))
+async def test_behaviour(
+    behaviour: Behaviour, name: str, make: Callable[[], Transport], fixture: Fixture, tmp_path: Path
+) -> None:
+    targets = {"memory": "memory:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
+    target = targets.get(name, fixture.url)
+    await verify(behaviour, Subject(make, tmp_path, target), DIFFERENCES.get(name))
 
 
 async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:

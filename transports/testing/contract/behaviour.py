@@ -29,10 +29,12 @@ E_ = TypeVar("E_", bound=BaseException)
 @dataclass(frozen=True, slots=True)
 class Subject:
     """The transport that is tried: ``transport`` makes a new one, not yet opened, to the reference app
-    (:mod:`webapp_fixture`); ``folder`` is an empty one for files. ``timeout`` in seconds is for one behaviour."""
+    (:mod:`webapp_fixture`); ``folder`` is an empty one for files. ``target`` is the app's address where it has a page,
+    whose manifest a session reads too. ``timeout`` in seconds is for one behaviour."""
 
     transport: Callable[[], Transport]
     folder: Path
+    target: str = "contract:"
     timeout: float = 60.0
 
     def connect(
@@ -45,7 +47,7 @@ class Subject:
     ) -> Session:
         """A session over a new transport; artifacts go to the folder ``out`` of ``folder``."""
         return connect(
-            "contract:",
+            self.target,
             transport=self.transport(),
             store=store or self.folder / "out",
             on_progress=on_progress,
