@@ -33,6 +33,7 @@ LAYERS = {
     "browser": 30,
     "download": 31,
     "discovery": 32,
+    "recording": 33,
     "adapters": 40,
     "routing": 50,
     "inbox": 51,

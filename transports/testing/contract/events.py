@@ -18,6 +18,7 @@ async def progress(subject: Subject) -> None:
     seen: list[Progress] = []
     async with subject.connect() as session:
         await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
+        await until(lambda: len(seen) >= 5, "five reports of progress arrive")
     expect([item.progress for item in seen], [1, 2, 3, 4, 5], "the progress")
     expect([item.fraction for item in seen], [0.2, 0.4, 0.6, 0.8, 1.0], "the progress as a part of the whole")
 
@@ -36,6 +37,7 @@ async def progress_of_two(subject: Subject) -> None:
                 for label in seen
             )
         )
+        await until(lambda: sum(map(len, seen.values())) >= 6, "six reports of progress arrive")
     expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "whose progress each call heard of")
 
 
