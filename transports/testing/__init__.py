@@ -1,0 +1,1 @@
+"""For tests: of apps that speak ABP, and of transports."""
