@@ -620,7 +620,7 @@ async def test_unanswered_question_cancels(app: App) -> None:
         ("initfails", "() => abp.initialize({}).catch((e) => e.message)", "initialize fails on this page"),
         ("wrappedlist", "async () => (await abp.listCapabilities()).success", True),
         ("emptylist", "() => abp.listCapabilities()", []),
-        ("faults", "async () => (await abp.listCapabilities()).filter((c) => c.name.startsWith('fault.')).length", 27),
+        ("faults", "async () => (await abp.listCapabilities()).filter((c) => c.name.startsWith('fault.')).length", 28),
         ("capabilities=20000", "async () => (await abp.listCapabilities()).at(-1).name", "bulk.019999"),
     ],
 )

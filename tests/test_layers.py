@@ -43,10 +43,10 @@ LAYERS = {
     "targets": 54,
     "apps": 55,
     "activity": 56,
-    "testing": 56,
-    "surfaces": 60,
     "sync": 60,
     "__init__": 60,
+    "testing": 62,
+    "surfaces": 65,
 }
 SIBLINGS = ("adapters", "surfaces")
 #: The one file that may import its siblings: every command is registered there.

@@ -15,6 +15,7 @@ from webapp_fixture.records import State
 
 PDF = b"%PDF-1.4\n" + b"1 0 obj << /Type /Catalog >> endobj\n" * 40 + b"%%EOF\n"
 HTML = b"<!doctype html><html><body><script>alert(1)</script></body></html>"
+STATUS = {"success": True, "message": "The report was saved.", "filename": "report.pdf"}
 NEEDS_URL_SAFE = bytes((0xFB, 0xEF, 0xFF, at)[at % 4] for at in range(200))
 
 
@@ -142,5 +143,6 @@ def fault_handlers(state: State) -> dict[str, Handler]:
         "fault.deep": sync(deep),
         "fault.big_json": sync(big_json),
         "fault.crash_half": sync(lambda _params: RawAnswer({"success": True})),
+        "fault.status_only": sync(lambda _params: dict(STATUS)),
         "fault.bad_answer": sync(lambda params: RawAnswer(params.get("value", MISSING))),
     }

@@ -1,7 +1,9 @@
 """The pages and the manifest."""
 
 import html
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -20,9 +22,18 @@ FRAME_HEADERS = {
 routes = web.RouteTableDef()
 
 
-def _render(state: State, embed: str) -> str:
+def _manifest_link(query: Mapping[str, str]) -> str:
+    """``?manifest=``: ``none`` has no link; the others lead to a manifest that is ``missing``, or has that fault. The
+    manifest of a page that lists faults lists them, too."""
+    handed_on = {name: query[name] for name in ("manifest", "faults", "given") if name in query}
+    address = html.escape("/abp-manifest.json" + (f"?{urlencode(handed_on)}" if handed_on else ""))
+    return "" if query.get("manifest") == "none" else f'  <link rel="abp-manifest" href="{address}">\n'
+
+
+def _render(state: State, embed: str, manifest_link: str) -> str:
     page = (STATIC / "index.html").read_text("utf-8")
     values = {
+        "MANIFEST": manifest_link,
         "EMBED": embed,
         "TOKEN": html.escape(state.token),
         "OTHER_ORIGIN": html.escape(state.other_origin),
@@ -41,7 +52,7 @@ async def index(request: web.Request) -> web.Response:
 
 def _page(request: web.Request, embed: str = "") -> web.Response:
     state = request.app[STATE]
-    response = web.Response(text=_render(state, embed), content_type="text/html")
+    response = web.Response(text=_render(state, embed, _manifest_link(request.query)), content_type="text/html")
     response.set_cookie(SESSION_COOKIE, state.session, httponly=True, samesite="Lax", path="/")
     if "isolated" in request.query:
         response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
@@ -91,9 +102,22 @@ async def embed_shouter(_request: web.Request) -> web.FileResponse:
 
 
 @routes.get("/abp-manifest.json")
-async def abp_manifest(_request: web.Request) -> web.Response:
-    """The ABP manifest."""
-    return web.json_response(manifest(), headers={"Cache-Control": "max-age=60"})
+async def abp_manifest(request: web.Request) -> web.Response:
+    """The ABP manifest; with ``?manifest=`` one that is ``missing``, no JSON (``broken``), for another version of the
+    protocol (``version``), of another app (``app``), or that promises too much (``more``)."""
+    fault = request.query.get("manifest")
+    if fault == "missing":
+        raise web.HTTPNotFound
+    if fault == "broken":
+        return web.Response(text='{"abp": "0.1", "app":', content_type="application/json")
+    said = manifest(request.query)
+    if fault == "version":
+        said["abp"] = "7.0"
+    elif fault == "app":
+        said["app"] = {"id": "another.app", "name": "Another", "version": "9"}
+    elif fault == "more":
+        said["capabilities"] = [*said["capabilities"], {"name": "export.everything"}]
+    return web.json_response(said, headers={"Cache-Control": "max-age=60"})
 
 
 @routes.get("/favicon.ico")

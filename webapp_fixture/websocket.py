@@ -1,7 +1,8 @@
 """``/abp``: the app over WebSocket. One JSON message per text frame, one task per call, one session per connection.
 
 Query: ``auth`` (as for downloads; ``token`` alone means ``auth=query``), ``subprotocol``, ``noinit`` (initialize is
-never answered), ``faults`` (``fault.*`` and ``wire.*`` are listed too), ``capabilities=N`` (so many more),
+never answered), ``faults`` (``fault.*`` and ``wire.*`` are listed too, or only those named: ``faults=slow,wire.cut``;
+``given={"ms":5}`` are parameters that each call of these gets), ``capabilities=N`` (so many more),
 ``deflate`` (permessage-deflate may be agreed on, for ``wire.deflate_bomb``; nothing else is ever deflated).
 """
 
@@ -16,8 +17,8 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from webapp_fixture.answers import fault_handlers
-from webapp_fixture.calls import Calls, Capability, Context, Json, Record, Ticket
-from webapp_fixture.definitions import app_info
+from webapp_fixture.calls import Calls, Capability, Context, Handler, Json, Record, Ticket
+from webapp_fixture.definitions import app_info, bound, given_params, named_faults
 from webapp_fixture.downloads import offered_credential
 from webapp_fixture.frames import PONG, Pipe, envelope
 from webapp_fixture.handlers import app_handlers, greeting, sync, with_definitions
@@ -59,15 +60,25 @@ class Connection:
         usual = with_definitions(handlers) | _bulk(int(count) if count.isdigit() else 0)
         faults = with_definitions(fault_handlers(state), faults=True)
         self.listed = [entry.definition for entry in usual.values()]
-        if "faults" in query:
-            self.listed += [*(entry.definition for entry in faults.values()), *definitions()]
         self.extra: dict[str, Capability] = {}
         self.wire = {entry["name"]: entry for entry in definitions()}
+        self.given = given_params(query)
+        self.named = named_faults(query)
+        for name in self.named or ():
+            if name in self.wire:
+                self.wire[name] = bound(self.wire[name], self.given)
+            elif name in faults:
+                faults[name] = Capability(bound(faults[name].definition, self.given), self._with_given(faults[name]))
+        offered = {**{name: entry.definition for name, entry in faults.items()}, **self.wire}
+        self.listed += [entry for name, entry in offered.items() if self.named is None or name in self.named]
         self.calls = Calls(usual | faults, self.record, self.send, self.elicit)
         self.questions: dict[str, asyncio.Future[Any]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.shuffle: Shuffle | None = None
         self.done = asyncio.Event()
+
+    def _with_given(self, fault: Capability) -> Handler:
+        return lambda params, context: fault.handler({**params, **self.given}, context)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do that beside the reading; it ends with the connection at the latest."""
@@ -187,6 +198,8 @@ class Connection:
             refusal = envelope("capabilities/call-result", message_id, payload=failure(error))
             return self.spawn(self.reply(refusal, shuffle, place))
         self.record.push(self.record.calls, callId=options.get("callId"), capability=name, state="wire")
+        if self.named and name in self.named:
+            params = {**params, **self.given}
         reply = make_reply(name, message_id, params, options)
         return self.spawn(self.reply(reply.message(), shuffle, place) if shuffle else FAULTS[name](self.pipe, reply))
 

@@ -88,6 +88,12 @@ class PageTransport(Transport):
         return self._agent.page.url if self._agent else self._target
 
     @property
+    def page(self) -> Page | None:
+        """The page, for what a caller wants of it beside calls (tracing, say); another one after a reconnection, and
+        ``None`` while there is none."""
+        return self._agent.page if self._agent else None
+
+    @property
     def ladder(self) -> Ladder:
         """The ladder of this page; its ``used`` counts what each rung has moved."""
         return self._ladder

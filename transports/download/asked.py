@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from aiohttp.abc import AbstractResolver
@@ -21,11 +21,14 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """What the final answer said. ``filename`` is untrusted. ``complete`` is ``False`` where nothing proves that the
-    body is whole: no declared size, no ``Content-Length``, no chunks."""
+    body is whole: no declared size, no ``Content-Length``, no chunks. ``attempts`` is how often it was begun, and
+    ``strayed`` whether a redirect led away from the URL's own origin."""
 
     content_type: str | None
     filename: str | None
     complete: bool
+    attempts: int = field(default=1, compare=False)
+    strayed: bool = field(default=False, compare=False)
 
 
 @runtime_checkable

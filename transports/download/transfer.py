@@ -30,6 +30,7 @@ class Transfer:
         self.asked, self.staged = asked, staged
         self.head: Head | None = None
         self.attempts = 0
+        self.strayed = False
         reference, start = asked.reference, asked.start
         self.secrets = secrets_of(
             *reference.headers.values(),
@@ -66,6 +67,7 @@ class Transfer:
                     return await self._answer(response, target.shown, bool(conditions))
                 target = self._redirected(target, response.headers.get("Location"))
             trusted = trusted and target.origin == self.asked.start.origin
+            self.strayed = self.strayed or not trusted
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     async def _restart(self) -> None:
@@ -175,7 +177,8 @@ class Transfer:
             raise Again(self._truncated(shown, "the body ended early"))
         if not self.staged.size:
             await self.staged.write(b"")  # an empty file is a file too
-        return Fetched(head.content_type, head.filename, head.framed or expected is not None)
+        complete = head.framed or expected is not None
+        return Fetched(head.content_type, head.filename, complete, self.attempts, self.strayed)
 
     async def _keep(self, chunk: bytes, shown: str, expected: int | None) -> None:
         now = self.staged.size + len(chunk)

@@ -1,8 +1,9 @@
 // Puts the parts together: the registry, window.abp as the page's options say, and the user interface.
 
+import { breakRules } from './breaks.js';
 import { addBulk } from './capabilities/bulk.js';
 import { documents } from './capabilities/documents.js';
-import { faults } from './capabilities/faults.js';
+import { addFaults } from './capabilities/faults.js';
 import { files } from './capabilities/files.js';
 import { jobs, recordHandlers } from './capabilities/jobs.js';
 import { media } from './capabilities/media.js';
@@ -22,7 +23,7 @@ const record = new Record(window.workbenchFirst);
 const handlers = { ...documents, ...media, ...files, ...jobs, ...shapes, ...recordHandlers(record) };
 Object.assign(handlers, toggleHandlers(() => registry, (changes) => client.capabilitiesChanged(changes)));
 const registry = new Registry(definitions.capabilities, handlers);
-for (const definition of definitions.faults) registry.add(definition, faults[definition.name], options.faults);
+addFaults(registry, definitions.faults, options);
 addBulk(registry, options.capabilities);
 
 const client = new Client(options.ownevents, record);
@@ -35,6 +36,8 @@ const abp = createAbp({
   options,
   onSession: (agent) => record.session(agent),
 });
+
+breakRules(abp, registry, client, options.breaks);
 
 function publish() {
   if (options.throws) {

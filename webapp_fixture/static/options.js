@@ -12,7 +12,9 @@ export const options = Object.freeze({
   initfails: flag('initfails'), // initialize rejects
   wrappedlist: flag('wrappedlist'), // listCapabilities answers {success, data}
   emptylist: flag('emptylist'), // listCapabilities answers []
-  faults: flag('faults'), // the fault.* capabilities are listed too
+  faults: query.get('faults'), // '': the fault.* capabilities are listed too; else only those named, as 'alert,deep'
+  given: JSON.parse(query.get('given') ?? '{}'), // parameters that the named faults get in every call, as JSON
+  breaks: new Set((query.get('breaks') ?? '').split(',').filter(Boolean)), // rules of the protocol: see breaks.js
   capabilities: number('capabilities'), // so many more capabilities, bulk.000000 and on
   ownevents: query.get('ownevents') ?? '', // 'assign' or 'call': abp.onProgress and so on instead of __abp_progress
   canceltype: query.get('canceltype') ?? '', // 'string' or 'object': cancel takes only that form

@@ -110,7 +110,27 @@ const answers = {
   },
   crash_half: async () => new RawAnswer({ success: true }),
   bad_answer: async ({ value }) => new RawAnswer(value),
+  status_only: async () => ({ success: true, message: 'The report was saved.', filename: 'report.pdf' }),
 };
 
 const all = { ...content, ...downloads, ...behaviour, ...answers };
-export const faults = Object.fromEntries(Object.entries(all).map(([name, handler]) => [`fault.${name}`, handler]));
+const handlers = Object.fromEntries(Object.entries(all).map(([name, handler]) => [`fault.${name}`, handler]));
+
+/** With `given` parameters, as the app's ordinary behaviour: callers need not and cannot give them. */
+function bound(definition, handler, given) {
+  const { properties, required = [], ...rest } = definition.inputSchema;
+  const free = (name) => !(name in given);
+  const left = Object.fromEntries(Object.entries(properties).filter(([name]) => free(name)));
+  const inputSchema = { ...rest, properties: left, required: required.filter(free) };
+  return [{ ...definition, inputSchema }, (params, context) => handler({ ...params, ...given }, context)];
+}
+
+/** All can be called; listed are those that the page's options name, or all of them. */
+export function addFaults(registry, definitions, { faults, given }) {
+  const named = new Set((faults ?? '').split(',').filter(Boolean).map((name) => `fault.${name}`));
+  for (const definition of definitions) {
+    const handler = handlers[definition.name];
+    if (named.has(definition.name)) registry.add(...bound(definition, handler, given));
+    else registry.add(definition, handler, faults === '');
+  }
+}

@@ -1,0 +1,194 @@
+"""The planted faults of the reference app, and the check of `abp conformance` that finds each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+PAGE, EMBEDDED, WEBSOCKET = "page", "embedded", "websocket"
+BROWSER = (PAGE, EMBEDDED)
+ALL = (PAGE, EMBEDDED, WEBSOCKET)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """``query`` switches the fault on; ``check`` finds it, over every one of ``kinds``. ``path`` is another page."""
+
+    name: str
+    check: str
+    kinds: tuple[str, ...]
+    query: str
+    path: str = ""
+    only: tuple[str, ...] = field(default=("fault.*", "wire.*"))
+
+
+def fault(name: str, check: str, kinds: tuple[str, ...], **given: object) -> Planted:
+    """A capability that goes wrong as the app's ordinary behaviour, with these parameters in every call."""
+    shown = f"{name} {json.dumps(given)}" if given else name
+    query = f"faults={name}" + (f"&given={quote(json.dumps(given))}" if given else "")
+    return Planted(shown, check, kinds, query)
+
+
+def breaks(name: str, check: str, kinds: tuple[str, ...] = (PAGE,), only: tuple[str, ...] = ("file.list",)) -> Planted:
+    """A rule that the page object breaks."""
+    return Planted(f"breaks={name}", check, kinds, f"breaks={name}", only=only)
+
+
+def page(query: str, check: str, kinds: tuple[str, ...] = (PAGE,), only: tuple[str, ...] = ("file.list",)) -> Planted:
+    return Planted(query, check, kinds, query, only=only)
+
+
+def path(where: str, check: str) -> Planted:
+    return Planted(f"/embed{where}", check, (EMBEDDED,), "", where, ("file.list",))
+
+
+def native(kind: str, check: str = "answers.native", kinds: tuple[str, ...] = BROWSER, **more: object) -> Planted:
+    return fault("native_ui", check, kinds, do=[{"kind": kind, **more}])
+
+
+FAULTS: tuple[Planted, ...] = (
+    # content
+    fault("wrong_size", "binary.size", ALL),
+    fault("wrong_size", "binary.size", ALL, delta=-1),
+    fault("bad_size", "binary.size", ALL),
+    fault("bad_size", "binary.size", ALL, value=-1),
+    fault("bad_size", "binary.size", ALL, value=1.5),
+    fault("bad_base64", "binary.encoding", ALL),
+    fault("noncanonical_base64", "binary.encoding", ALL),
+    fault("no_padding", "binary.alphabet", ALL),
+    fault("url_safe_base64", "binary.alphabet", ALL),
+    fault("wrong_mime", "binary.type", ALL),
+    fault("bad_name", "binary.filename", ALL),
+    fault("partial", "binary.size", ALL),
+    # downloads
+    fault("short_download", "binary.size", ALL),
+    fault("short_download", "binary.download", ALL, how="cut"),
+    fault("long_download", "binary.size", ALL),
+    fault("long_download", "binary.size", ALL, how="endless"),
+    fault("cut_once", "binary.at_once", ALL),
+    fault("gone", "binary.download", ALL),
+    fault("gone", "binary.at_once", ALL, status=503, times=1),
+    fault("expired", "binary.expiry", ALL),
+    fault("redirect_away", "binary.stays", ALL),
+    # behaviour
+    fault("never", "answers.timeout", ALL),
+    fault("never", "cancel.running", (PAGE, WEBSOCKET)),
+    fault("spin", "answers.timeout", BROWSER),
+    fault("throws", "errors.clear", ALL),
+    fault("rejects_string", "errors.clear", ALL),
+    fault("navigate", "answers.alive", BROWSER),
+    fault("navigate", "answers.alive", BROWSER, how="reload"),
+    fault("navigate", "answers.alive", BROWSER, how="away"),
+    # answers
+    fault("deep", "answers.readable", ALL),
+    fault("big_json", "answers.size", ALL, megabytes=11),
+    fault("crash_half", "answers.data", ALL),
+    fault("bad_answer", "answers.shape", ALL),
+    fault("bad_answer", "answers.shape", ALL, value=[]),
+    fault("status_only", "answers.real", ALL),
+    # what the app does beside answering
+    fault("alert", "answers.native", (PAGE,)),
+    fault("alert", "answers.native", (PAGE,), kind="confirm"),
+    fault("alert", "answers.native", (PAGE,), kind="prompt"),
+    native("popup", kinds=(PAGE,)),
+    native("download"),
+    native("download", how="navigate"),
+    native("choose"),
+    native("pick"),
+    native("copy", "answers.clipboard"),
+    # frames
+    fault("wire.cut", "wire.frames", (WEBSOCKET,)),
+    fault("wire.silent", "answers.timeout", (WEBSOCKET,)),
+    fault("wire.duplicate", "wire.frames", (WEBSOCKET,)),
+    fault("wire.foreign", "wire.frames", (WEBSOCKET,)),
+    fault("wire.late", "answers.timeout", (WEBSOCKET,)),
+    fault("wire.unknown_type", "wire.frames", (WEBSOCKET,)),
+    fault("wire.invalid_utf8", "wire.frames", (WEBSOCKET,)),
+    *(
+        fault("wire.bad_json", "wire.frames", (WEBSOCKET,), kind=kind)
+        for kind in ("junk", "nan", "huge_number", "long_int", "surrogate", "deep")
+    ),
+    fault("wire.deflate_bomb", "wire.frames", (WEBSOCKET,), megabytes=5),
+    fault("wire.binary_frame", "wire.frames", (WEBSOCKET,)),
+    fault("wire.close", "answers.alive", (WEBSOCKET,)),
+    fault("wire.no_close", "wire.frames", (WEBSOCKET,)),
+    # the page as a whole
+    page("late=500", "page.ready"),
+    page("absent", "session.reachable", BROWSER),
+    page("half", "session.reachable", BROWSER),
+    page("throws", "session.reachable", BROWSER),
+    page("initfails", "session.reachable", (PAGE,)),
+    page("initfails", "session.initialize", (EMBEDDED,)),
+    page("wrappedlist", "page.list"),
+    page("emptylist", "session.list"),
+    page("canceltype=string", "cancel.forms"),
+    page("canceltype=object", "cancel.forms"),
+    page("noinit", "session.reachable", (WEBSOCKET,)),
+    page("auth=query", "session.reachable", (WEBSOCKET,)),
+    page("subprotocol=abp", "session.reachable", (WEBSOCKET,)),
+    path("/denied", "session.reachable"),
+    path("/ancestors", "session.reachable"),
+    path("/silent", "session.reachable"),
+    path("/shouting", "wire.window"),
+    page("manifest=none", "manifest.link", BROWSER),
+    page("manifest=missing", "manifest.readable", BROWSER),
+    page("manifest=broken", "manifest.readable", BROWSER),
+    page("manifest=version", "manifest.fields", BROWSER),
+    page("manifest=app", "manifest.agrees", BROWSER),
+    page("manifest=more", "manifest.agrees", BROWSER),
+    # rules of the page object
+    breaks("noversion", "page.members"),
+    breaks("noapp", "page.members"),
+    breaks("noshutdown", "page.members"),
+    breaks("notlisted", "session.list"),
+    breaks("notlisted", "page.list"),
+    breaks("describe", "page.describe"),
+    breaks("supports", "page.supports"),
+    breaks("throws", "page.call"),
+    breaks("reload", "page.reload"),
+    breaks("nosession", "session.initialize", BROWSER),
+    breaks("version", "session.version", BROWSER),
+    breaks("nofeatures", "session.features", BROWSER),
+    breaks("hidden", "session.list"),
+    breaks("unready", "session.early", BROWSER),
+    breaks("twice", "session.twice", BROWSER),
+    breaks("shutdownonce", "session.shutdown"),
+    breaks("forgetful", "session.again", BROWSER),
+    breaks("moody", "session.reopened", BROWSER),
+    breaks("badschema", "schema.valid"),
+    breaks("badoutputschema", "schema.valid"),
+    breaks("undescribed", "schema.described"),
+    breaks("refuses", "schema.params", BROWSER),
+    breaks("result", "schema.result", BROWSER),
+    breaks("errortext", "errors.shape", BROWSER),
+    breaks("errorcode", "errors.shape", BROWSER),
+    breaks("unknown", "errors.unknown", BROWSER),
+    breaks("missing", "errors.missing", BROWSER, ("data.json",)),
+    breaks("type", "errors.type", BROWSER, ("data.json",)),
+    breaks("noencoding", "binary.fields", BROWSER),
+    breaks("nomime", "binary.fields", BROWSER),
+    breaks("nosize", "binary.size_given", BROWSER),
+    breaks("detached", "binary.taken"),
+    breaks("progress", "answers.progress", BROWSER, ("job.run",)),
+    breaks("cancelsall", "cancel.unknown"),
+    breaks("cancelsnone", "cancel.running", BROWSER, ("job.wait",)),
+    breaks("canceltext", "cancel.forms"),
+    breaks("cancelonce", "cancel.again", BROWSER, ("job.wait",)),
+)
+
+#: What the protocol allows although a client may find it hard: nothing is found.
+ALLOWED: tuple[Planted, ...] = (
+    fault("slow", "", ALL, ms=300),
+    fault("big_json", "", ALL),
+    native("print"),
+    fault("native_ui", "", BROWSER, do=[]),
+    fault("wire.slow", "", (WEBSOCKET,), ms=5),
+    fault("wire.huge", "", (WEBSOCKET,)),
+    fault("wire.shuffle", "", (WEBSOCKET,), n=1),
+    page("ownevents=assign", "", BROWSER, ("job.run",)),
+    page("ownevents=call", "", BROWSER, ("job.run",)),
+    page("isolated", "", BROWSER),
+    page("capabilities=300", "", ALL),
+    path("/strict", ""),
+)

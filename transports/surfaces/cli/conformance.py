@@ -1,0 +1,118 @@
+"""``abp conformance``: does an app speak ABP as the protocol says?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .calls import BrowserName, Json, StorageState, Target, TransportName
+from .outcome import out, perform, print_json
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ...testing.conformance import Report
+
+_Patterns = list[str] | None
+_STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
+
+
+def conformance(
+    target: Target,
+    transport: TransportName = "auto",
+    only: Annotated[
+        _Patterns, typer.Option("--only", metavar="PATTERN", help="Call these capabilities only, such as 'export.*'.")
+    ] = None,
+    skip: Annotated[
+        _Patterns, typer.Option("--skip", metavar="PATTERN", help="Do not call these capabilities.")
+    ] = None,
+    no_calls: Annotated[bool, typer.Option("--no-calls", help="Call no capability at all.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="Seconds that each call is given.")
+    ] = 5.0,
+    browser: BrowserName = None,
+    storage_state: StorageState = None,
+    as_json: Json = False,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
+    badge: Annotated[
+        Path | None, typer.Option("--badge", metavar="FILE", help="Also write the JSON of a badge.")
+    ] = None,
+) -> int:
+    """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not.
+
+    Capabilities are called for real, with small parameters made from their inputSchema (or its `examples`): leave out
+    with --skip what must not run.
+    """
+
+    async def work() -> int:
+        from ...messages import encode_json
+        from ...testing.conformance import Plan, check_app
+
+        for file in (junit, badge):
+            _require_folder(file)
+        with _Shown() as shown:
+            plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, told=shown.tell)
+            state = str(storage_state) if storage_state is not None else None
+            report = await check_app(target, plan, transport=transport, browser=browser, storage_state=state)
+        if junit is not None:
+            junit.write_bytes(report.junit())
+        if badge is not None:
+            badge.write_bytes(encode_json(report.badge()) + b"\n")
+        if as_json:
+            print_json(report.as_dict())
+        else:
+            _print(report)
+        return 0 if report.conformant else 1
+
+    return perform(work)
+
+
+def _require_folder(file: Path | None) -> None:
+    """Better now than after a minute of checks."""
+    from ...errors import UsageError
+
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
+
+
+def _print(report: Report) -> None:
+    if not sys.stdout.isatty():
+        out("\n".join(text for text, _ in report.lines()))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from .outcome import plain
+
+    console = Console(soft_wrap=True)
+    for text, status in report.lines():
+        console.print(Text(plain(text), style=_STYLES[status] if status else ""))
+
+
+class _Shown:
+    """What is looked at now, on the last line of a terminal."""
+
+    def __enter__(self) -> _Shown:
+        from rich.console import Console
+
+        self._status = Console(stderr=True).status("looking at the app …") if sys.stderr.isatty() else None
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def tell(self, what: str) -> None:
+        if self._status is not None:
+            from rich.markup import escape
+
+            from .outcome import plain
+
+            self._status.update(f"looking at {escape(plain(what))} …")

@@ -1,0 +1,235 @@
+"""Parameters made from a capability's ``inputSchema``: the smallest that it allows. No I/O.
+
+The generators that exist are for property tests: random, with texts that no form would take, and (hypothesis-jsonschema
+0.23 under hypothesis 6.170) broken. A check needs the same few inputs each time, so this makes one and has the real
+validator look at it; an app's author who wants others writes ``examples`` into the schema.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...binary import BinaryData
+from ...errors import UsageError
+from ...params import outgoing
+from ...schema import check_params, differences
+
+__all__ = ["Unmade", "made_params", "without_required", "wrong_type"]
+
+_DEEPEST, _MOST = 12, 5
+_TEXT = "abp"
+_PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+_PDF = b"%PDF-1.4\n1 0 obj << /Type /Catalog >> endobj\ntrailer << /Root 1 0 R >>\n%%EOF\n"
+_FORMATS = {
+    "date": "2024-01-31",
+    "date-time": "2024-01-31T12:00:00Z",
+    "time": "12:00:00Z",
+    "email": "abp@example.org",
+    "uri": "https://example.org/",
+    "url": "https://example.org/",
+    "uuid": "123e4567-e89b-42d3-a456-426614174000",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "hostname": "example.org",
+    "color": "#336699",
+}
+#: Tried where a pattern is given.
+_CANDIDATES = (_TEXT, "ABP", "a", "A", "1", "10", "2024", "en", "en-GB", "EUR", "a-1", "a1", "1.0", "1.0.0", "abp.txt")
+_WRONG: Mapping[str, object] = {"string": 12345, "integer": _TEXT, "number": _TEXT, "boolean": _TEXT, "array": _TEXT}
+
+
+class Unmade(Exception):
+    """Why no parameters could be made."""
+
+
+def made_params(name: str, schema: Mapping[str, object]) -> list[dict[str, object]]:
+    """Parameters that fit ``schema``: its ``examples``, at most five of them, or else one object with the required ones
+    only, each by its ``examples``, ``default``, ``const`` or ``enum``, else the smallest value of its type. Binary
+    parameters are a small PNG, PDF or text. Raises :class:`Unmade`."""
+    given = schema.get("examples")
+    made = copy.deepcopy(given[:_MOST]) if isinstance(given, list) and given else [_sample(schema, schema, 0, "object")]
+    return [_checked(name, schema, params) for params in (made if schema else [{}])]
+
+
+def _checked(name: str, schema: Mapping[str, object], params: object) -> dict[str, object]:
+    if not isinstance(params, dict):
+        raise Unmade("its parameters are not an object")
+    prepared, content = outgoing(params)
+    try:
+        check_params(name, schema, prepared, [found.path for found in content])
+    except UsageError as error:
+        raise Unmade(f"no parameters could be made from its inputSchema ({error.message}); give `examples`") from error
+    return params
+
+
+def without_required(
+    schema: Mapping[str, object], params: Mapping[str, object]
+) -> tuple[str, dict[str, object]] | None:
+    """``params`` without one that is required, and its name."""
+    required = schema.get("required")
+    name = next((name for name in required if name in params), None) if isinstance(required, list) else None
+    return None if name is None else (name, {key: value for key, value in params.items() if key != name})
+
+
+def wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
+    """``params`` with a value of another type than its schema says, and its name."""
+    properties = schema.get("properties")
+    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
+        kind = inner.get("type") if isinstance(inner, Mapping) else None
+        if isinstance(kind, str) and kind in _WRONG and not {"enum", "const"} & set(inner):
+            return name, {**params, name: _WRONG[kind]}
+    return None
+
+
+def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -> object:
+    if schema is False or depth > _DEEPEST:
+        raise Unmade("its inputSchema allows no value" if schema is False else "its inputSchema is nested too deeply")
+    if not isinstance(schema, Mapping):
+        return _TEXT
+    if isinstance(pointer := schema.get("$ref"), str):
+        return _sample(_target(root, pointer), root, depth + 1, hint)
+    for key in ("examples", "enum"):
+        if isinstance(given := schema.get(key), list) and given:
+            return copy.deepcopy(given[0])
+    for key in ("const", "default"):
+        if key in schema:
+            return copy.deepcopy(schema[key])
+    if isinstance(parts := schema.get("allOf"), list):
+        whole: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
+        for part in parts:
+            whole = _merged(whole, part)
+        return _sample(whole, root, depth + 1, hint)
+    for key in ("oneOf", "anyOf"):
+        if isinstance(branches := schema.get(key), list):
+            base = {name: value for name, value in schema.items() if name != key}
+            return _first_of(branches, base, root, depth, hint)
+    return _MAKERS[_kind(schema)](schema, root, depth, hint)
+
+
+def _first_of(
+    branches: list[object], base: Mapping[str, object], root: Mapping[str, object], depth: int, hint: str
+) -> object:
+    reason = Unmade("its inputSchema has no alternatives")
+    for branch in branches:
+        try:
+            return _sample(_merged(base, branch), root, depth + 1, hint)
+        except Unmade as error:
+            reason = error
+    raise reason
+
+
+def _merged(base: Mapping[str, object], more: object) -> Mapping[str, object]:
+    if not isinstance(more, Mapping):
+        return base
+    both: dict[str, Any] = {**base, **more}
+    for key in {"properties"} & set(base) & set(more):
+        both[key] = {**_mapping(base[key]), **_mapping(more[key])}
+    required = [*_list(base.get("required")), *_list(more.get("required"))]
+    return {**both, "required": required} if required else both
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _target(root: Mapping[str, object], pointer: str) -> object:
+    node: object = root
+    for step in pointer.removeprefix("#").split("/")[1:]:
+        node = _mapping(node).get(step.replace("~1", "/").replace("~0", "~"))
+    if not pointer.startswith("#") or node is None:
+        raise Unmade(f"its inputSchema refers to {pointer[:60]!r}")
+    return node
+
+
+def _kind(schema: Mapping[str, object]) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((one for one in kind if one != "null"), "null")
+    if isinstance(kind, str) and kind in _MAKERS:
+        return kind
+    for keys, implied in (
+        ({"properties", "required"}, "object"),
+        ({"items"}, "array"),
+        ({"minimum", "maximum"}, "number"),
+    ):
+        if keys & set(schema):
+            return implied
+    return "string"
+
+
+def _object(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
+    properties = _mapping(schema.get("properties"))
+    if {"content", "mimeType"} <= set(properties):
+        return _binary(properties, hint)
+    required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+    return {name: _sample(properties.get(name, {}), root, depth + 1, name) for name in required}
+
+
+def _binary(properties: Mapping[str, object], hint: str) -> BinaryData:
+    declared = _mapping(properties["mimeType"])
+    allowed = [declared.get("const"), *_list(declared.get("enum")), *_list(declared.get("examples"))]
+    mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
+    if mime_type.startswith("text/"):
+        return BinaryData.from_bytes(_TEXT.encode(), mime_type=mime_type, filename=f"{hint}.txt")
+    if mime_type == "application/pdf":
+        return BinaryData.from_bytes(_PDF, mime_type=mime_type, filename=f"{hint}.pdf")
+    return BinaryData.from_bytes(_PNG, mime_type="image/png", filename=f"{hint}.png")
+
+
+def _array(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
+    if schema.get("maxItems") == 0:
+        return []
+    item = _sample(schema.get("items", {}), root, depth + 1, hint)
+    return [copy.deepcopy(item) for _ in range(max(int(schema.get("minItems", 1)), 1))]
+
+
+def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength", math.inf)
+    known = _FORMATS.get(schema.get("format", ""), "")
+    fitting = [known] if known else [(text * shortest)[: max(len(text), shortest)] for text in (*_CANDIDATES, "")]
+    if isinstance(pattern := schema.get("pattern"), str):
+        # The engine that is safe with patterns of strangers; one that it does not know fits nothing.
+        fitting = [text for text in (*fitting, *_FORMATS.values()) if not differences({"pattern": pattern}, text)]
+    fitting = [text for text in fitting if shortest <= len(text) <= longest]
+    if not fitting:
+        raise Unmade("its inputSchema asks for a text that could not be made; give `examples`")
+    return fitting[0]
+
+
+def _number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
+    whole = _kind(schema) == "integer"
+    least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    step = schema.get("multipleOf") or (1 if whole else 0)
+    if "exclusiveMinimum" in schema:
+        least = max(least, schema["exclusiveMinimum"] + (step or 1))
+    if "exclusiveMaximum" in schema:
+        most = min(most, schema["exclusiveMaximum"] - (step or 1))
+    value = min(max(1, least), most)
+    if step:
+        value = math.ceil(value / step) * step
+    return int(value) if whole else value
+
+
+def _constant(value: object) -> Callable[..., object]:
+    return lambda *_: value
+
+
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, object], int, str], object]] = {
+    "object": _object,
+    "array": _array,
+    "string": _text,
+    "integer": _number,
+    "number": _number,
+    "boolean": _constant(False),
+    "null": _constant(None),
+}
