@@ -7,7 +7,7 @@ results. Third parties implement this class and register it under the entry-poin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import Protocol, Self, runtime_checkable
 from .binary import BinaryData, Handle
 from .messages import Message
 
-__all__ = ["Features", "PageTools", "Transport"]
+__all__ = ["Features", "PageTools", "ResourcePage", "ResourceTools", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,14 @@ class Features:
     ``connection/lost`` and ``connection/restored``; requests under way at the break fail with ``DISCONNECTED``, and one
     that was never sent says so by ``details["sent"] = False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
+    ``presets``: the far side speaks another protocol than ABP (MCP); where the caller gives no routing policy, the
+    preset for the name that it gives itself applies (:func:`transports.routing.preset`).
     """
 
     listing: bool = False
     reconnects: bool = False
     cookies: bool = False
+    presets: bool = False
 
 
 @runtime_checkable
@@ -46,6 +49,40 @@ class PageTools(Protocol):
 
     async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
         """What the app's page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePage:
+    """A page of resources or templates as the far side lists them, and the ``cursor`` of the next one."""
+
+    items: Sequence[object]
+    cursor: str | None = None
+
+
+@runtime_checkable
+class ResourceTools(Protocol):
+    """What a transport with resources (MCP) can do beside calls. Raises
+    :class:`~transports.errors.CapabilityError` where the far side refuses, and as :meth:`Transport.request`."""
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether the far side has any, as far as it says."""
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        """A page of ``resources/list``."""
+
+    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        """A page of ``resources/templates/list``."""
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        """``{contents: [{uri, mimeType?, text | blob}], ttl?}``: content as in :meth:`Transport.request`; ``ttl`` is
+        how many seconds it may be kept, where the far side says so."""
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        """Have changes told, as notifications ``notifications/resources/updated`` with ``{uri}``."""
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        """Have them told no more."""
 
 
 class Transport(ABC):

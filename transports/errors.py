@@ -292,8 +292,11 @@ _USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*:)*[/\\]*)[^/\\]*@", re.IGNORECAS
 
 def redact_url(url: str) -> str:
     """``url`` fit for a message or a log: no user info, no query (signed links carry their secret there), no fragment,
-    and of a ``data:`` URL its head only."""
+    of a ``data:`` URL its head only, and of the command line of an MCP server the command."""
     url = url.strip()
+    if url[:10].lower() == "mcp+stdio:":
+        head, space, _ = url.partition(" ")
+        return head + " …" * bool(space)
     if url[:5].lower() == "data:":
         head, comma, _ = url[:80].partition(",")
         return (head if comma else "data:") + ",…"

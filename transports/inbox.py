@@ -36,7 +36,8 @@ _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 class Inbox:
     """Takes in the events of one transport: hands progress to the call it belongs to, answers questions, and tells the
-    session what changes it: the app's capabilities (``changed``), the connection (``lost``, ``restored``).
+    session what changes it: the app's capabilities (``changed``), the connection (``lost``, ``restored``), and each
+    notification before anybody else hears of it (``noticed``).
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Inbox:
         changed: Callable[[object], Awaitable[None]],
         lost: Callable[[str], None],
         restored: Callable[[str], Awaitable[None]],
+        noticed: Callable[[Notification], None],
     ) -> None:
         self.listeners = Listeners()
         self._transport = transport
@@ -58,6 +60,7 @@ class Inbox:
         self._changed = changed
         self._lost = lost
         self._restored = restored
+        self._noticed = noticed
         self._callbacks = Callbacks()
         self._calls: dict[str, tuple[str, OnProgress | None]] = {}
         self._ended: deque[str] = deque(maxlen=_REMEMBERED)
@@ -141,6 +144,7 @@ class Inbox:
         self._start(self._changed(notification.data))
 
     def _notification(self, notification: Notification) -> None:
+        self._noticed(notification)
         self.listeners.put(notification)
         self._notify(notification)
 

@@ -44,6 +44,8 @@ __all__ = [
     "Notification",
     "Progress",
     "Requirement",
+    "Resource",
+    "ResourceTemplate",
     "decode_json",
     "encode_json",
     "parse",
@@ -141,10 +143,12 @@ class Requirement(_Model):
 
 
 class Capability(_Model):
-    """One capability as the app lists it; most fields are optional in the wild."""
+    """One capability as the app lists it; most fields are optional in the wild. ``annotations`` are hints of an MCP
+    server (``readOnlyHint``, ``destructiveHint``, …)."""
 
     _alone = "name"
     name: str
+    title: str = ""
     description: str = ""
     input_schema: _Mapping = Field(default_factory=dict)
     output_schema: _Mapping = Field(default_factory=dict)
@@ -154,6 +158,28 @@ class Capability(_Model):
     deprecated: bool = False
     deprecation_message: str | None = None
     alternatives: list[str] = Field(default_factory=list)
+    annotations: _Mapping = Field(default_factory=dict)
+
+
+class Resource(_Model):
+    """A resource that an MCP server lists. ``size`` in bytes is what the server says."""
+
+    uri: str
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str | None = None
+    size: Annotated[int, Field(ge=0)] | None = None
+
+
+class ResourceTemplate(_Model):
+    """A kind of resources: ``uri_template`` as in RFC 6570."""
+
+    uri_template: str
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str | None = None
 
 
 class Initialized(_Model):

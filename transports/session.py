@@ -24,7 +24,8 @@ from .events import ConnectionChanged, Event
 from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
 from .messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
 from .params import outgoing
-from .routing import Fetcher, Result, Router, RoutingPolicy
+from .resources import Resources
+from .routing import ABP, Fetcher, Result, Router, RoutingPolicy, preset
 from .schema import check_params
 from .settings import Settings
 
@@ -78,6 +79,7 @@ class Session:
         self._requested = tuple(requested_capabilities)
         self._discover = discover
         self._declared: Sequence[Capability] = ()
+        self.capabilities = Capabilities()
         self.warnings: tuple[str, ...] = ()
         self._state: Literal["new", "open", "closed"] = "new"
         self._cautioned: set[str] = set()
@@ -90,18 +92,27 @@ class Session:
             changed=self._capabilities_changed,
             lost=self._lost,
             restored=self._restored,
+            noticed=lambda notification: self.resources.noticed(notification),
         )
         self._calls = Calls(transport, self._inbox, self._initialize)
+        self._routing = routing
+        #: The resources of an MCP server.
+        self.resources = Resources(transport, self.store, self._stored, (routing or ABP).resources, self._seconds)
+        self._follow(routing or ABP)
+
+    def _follow(self, policy: RoutingPolicy) -> None:
+        """What becomes of an answer's parts from now on."""
         self._router = Router(
             self.store,
-            policy=routing,
+            policy=policy,
             fetcher=Fetcher(
-                transport,
-                timeout=settings.download_timeout / 1000,
+                self.transport,
+                timeout=self._settings.download_timeout / 1000,
                 limit=self.store.max_bytes,
-                allow_private=settings.allow_private_addresses,
+                allow_private=self._settings.allow_private_addresses,
             ),
         )
+        self.resources.policy = policy.resources
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
@@ -115,6 +126,8 @@ class Session:
             await stack.enter_async_context(self.transport)
             await stack.enter_async_context(self._inbox)
             await self._initialize(max(deadline - time.monotonic(), 1.0))
+            if self._routing is None and self.transport.features.presets:
+                self._follow(preset(self.info.id))
             if looking is not None:
                 await self._informed(looking)
             self._calls.ready.set()
@@ -150,7 +163,8 @@ class Session:
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list() if self.transport.features.listing else None
-        self.capabilities = Capabilities().told(initialized.capabilities).told(listed).informed(self._declared)
+        told = Capabilities().told(initialized.capabilities).told(listed).informed(self._declared)
+        self.capabilities = self.resources.generated(told)
 
     async def _informed(self, looking: asyncio.Future[Discovery]) -> None:
         """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
@@ -214,7 +228,7 @@ class Session:
         stored all the same), and other :class:`~transports.errors.ABPError`.
         """
         self._require_open()
-        seconds = self._call_timeout if timeout is None else seconds_of(timeout, 0)
+        seconds = self._seconds(timeout)
         call = call_id or str(uuid.uuid4())
         work = self._call(call, capability, params, seconds, on_progress, idempotent)
         return await self._calls.told(call, capability, work)
@@ -232,6 +246,8 @@ class Session:
         prepared, content = outgoing(dict(params or {}))
         known = self.capabilities.get(capability)
         warnings = self._checked(known, prepared, content) if known else []
+        if capability in self.resources.names:
+            return await self.resources.call(capability, params or {}, seconds)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, answer = await self._calls.answered(
@@ -240,7 +256,7 @@ class Session:
         except CapabilityError as error:
             raise explained(error, capability, self.capabilities) from None
         try:
-            return await self._router.route(
+            result = await self._router.route(
                 answer.data,
                 capability=capability,
                 outputs=reply.outputs,
@@ -251,6 +267,7 @@ class Session:
                 transport=self.transport.name,
                 started=started,
             )
+            return await self.resources.followed(result)
         finally:
             await self._inbox.settle(on_progress)
 
@@ -260,35 +277,39 @@ class Session:
         :class:`~transports.errors.UsageError` where there is no page or such option, and
         :class:`~transports.errors.CallTimeout` after ``timeout`` seconds."""
         seconds, tools = self._tools("render_to_pdf", timeout)
-        return await self._stored("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
+        return await self._made("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
     async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result:
         """What the app's page shows, stored as the artifact ``image``; only for apps in a page. ``options`` are those
         of Playwright's ``page.screenshot`` (``full_page=True``, ``type="jpeg"``, …). Raises as
         :meth:`render_to_pdf`."""
         seconds, tools = self._tools("screenshot", timeout)
-        return await self._stored("screenshot", "image", tools.screenshot(options, timeout=seconds))
+        return await self._made("screenshot", "image", tools.screenshot(options, timeout=seconds))
 
     def _tools(self, what: str, timeout: float | None) -> tuple[float, PageTools]:
         self._require_open()
         if not isinstance(self.transport, PageTools):
             raise UsageError(f"{what} needs an app in a page; this one is reached by {self.transport.name}")
-        return self._call_timeout if timeout is None else seconds_of(timeout, 0), self.transport
+        return self._seconds(timeout), self.transport
 
-    async def _stored(self, what: str, field: str, content: Awaitable[object]) -> Result:
+    def _seconds(self, timeout: float | None) -> float:
+        return self._call_timeout if timeout is None else seconds_of(timeout, 0)
+
+    async def _made(self, what: str, field: str, content: Awaitable[object]) -> Result:
         call, started = str(uuid.uuid4()), time.perf_counter()
 
         async def work() -> Result:
-            data = {field: await content}
-            source = self._source(call)
-            return await self._router.route(
-                data, capability=what, source=source, transport=self.transport.name, started=started
-            )
+            return await self._stored({field: await content}, what, started, call)
 
         return await self._calls.told(call, what, work())
 
+    async def _stored(self, data: object, capability: str, started: float, call: str = "") -> Result:
+        return await self._router.route(
+            data, capability=capability, source=self._source(call), transport=self.transport.name, started=started
+        )
+
     def _source(self, call: str) -> dict[str, object]:
-        return {"app": self.info.id or self.info.name, "call": call}
+        return {"app": self.info.id or self.info.name, **({"call": call} if call else {})}
 
     def _require_open(self) -> None:
         if self._state == "closed":
@@ -323,6 +344,7 @@ class Session:
         except ABPError as error:
             logger.warning("reconnected, but the app refused to begin again: %s", error.message)
             return
+        await self.resources.restored()
         self._calls.ready.set()
         self._inbox.tell(ConnectionChanged(True, reason))
         self._tell_difference(before)
@@ -335,7 +357,7 @@ class Session:
                 listed = await self._list()
                 if now := Capabilities().told(listed):
                     after = after.told(listed).kept(now)
-        self.capabilities = after.informed(self._declared)
+        self.capabilities = self.resources.generated(after.informed(self._declared))
         self._tell_difference(before)
 
     def _tell_difference(self, before: Capabilities) -> None:

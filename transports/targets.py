@@ -21,6 +21,7 @@ from .session import Session, seconds_of
 from .settings import Settings
 
 if TYPE_CHECKING:
+    from httpx2 import Auth
     from playwright.async_api import BrowserContext, Page
 
     from .browser.launch import Browser
@@ -32,6 +33,8 @@ _PAGE = ("playwright", "postmessage")
 #: The ways to reach a target, by scheme; the first is ``auto``.
 _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
 _REPLAY = "replay:"
+#: Schemes of MCP servers (:mod:`transports.adapters.mcp.servers`).
+_MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
 
 def connect(
@@ -47,6 +50,8 @@ def connect(
     page: Page | None = None,
     context: BrowserContext | None = None,
     extension_page: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     on_notification: OnNotification | None = None,
@@ -58,10 +63,11 @@ def connect(
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
     ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
-    WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), or ``replay:FILE``, a
-    conversation that was recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app
-    in an iframe. ``store`` is a store, its URL, or an object that has one as its ``artifact_store``; the default is
-    ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``.
+    WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
+    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
+    recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store``
+    is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``, else the
+    folder ``ABP_OUTPUT_DIR``.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``).
 
@@ -70,6 +76,9 @@ def connect(
     ``storage_state`` cookies and storage to begin with, or a file of them; ``cdp_url`` a running Chromium to attach to;
     ``page`` and ``context`` the caller's own, of ``playwright.async_api``; ``extension_page`` the page of an extension
     that speaks ABP. See :class:`~transports.adapters.playwright.PlaywrightTransport`.
+
+    For WebSockets and MCP servers behind an address: ``headers`` go with what is sent, and are never shown. For the
+    latter, ``auth`` is an ``httpx2.Auth``, such as the MCP SDK's ``OAuthClientProvider``.
 
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one a question is answered with the default that the app itself names, else declined, and
@@ -84,7 +93,7 @@ def connect(
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.plugins`).
     """
     settings = Settings.load()
-    where: dict[str, object] = {
+    where: dict[str, Any] = {
         "browser": browser,
         "profile": profile,
         "storage_state": storage_state,
@@ -94,10 +103,14 @@ def connect(
         "extension_page": extension_page,
     }
     where = {option: value for option, value in where.items() if value is not None}
+    sent = {option: value for option, value in (("headers", headers), ("auth", auth)) if value is not None}
     if isinstance(transport, Transport):
-        _refuse(where, "a transport that is made already; give them to it")
+        _refuse(where | sent, "a transport that is made already; give them to it")
+    elif target.partition(":")[0].lower() in _MCP and transport in ("auto", "mcp"):
+        _refuse(where, "an MCP server, which needs no browser")
+        transport = _mcp(target, timeout, settings, sampling=on_elicitation is not None, **sent)
     else:
-        transport = _make_transport(target, transport, headless, timeout, settings, where)
+        transport = _make_transport(target, transport, headless, timeout, settings, where, sent)
     if record is not None:
         recording = record if isinstance(record, Recording) else Recording(record)
         transport = recording_of(transport, recording)
@@ -113,6 +126,17 @@ def connect(
         routing=routing,
         discover=_discovery(target, settings),
     )
+
+
+def _mcp(target: str, timeout: float | None, settings: Settings, **options: Any) -> Transport:
+    seconds = seconds_of(timeout, settings.browser_timeout)
+    try:
+        from .adapters.mcp import MCPTransport
+    except ImportError as error:
+        raise UsageError(
+            f"MCP servers need the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+        ) from error
+    return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 
 def _discovery(target: str, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
@@ -166,7 +190,8 @@ def _ways(target: str) -> tuple[str, ...]:
         also = "".join(f", or a target of {plugin.name}" for plugin in installed())
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
-            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, or replay:FILE{also}"
+            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
+            f"replay:FILE{also}"
         )
     return _TRANSPORTS[parts.scheme]
 
@@ -177,11 +202,12 @@ def _make_transport(
     headless: bool | None,
     timeout: float | None,
     settings: Settings,
-    where: Mapping[str, Any],
+    where: dict[str, Any],
+    sent: dict[str, Any],
 ) -> Transport:
     seconds = seconds_of(timeout, settings.browser_timeout)
     if (made := _plugged(target, name, seconds)) is not None:
-        _refuse(where, "the transport of another distribution")
+        _refuse(where | sent, "the transport of another distribution")
         return made
     ways = _ways(target)
     if name not in ("auto", *ways):
@@ -197,7 +223,9 @@ def _make_transport(
         from .adapters.websocket import WebSocketTransport
 
         _refuse(where, "an app behind a WebSocket, which needs no browser")
-        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes)
+        _refuse({option: sent[option] for option in sent if option == "auth"}, "a WebSocket; give headers=")
+        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **sent)
+    _refuse(sent, "a page; sign in with storage_state= or profile=")
     unseen = settings.headless if headless is None else headless
     if chosen == "postmessage":
         from .adapters.postmessage import PostMessageTransport

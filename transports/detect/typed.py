@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..binary import BinaryData, Encoded
 from ..errors import ABPError
@@ -19,18 +20,23 @@ def typed(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryData | 
     kind = node.get("type")
     if kind in ("image", "audio"):
         data = node.get("data")
-        if _listed(path) and isinstance(data, str) and isinstance(node.get("mimeType"), str):
-            return ("data",), BinaryData(Encoded(data, "base64"), str(node["mimeType"]))
+        if _listed(path) and isinstance(data, str | BinaryData) and isinstance(node.get("mimeType"), str):
+            return ("data",), _binary(data, str(node["mimeType"]), None)
         return None
     inner, steps = (node.get("resource"), ("resource", "blob")) if kind == "resource" else (node, ("blob",))
     if not isinstance(inner, dict):
         return None
     uri, blob, mime_type = inner.get("uri"), inner.get("blob"), inner.get("mimeType")
-    if not isinstance(uri, str) or not isinstance(blob, str):
+    if not isinstance(uri, str) or not isinstance(blob, str | BinaryData):
         return None
-    return steps, BinaryData(
-        Encoded(blob, "base64"), mime_type if isinstance(mime_type, str) else None, None, _name(uri)
-    )
+    return steps, _binary(blob, mime_type if isinstance(mime_type, str) else None, _name(uri))
+
+
+def _binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData:
+    """A transport may have taken the text out already."""
+    if isinstance(value, str):
+        return BinaryData(Encoded(value, "base64"), mime_type, None, filename)
+    return replace(value, mime_type=mime_type or value.mime_type, filename=filename or value.filename)
 
 
 def _listed(path: Place) -> bool:

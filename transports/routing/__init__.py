@@ -12,8 +12,8 @@ from .inputs import (
     estimated_tokens,
     large_file_warning,
 )
-from .policy import FieldRule, RoutingPolicy, Step, Transformer
-from .presets import ABP, GITHUB, TABLEAU
+from .policy import FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
+from .presets import ABP, GITHUB, TABLEAU, preset
 from .result import Result
 from .router import Router
 
@@ -26,6 +26,7 @@ __all__ = [
     "FieldRule",
     "FileLimits",
     "GivenFile",
+    "ResourcePolicy",
     "Result",
     "Router",
     "RoutingPolicy",
@@ -36,4 +37,5 @@ __all__ = [
     "clamp",
     "estimated_tokens",
     "large_file_warning",
+    "preset",
 ]

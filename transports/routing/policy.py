@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from ..detect import MIN_GUESSED
 from ..errors import UsageError
 
-__all__ = ["FieldRule", "RoutingPolicy", "Step", "Transformer"]
+__all__ = ["FieldRule", "ResourcePolicy", "RoutingPolicy", "Step", "Transformer"]
 
 #: Takes the capability and its answer, and gives another answer, or ``None`` to leave it to the other layers.
 Transformer: TypeAlias = Callable[[str, object], object | Awaitable[object]]
@@ -19,7 +19,7 @@ Transformer: TypeAlias = Callable[[str, object], object | Awaitable[object]]
 class Step:
     """What one layer did: ``layer`` as in :class:`RoutingPolicy`, ``place`` in the answer, ``what`` in words."""
 
-    layer: Literal["custom", "fields", "typed", "abp", "heuristic", "size"]
+    layer: Literal["custom", "fields", "typed", "abp", "heuristic", "size", "resources"]
     place: str
     what: str
 
@@ -50,6 +50,27 @@ class FieldRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcePolicy:
+    """What is done with an MCP server's resources (seed 002 §4.2). A link in an answer is followed if ``enabled`` and
+    its ``size`` is below ``auto_read_if_size_under_bytes`` (0: never). A resource's text of
+    ``inline_text_if_under_chars`` or more becomes an artifact. With ``cache_reads_to_artifacts`` a resource that was
+    read is not read again until the server says that it changed (§7.3).
+
+    Raises :class:`~transports.errors.UsageError` for a negative limit.
+    """
+
+    enabled: bool = True
+    auto_read_if_size_under_bytes: int = 0
+    inline_text_if_under_chars: int = 10_000
+    cache_reads_to_artifacts: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("auto_read_if_size_under_bytes", "inline_text_if_under_chars"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"ResourcePolicy: {name} must not be negative (it is {getattr(self, name)})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
     """The layers of seed 002 §4.1, in its order; the defaults are those of §4.2. (How long and how much is kept is a
     matter of the store: :class:`~transports.artifacts.Retention` has the defaults of §7.1.)
@@ -59,7 +80,7 @@ class RoutingPolicy:
     for any. ``typed``: content blocks of MCP. ``abp``: ABP's own forms. ``heuristic``: undeclared base64 from
     ``min_guessed_chars`` on whose bytes have a known signature (``heuristics=False``: not at all). ``size``: a text of
     more than ``max_inline_chars`` gets a file of its own, which agents see in its place, and so does an answer of more
-    than ``max_inline_bytes`` as JSON (``None``: no limit).
+    than ``max_inline_bytes`` as JSON (``None``: no limit). ``resources`` is for servers that have some.
 
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
@@ -72,6 +93,7 @@ class RoutingPolicy:
     max_inline_bytes: int | None = 10_000
     #: Most texts of one answer that get files of their own; the largest go first.
     max_texts: int = 20
+    resources: ResourcePolicy = ResourcePolicy()
 
     def __post_init__(self) -> None:
         for name in ("min_guessed_chars", "max_inline_chars", "max_inline_bytes", "max_texts"):

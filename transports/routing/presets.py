@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from .policy import FieldRule, RoutingPolicy
 
-__all__ = ["ABP", "GITHUB", "TABLEAU"]
+__all__ = ["ABP", "GITHUB", "TABLEAU", "preset"]
 
 #: Apps that speak ABP declare their content; this is the default of a router.
 ABP = RoutingPolicy()
@@ -43,3 +45,12 @@ GITHUB = RoutingPolicy(
         "get_blob": (_BLOB,),
     }
 )
+
+#: Presets by the name that a server gives itself: ``tableau-mcp``, ``github-mcp-server``.
+_NAMED = {"tableau": TABLEAU, "github": GITHUB}
+
+
+def preset(server: str) -> RoutingPolicy:
+    """The policy for a server of that name; :data:`ABP` for one that none is known for."""
+    words = re.split(r"[^a-z0-9]+", server.lower())
+    return next((policy for word, policy in _NAMED.items() if word in words), ABP)

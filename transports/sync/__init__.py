@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from .. import artifacts, discovery, routing, session, targets
+from .. import artifacts, discovery, resources, routing, session, targets
 from ..artifacts import AuditLog, Retention, Scope
 from ..artifacts.base import DEFAULT_MAX_BYTES
 from ..base import Transport
@@ -47,6 +47,7 @@ from .bridge import (
 from .loop import SHARED, Runner
 
 if TYPE_CHECKING:
+    from httpx2 import Auth
     from playwright.sync_api import BrowserContext, Page
 
     from ..browser.source import StorageState
@@ -63,6 +64,21 @@ __all__ = [
     "discover",
     "open_store",
 ]
+
+
+class Resources(Blocking[resources.Resources]):
+    """The resources of an MCP server, as :attr:`Session.resources`."""
+
+    list = blocking(resources.Resources.list)
+    templates = blocking(resources.Resources.templates)
+    read = blocking(resources.Resources.read)
+    subscribe = blocking(resources.Resources.subscribe)
+    unsubscribe = blocking(resources.Resources.unsubscribe)
+
+    @property
+    def available(self) -> bool:
+        """Whether the app says that it has resources."""
+        return self.wrapped.available
 
 
 class Session(Resource[session.Session]):
@@ -98,6 +114,11 @@ class Session(Resource[session.Session]):
     def transport(self) -> Transport:
         """What the session goes over."""
         return self.wrapped.transport
+
+    @property
+    def resources(self) -> Resources:
+        """The resources of an MCP server."""
+        return Resources(self.wrapped.resources, self._runner)
 
     @property
     def store(self) -> ArtifactStore:
@@ -266,6 +287,8 @@ def connect(
     page: Page | None = None,
     context: BrowserContext | None = None,
     extension_page: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    auth: Auth | None = None,
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     on_notification: OnNotification | None = None,

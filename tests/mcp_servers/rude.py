@@ -1,0 +1,139 @@
+"""A server that breaks the rules, one way per tool. It speaks JSON-RPC by hand: no SDK would let it."""
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+PDF = "JVBERi0xLjQK" + "QUJD" * 500
+BOMB: dict[str, Any] = {"type": "string"}
+for _ in range(200):
+    BOMB = {"type": "object", "properties": {"a": BOMB}}
+DOUBLING: dict[str, Any] = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+SCHEMAS: dict[str, Any] = {
+    "deep_schema": BOMB,
+    "doubling_schema": {"$defs": {**DOUBLING, "d40": {"type": "object"}}, "$ref": "#/$defs/d0"},
+    "regex_schema": {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}},
+    "remote_schema": {"$ref": "http://127.0.0.1:9/schema.json", "type": "object"},
+}
+NAMES = [
+    "fine",
+    "garbage",
+    "half_json",
+    "huge_text",
+    "huge_line",
+    "bad_blob",
+    "url_safe_blob",
+    "never",
+    "dies",
+    "killed",
+    "no_result",
+    "wrong_shape",
+    "twice",
+    "floods",
+    "secret",
+    *SCHEMAS,
+]
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def reply(request: Any, result: object) -> None:
+    write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": value}]}
+
+
+def blob(value: str) -> dict[str, Any]:
+    return {
+        "content": [{"type": "resource", "resource": {"uri": "x://f", "mimeType": "application/pdf", "blob": value}}]
+    }
+
+
+def call(request: Any) -> None:
+    name = request["params"]["name"]
+    match name:
+        case "garbage":
+            write('Starting…\n\x00\x01 this is no JSON\n{"jsonrpc": "2.0"}\n[]\n\n')
+            reply(request, text("after the garbage"))
+        case "half_json":
+            write('{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"te\n' % request["id"])
+        case "huge_text":
+            head, rest = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("@")}).split("@")
+            write(head)
+            for _ in range(200):
+                write("lorem ip" * (1 << 17))
+            write(rest + "\n")
+        case "huge_line":
+            for _ in range(30):
+                write("x" * (1 << 20))
+            write('","id":%d}\n' % request["id"])
+        case "bad_blob":
+            reply(request, blob(PDF + "*" + "QUJD" * 100_000))
+        case "url_safe_blob":
+            reply(request, blob("-_-_" * 100_000))
+        case "never":
+            pass
+        case "dies":
+            print("Traceback: out of cheese", file=sys.stderr, flush=True)
+            sys.exit(3)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "no_result":
+            write(json.dumps({"jsonrpc": "2.0", "id": request["id"]}) + "\n")
+        case "wrong_shape":
+            reply(request, {"content": "just text"})
+        case "twice":
+            reply(request, text("first"))
+            reply(request, text("second"))
+        case "floods":
+            for n in range(2000):
+                params = {"level": "info", "logger": "rude", "data": n}
+                write(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}) + "\n")
+            reply(request, text("done"))
+        case "secret":
+            given = os.environ.get("RUDE_API_KEY", "")
+            print(f"the key is {given}", file=sys.stderr, flush=True)
+            sys.exit(4)
+        case _:
+            reply(request, text("fine"))
+
+
+def main() -> None:
+    mode = sys.argv[1] if len(sys.argv) > 1 else ""
+    if mode == "deaf":  # ignores its stdin's end and SIGTERM
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.fork() == 0:  # and so does its child, which holds its pipes
+            time.sleep(600)
+    if mode == "mute":
+        time.sleep(600)
+    if mode == "noise":
+        while True:
+            write("noise " * 1000)
+    for line in sys.stdin:
+        request = json.loads(line)
+        match request.get("method"):
+            case "initialize":
+                info = {"name": "rude", "version": "1"}
+                version = request["params"]["protocolVersion"]
+                reply(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
+            case "tools/list":
+                tools = [{"name": name, "inputSchema": SCHEMAS.get(name, {"type": "object"})} for name in NAMES]
+                reply(request, {"tools": tools})
+            case "tools/call":
+                call(request)
+            case method if "id" in request and method:
+                error = {"code": -32601, "message": "Method not found"}
+                write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}) + "\n")
+    if mode == "deaf":
+        time.sleep(600)
+
+
+main()

@@ -1,0 +1,318 @@
+"""A small server like Tableau's: the outputs of seed 002 Appendix B, typed content, links, resources, questions.
+
+``tableau.py`` speaks over stdin and stdout, both protocol eras; ``--legacy`` the older one only; ``--http TOKEN`` over
+HTTP, and prints its address.
+"""
+
+import asyncio
+import base64
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    EmbeddedResource,
+    EmptyResult,
+    ImageContent,
+    InputRequiredResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ReadResourceResult,
+    Resource,
+    ResourceLink,
+    ResourceTemplate,
+    SamplingMessage,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolAnnotations,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + b"1 0 obj\n<< >>\nendobj\n" * 25_000 + b"%%EOF\n"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+) + bytes(300_000)
+WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(60_000)
+VIEW = "tableau://views/7/data.csv"
+COLOUR = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+VIEW_SCHEMA = {
+    "type": "object",
+    "properties": {key: {"type": "string"} for key in ("pdf_data", "view_name", "generated_at")},
+    "additionalProperties": False,
+}
+
+state: dict[str, Any] = {"version": 1, "reads": 0, "extra": False, "subscribed": set(), "cancelled": 0}
+bus = InMemorySubscriptionBus()
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def as_text(value: object) -> CallToolResult:
+    return CallToolResult(content=[TextContent(type="text", text=json.dumps(value))])
+
+
+def tool(name: str, description: str = "", properties: dict[str, Any] | None = None, **more: Any) -> Tool:
+    return Tool(
+        name=name, description=description, input_schema={"type": "object", "properties": properties or {}}, **more
+    )
+
+
+def tools() -> list[Tool]:
+    reads = ToolAnnotations(title="Reads", read_only_hint=True)
+    listed = [
+        tool("download_workbook", "A workbook as PDF", {"id": {"type": "string"}}, annotations=reads),
+        tool("get_view_as_pdf", "A view as PDF", output_schema=VIEW_SCHEMA),
+        tool("list_workbooks", "All workbooks", annotations=reads),
+        tool("get_view_image", "A view as a picture"),
+        tool("narrate", "Sound and an embedded file"),
+        tool("export_links", "Links to exports"),
+        tool("fails", "Always fails"),
+        tool("refuses", "Refused as JSON-RPC"),
+        tool("upload", "A file", {"file": {"type": "string"}, "described": {"type": "object"}}),
+        tool("ask", "Asks for a colour"),
+        tool("think", "Asks for a model's words"),
+        tool("work", "Reports progress", {"steps": {"type": "integer"}}),
+        tool("wait", "Never ends"),
+        tool("record", "What was cancelled and read"),
+        tool("refresh", "Changes the view"),
+        tool("grow", "Adds a tool"),
+        tool("large", "A blob", {"bytes": {"type": "integer"}}),
+    ]
+    return [*listed, tool("extra")] if state["extra"] else listed
+
+
+async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
+    listed, start = tools(), int(params.cursor or 0) if params else 0
+    more = str(start + 10) if len(listed) > start + 10 else None
+    return ListToolsResult(tools=listed[start : start + 10], next_cursor=more)
+
+
+async def call_tool(ctx: Any, params: Any) -> CallToolResult | InputRequiredResult:
+    arguments = params.arguments or {}
+    modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+    match params.name:
+        case "download_workbook":
+            return as_text({"content": b64(PDF), "name": "Sales Dashboard", "format": "pdf"})
+        case "get_view_as_pdf":
+            view = {"pdf_data": b64(PDF), "view_name": "Revenue by Region", "generated_at": "2025-12-22T10:30:00Z"}
+            return CallToolResult(content=[TextContent(type="text", text=json.dumps(view))], structured_content=view)
+        case "list_workbooks":
+            names = (("123", "Sales"), ("456", "Marketing"))
+            return as_text({"workbooks": [{"id": n, "name": name, "project": "Analytics"} for n, name in names]})
+        case "get_view_image":
+            return CallToolResult(
+                content=[
+                    TextContent(type="text", text="The view:"),
+                    ImageContent(type="image", data=b64(PNG), mime_type="image/png"),
+                ]
+            )
+        case "narrate":
+            blob = BlobResourceContents(uri="tableau://files/note.bin", mime_type="application/x-note", blob=b64(PDF))
+            text = TextResourceContents(uri="tableau://files/note.txt", mime_type="text/plain", text="a note")
+            return CallToolResult(
+                content=[
+                    AudioContent(type="audio", data=b64(WAV), mime_type="audio/wav"),
+                    EmbeddedResource(type="resource", resource=blob),
+                    EmbeddedResource(type="resource", resource=text),
+                ]
+            )
+        case "export_links":
+            size = len(view_data().encode())
+            return CallToolResult(
+                content=[
+                    ResourceLink(type="resource_link", uri=VIEW, name="data.csv", mime_type="text/csv", size=size),
+                    ResourceLink(type="resource_link", uri="tableau://views/gone", name="gone", size=10),
+                    ResourceLink(type="resource_link", uri="tableau://views/7/lies", name="lies", size=5),
+                    ResourceLink(type="resource_link", uri="tableau://files/7.pdf", name="7.pdf", size=len(PDF)),
+                ]
+            )
+        case "fails":
+            return CallToolResult(content=[TextContent(type="text", text="the printer is empty")], is_error=True)
+        case "refuses":
+            raise MCPError(-32602, "this view is not for you")
+        case "upload":
+            return CallToolResult(content=[], structured_content=arguments)
+        case "ask":
+            question = ElicitRequestFormParams(message="Which colour?", requested_schema=COLOUR)
+            if modern:
+                if not params.input_responses:
+                    return InputRequiredResult(
+                        input_requests={"colour": ElicitRequest(params=question)}, request_state="asked"
+                    )
+                answer = params.input_responses["colour"]
+            else:
+                answer = await ctx.session.elicit_form("Which colour?", COLOUR, ctx.request_id)
+            return CallToolResult(
+                content=[], structured_content={"action": answer.action, "content": dict(answer.content or {})}
+            )
+        case "think":
+            message = SamplingMessage(role="user", content=TextContent(type="text", text="Say hi"))
+            said = await ctx.session.create_message([message], max_tokens=10, related_request_id=ctx.request_id)
+            return CallToolResult(content=[], structured_content={"said": said.content.text, "model": said.model})
+        case "work":
+            steps = arguments.get("steps", 3)
+            for step in range(1, steps + 1):
+                await ctx.session.report_progress(step, steps, f"step {step}")
+            return CallToolResult(content=[], structured_content={"steps": steps})
+        case "wait":
+            try:
+                await asyncio.Event().wait()
+            except BaseException:
+                state["cancelled"] += 1
+                raise
+        case "record":
+            return CallToolResult(
+                content=[], structured_content={"cancelled": state["cancelled"], "reads": state["reads"]}
+            )
+        case "refresh":
+            state["version"] += 1
+            await bus.publish(ResourceUpdated(VIEW))
+            if VIEW in state["subscribed"]:
+                await ctx.session.send_resource_updated(VIEW)
+            return CallToolResult(content=[], structured_content={"version": state["version"]})
+        case "grow":
+            state["extra"] = True
+            await bus.publish(ToolsListChanged())
+            if not modern:
+                await ctx.session.send_tool_list_changed()
+            return CallToolResult(content=[], structured_content={"grown": True})
+        case "large":
+            blob = BlobResourceContents(uri="tableau://files/large.bin", blob=b64(bytes(arguments["bytes"])))
+            return CallToolResult(content=[EmbeddedResource(type="resource", resource=blob)])
+        case "extra" if state["extra"]:
+            return CallToolResult(content=[], structured_content={"extra": True})
+    raise MCPError(-32602, f"Unknown tool: {params.name}")
+
+
+def view_data() -> str:
+    return "region,revenue\n" + f"north,{state['version']}\n" * 2000
+
+
+RESOURCES = [
+    Resource(uri=VIEW, name="data.csv", title="Data of view 7", mime_type="text/csv", size=len(view_data())),
+    *(Resource(uri=f"tableau://notes/{n}", name=f"note {n}", mime_type="text/plain") for n in range(24)),
+    Resource(uri="tableau://files/7.pdf", name="7.pdf", mime_type="application/pdf", size=len(PDF)),
+]
+
+
+async def list_resources(ctx: Any, params: Any) -> ListResourcesResult:
+    start = int(params.cursor or 0) if params else 0
+    more = str(start + 10) if len(RESOURCES) > start + 10 else None
+    return ListResourcesResult(resources=RESOURCES[start : start + 10], next_cursor=more)
+
+
+async def list_templates(ctx: Any, params: Any) -> ListResourceTemplatesResult:
+    template = ResourceTemplate(uri_template="tableau://notes/{number}", name="notes", mime_type="text/plain")
+    return ListResourceTemplatesResult(resource_templates=[template])
+
+
+async def read_resource(ctx: Any, params: Any) -> ReadResourceResult:
+    state["reads"] += 1
+    uri, hour = str(params.uri), {"ttl_ms": 3_600_000}
+    if uri == VIEW:
+        return ReadResourceResult(
+            contents=[TextResourceContents(uri=uri, mime_type="text/csv", text=view_data())], **hour
+        )
+    if uri == "tableau://files/7.pdf":
+        return ReadResourceResult(
+            contents=[BlobResourceContents(uri=uri, mime_type="application/pdf", blob=b64(PDF))], **hour
+        )
+    if uri == "tableau://files/broken":
+        return ReadResourceResult(contents=[BlobResourceContents(uri=uri, blob="AAA=BBB*")])
+    if uri.startswith("tableau://notes/") or uri.endswith("/lies"):
+        return ReadResourceResult(
+            contents=[TextResourceContents(uri=uri, mime_type="text/plain", text=f"This is {uri}")], **hour
+        )
+    raise MCPError(-32002, "Resource not found", {"uri": uri})
+
+
+async def subscribe(ctx: Any, params: Any) -> EmptyResult:
+    state["subscribed"].add(str(params.uri))
+    return EmptyResult()
+
+
+async def unsubscribe(ctx: Any, params: Any) -> EmptyResult:
+    state["subscribed"].discard(str(params.uri))
+    return EmptyResult()
+
+
+class Tableau(Server[Any]):
+    def create_initialization_options(self, notification_options: Any = None, *args: Any, **more: Any) -> Any:
+        changing = NotificationOptions(tools_changed=True, resources_changed=True)
+        return super().create_initialization_options(notification_options or changing, *args, **more)
+
+
+def server() -> Server[Any]:
+    return Tableau(
+        "tableau-mcp",
+        version="1.0",
+        title="Tableau",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
+        on_subscriptions_listen=ListenHandler(bus),
+    )
+
+
+class OldLines:
+    """The lines of stdin for a server that has never heard of ``server/discover``."""
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            if '"server/discover"' not in line:
+                yield line
+                continue
+            error = {"code": -32601, "message": "Method not found"}
+            print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}), flush=True)
+
+
+async def over_stdio(legacy: bool) -> None:
+    made, stdin = server(), OldLines() if legacy else None
+    async with stdio_server(stdin=cast(Any, stdin)) as (reading, writing):
+        await made.run(reading, writing, made.create_initialization_options())
+
+
+def over_http(token: str) -> None:
+    import uvicorn
+
+    app: Any = server().streamable_http_app(streamable_http_path="/mcp")
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        """Only who brings the token gets in."""
+        given = dict(scope.get("headers", [])).get(b"authorization") if scope["type"] == "http" else None
+        if scope["type"] == "http" and given != f"Bearer {token}".encode():
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", flush=True)
+    config = uvicorn.Config(guarded, log_level="error", timeout_graceful_shutdown=1)
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listening]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--http"]:
+        over_http(sys.argv[2])
+    else:
+        asyncio.run(over_stdio("--legacy" in sys.argv))

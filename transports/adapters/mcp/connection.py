@@ -1,0 +1,217 @@
+"""One connection to an MCP server: greeted, listened to, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import httpx2
+from mcp import Client
+from mcp.client import Transport
+from mcp.client.session import IncomingMessage
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    Implementation,
+    LoggingMessageNotification,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from ...callbacks import end
+from ...errors import ABPError, ConnectFailed
+from ...messages import Message
+from .http import http_streams
+from .process import Errors, stdio_streams
+from .questions import Questions
+from .servers import Server, StdioServer
+
+__all__ = ["Connection", "first_of"]
+
+logger = logging.getLogger("transports.mcp")
+
+#: Seconds until a stream of changes that broke is opened again.
+_AGAIN = 1.0
+
+
+class Connection:
+    """A greeted server, as long as it is there. ``lost`` is done once it is not, with the reason."""
+
+    def __init__(
+        self,
+        server: Server,
+        auth: httpx2.Auth | None,
+        questions: Questions,
+        tell: Callable[[Message], None],
+        *,
+        sampling: bool,
+        max_bytes: int,
+    ) -> None:
+        self.client: Client
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.server = server
+        self.max_bytes = max_bytes
+        self._auth = auth
+        self._questions = questions
+        self._sampling = sampling
+        self._tell = tell
+        self._listening: dict[str, asyncio.Task[None]] = {}
+
+    def lose(self, reason: str) -> None:
+        """It is over, or has to be."""
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the server speaks 2026-07-28 or later: changes come over streams that are asked for."""
+        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @asynccontextmanager
+    async def opened(self, timeout: float) -> AsyncIterator[None]:
+        """Start or reach the server and greet it, within so many seconds. Raises
+        :class:`~transports.errors.ConnectFailed`."""
+        errors = Errors(self.server) if isinstance(self.server, StdioServer) else None
+        streams: Transport
+        if isinstance(self.server, StdioServer):
+            assert errors is not None
+            streams = stdio_streams(self.server, errors, max_bytes=self.max_bytes, gone=self.lose)
+        else:
+            streams = http_streams(self.server, self._auth, max_bytes=self.max_bytes)
+        self.client = Client(
+            streams,
+            elicitation_callback=self._questions.elicit,
+            sampling_callback=self._questions.sample if self._sampling else None,
+            message_handler=self._heard,
+            client_info=Implementation(name="abp-transports", version=_version()),
+            log_level="info",
+            cache=None,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timeout):
+                    await stack.enter_async_context(self.client)
+            except (
+                MCPError,
+                OSError,
+                RuntimeError,
+                ValidationError,
+                ABPError,
+                httpx2.HTTPError,
+                TimeoutError,
+            ) as error:
+                raise self._refused(error, timeout, errors.told() if errors else "") from error
+            except BaseExceptionGroup as group:
+                raise self._refused(first_of(group), timeout, "") from group
+            stack.push_async_callback(self._deafen)
+            self._listen_to_lists()
+            yield
+
+    def _refused(self, error: BaseException, timeout: float, said: str) -> ABPError:
+        if isinstance(error, ABPError):
+            return error
+        if isinstance(error, TimeoutError):
+            return ConnectFailed(f"{self.server} did not answer within {timeout:g} s{said}; is it an MCP server?")
+        if self.lost.done():
+            return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
+        reason = self.server.without_secrets(str(error).partition("\n")[0])[:200] or type(error).__name__
+        if isinstance(error, ValidationError):
+            reason = "its greeting is not what MCP says"
+        return ConnectFailed(f"{self.server} cannot be connected: {reason}{said}")
+
+    # --- changes ------------------------------------------------------------------------------------------------------
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        match message:
+            case ToolListChangedNotification():
+                self._tell(Message("capabilities/changed", {}))
+            case ResourceUpdatedNotification():
+                self._notify("notifications/resources/updated", {"uri": str(message.params.uri)})
+            case ResourceListChangedNotification():
+                self._notify("notifications/resources/list_changed", None)
+            case PromptListChangedNotification():
+                self._notify("notifications/prompts/list_changed", None)
+            case LoggingMessageNotification():
+                params = message.params.model_dump(by_alias=True, mode="json", exclude_none=True)
+                params.pop("_meta", None)
+                self._notify("notifications/message", params)
+            case _:
+                pass  # progress goes to its call
+
+    def _notify(self, event: str, data: object) -> None:
+        self._tell(Message("notification", {"event": event, "data": data}))
+
+    def _listen_to_lists(self) -> None:
+        able = self.client.server_capabilities
+        if self.is_modern and (able.tools or able.resources):
+            heard = self._listen("", (), bool(able.tools), bool(able.resources))
+            heard.add_done_callback(lambda done: done.cancelled() or done.exception())  # a server may have no news
+
+    async def listen(self, uri: str) -> None:
+        """Hear of the changes of one resource. Raises :class:`mcp.MCPError` if the server does not tell of them."""
+        heard = self._listen(uri, (uri,), False, False)
+        try:
+            await asyncio.shield(heard)
+        except BaseException:
+            await self.deaf(uri)
+            raise
+
+    async def deaf(self, uri: str) -> None:
+        """Hear of them no more."""
+        if task := self._listening.pop(uri, None):
+            await end((task,))
+
+    def _listen(self, key: str, uris: Iterable[str], tools: bool, resources: bool) -> asyncio.Future[None]:
+        """Keep a stream of changes open, until :meth:`deaf`; what is returned is done once the first is."""
+        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def listening() -> None:
+            while not self.lost.done():
+                try:
+                    async with self.client.listen(
+                        tools_list_changed=tools, resources_list_changed=resources, resource_subscriptions=tuple(uris)
+                    ) as changes:
+                        if not heard.done():
+                            heard.set_result(None)
+                        async for _ in changes:  # told by `_heard` as well, as in the older protocol
+                            pass
+                except MCPError as error:
+                    logger.info("%s tells of no changes: %s", self.server, error.error.message)
+                    if not heard.done():
+                        heard.set_exception(error)
+                    return
+                except SubscriptionLost:
+                    pass
+                await asyncio.sleep(_AGAIN)
+
+        if key not in self._listening:
+            self._listening[key] = asyncio.ensure_future(listening())
+        else:
+            heard.set_result(None)
+        return heard
+
+    async def _deafen(self) -> None:
+        await end(self._listening.values())
+
+
+def first_of(error: BaseException) -> BaseException:
+    """What a group of errors is about."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return inner
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("abp-transports")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

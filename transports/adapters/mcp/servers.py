@@ -1,0 +1,186 @@
+"""Which MCP server a target means: a command line, an address, or an entry of a configuration file of agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from ...errors import UsageError, redact_url
+
+__all__ = ["HttpServer", "Server", "StdioServer", "server_of"]
+
+#: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
+_SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
+#: Shorter values are words that a message may need.
+_SECRET = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StdioServer:
+    """A server that is started, and spoken to over its stdin and stdout. ``env`` is added to the few variables that a
+    server inherits (``PATH``, ``HOME`` …); ``name`` is what messages call it."""
+
+    command: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or Path(self.command).name
+
+    def without_secrets(self, text: str) -> str:
+        """What the server said, without what it was given in confidence."""
+        given = [arg.partition("=")[2] for arg in self.args if _SECRET_OPTION.match(arg)]
+        given += [
+            value for option, value in zip(self.args, self.args[1:], strict=False) if _SECRET_OPTION.match(option)
+        ]
+        return _without(text, [*given, *self.env.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """A server behind an ``http(s)://`` address (streamable HTTP). ``headers`` go with every request."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or redact_url(self.url)
+
+    def without_secrets(self, text: str) -> str:
+        """What went wrong, without the headers."""
+        words = [word for value in self.headers.values() for word in (value, *value.split())]
+        return _without(text.replace(self.url, redact_url(self.url)), words)
+
+
+Server: TypeAlias = StdioServer | HttpServer
+
+
+def _without(text: str, secrets: list[str]) -> str:
+    for secret in sorted({secret for secret in secrets if len(secret) >= _SECRET}, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
+
+
+def server_of(target: str, headers: Mapping[str, str] | None = None) -> Server:
+    """The server that a target means: ``mcp+stdio:COMMAND ARG …`` (split as a shell does, never given to one),
+    ``mcp+http(s)://…``, or ``mcp:FILE#NAME``, an entry under ``mcpServers`` or ``servers`` of a file as agents keep
+    them (without ``#NAME``: the only one). ``headers`` are for addresses, and go before those of an entry.
+
+    Raises :class:`~transports.errors.UsageError`.
+    """
+    scheme, _, rest = target.partition(":")
+    match scheme.lower():
+        case "mcp+stdio":
+            server: Server = _command(rest)
+        case "mcp+http" | "mcp+https":
+            server = _address(target[4:])
+        case "mcp":
+            server = _entry(rest)
+        case _:
+            raise UsageError(
+                f"{redact_url(target)!r} is no MCP server; give mcp+stdio:COMMAND, mcp+https://… or mcp:FILE#NAME"
+            )
+    if not headers:
+        return server
+    if isinstance(server, StdioServer):
+        raise UsageError("headers= are for servers behind an address; give this one environment variables (env)")
+    return HttpServer(server.url, {**server.headers, **headers}, server.name)
+
+
+def _command(line: str) -> StdioServer:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"mcp+stdio: the command cannot be split ({error}); quote it as for a shell") from error
+    if not words or not words[0]:
+        raise UsageError("mcp+stdio: names no command; give one, such as mcp+stdio:npx -y some-server")
+    return StdioServer(words[0], tuple(words[1:]))
+
+
+def _address(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(f"{redact_url(url)!r} is no address of an MCP server; give http(s)://HOST:PORT/PATH")
+    return HttpServer(url, dict(headers or {}), name)
+
+
+def _entry(place: str) -> Server:
+    file, _, name = place.rpartition("#") if "#" in place else (place, "", "")
+    path = Path(file).expanduser()
+    try:
+        document = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is no JSON ({type(error).__name__}); correct it") from error
+    listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
+    if not isinstance(listed, dict) or not listed:
+        raise UsageError(f"{file} lists no servers; it needs an object mcpServers")
+    if not name and len(listed) == 1:
+        (name,) = listed
+    entry = listed.get(name)
+    if not isinstance(entry, dict):
+        raise UsageError(
+            f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(listed)))}: mcp:{file}#NAME"
+        )
+    return _configured(entry, name, f"{name} in {file}")
+
+
+def _configured(entry: Mapping[str, object], name: str, where: str) -> Server:
+    kind = entry.get("type", entry.get("transport"))
+    if kind == "sse":
+        raise UsageError(
+            f"{where}: the transport sse was replaced by streamable HTTP in 2025; give its url with type http"
+        )
+    url = entry.get("url", entry.get("httpUrl", entry.get("serverUrl")))
+    if isinstance(url, str):
+        return _address(_expanded(url, where), _texts(entry.get("headers"), f"{where}: headers"), name)
+    command, args, cwd = entry.get("command"), entry.get("args", []), entry.get("cwd")
+    if not isinstance(command, str) or not command:
+        raise UsageError(f"{where} has neither a command nor a url")
+    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+        raise UsageError(f"{where}: args must be a list of texts")
+    if cwd is not None and not isinstance(cwd, str):
+        raise UsageError(f"{where}: cwd must be a text")
+    return StdioServer(
+        _expanded(command, where),
+        tuple(_expanded(arg, where) for arg in args),
+        _texts(entry.get("env"), f"{where}: env"),
+        Path(_expanded(cwd, where)).expanduser() if cwd else None,
+        name,
+    )
+
+
+def _texts(value: object, where: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise UsageError(f"{where} must be an object of texts")
+    return {str(key): _expanded(item, where) for key, item in value.items()}
+
+
+def _expanded(text: str, where: str) -> str:
+    """``text`` with variables of the environment in it, as agents' files have them."""
+
+    def value(found: re.Match[str]) -> str:
+        given = os.environ.get(found[1], found[2])
+        if given is None:
+            raise UsageError(f"{where} needs the environment variable {found[1]}, which is not set")
+        return given
+
+    return _VARIABLE.sub(value, text)
