@@ -40,6 +40,7 @@ LAYERS = {
     "session": 53,
     "targets": 54,
     "apps": 55,
+    "activity": 56,
     "surfaces": 60,
     "sync": 60,
     "__init__": 60,

@@ -6,18 +6,22 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from .artifacts import ArtifactStore, Scope
 from .callbacks import end
 from .elicitation import default_answer
 from .errors import UsageError
-from .events import CapabilitiesChanged
+from .events import Event
 from .messages import ElicitationRequest
 from .session import Session
 
-__all__ = ["App", "Apps", "Asker", "new_key"]
+__all__ = ["App", "Apps", "Asker", "Connect", "Watcher", "new_key"]
 
 logger = logging.getLogger("transports")
+
+#: ``transports.connect``, or what stands for it.
+Connect: TypeAlias = Callable[..., Session]
 
 
 def new_key() -> str:
@@ -35,6 +39,19 @@ class Asker(Protocol):
         """Cancel the call, in the app too."""
 
 
+class Watcher(Protocol):
+    """Somebody who is told what becomes of apps. May not block."""
+
+    def connected(self, app: App, apps: Apps) -> None:
+        """It is open and among the others."""
+
+    def disconnected(self, app: App) -> None:
+        """It is no longer among the others; its session closes."""
+
+    def heard(self, app: App, event: Event) -> None:
+        """An event of its session."""
+
+
 class App:
     """One connected app. A task of its own opens and closes the session, since requests come and go in others."""
 
@@ -48,11 +65,11 @@ class App:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def open(self, session: Session, changed: Callable[[], object]) -> None:
-        """Connect, and call ``changed`` whenever the app's capabilities do. Raises what opening a session does; whoever
-        is cancelled meanwhile has to close."""
+    async def open(self, session: Session, heard: Callable[[App, Event], object]) -> None:
+        """Connect, and give every event of the session to ``heard``. Raises what opening a session does; whoever is
+        cancelled meanwhile has to close."""
         self.session = session
-        self._task = asyncio.ensure_future(self._live(changed))
+        self._task = asyncio.ensure_future(self._live(heard))
         opened = asyncio.ensure_future(self._opened.wait())
         try:
             await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
@@ -61,9 +78,9 @@ class App:
         if not self._opened.is_set():
             await self._task  # raises why
 
-    async def _live(self, changed: Callable[[], object]) -> None:
+    async def _live(self, heard: Callable[[App, Event], object]) -> None:
         async with self.session as session:
-            watching = asyncio.ensure_future(_watch(session, changed))
+            watching = asyncio.ensure_future(self._watch(session, heard))
             self._opened.set()
             try:
                 await self._stop.wait()
@@ -84,15 +101,64 @@ class App:
         """The app has a question. ABP does not say which call it belongs to: the latest one is taken."""
         return await self.running[-1].ask(request) if self.running else default_answer(request)
 
-
-async def _watch(session: Session, changed: Callable[[], object]) -> None:
-    async for event in session.events():
-        if isinstance(event, CapabilitiesChanged):
-            changed()
+    async def _watch(self, session: Session, heard: Callable[[App, Event], object]) -> None:
+        async for event in session.events():
+            heard(self, event)
 
 
 class Apps(dict[str, App]):
-    """The connected apps of one user, by key, oldest first."""
+    """The connected apps of one user, by key, oldest first. What they store belongs to a scope of their key within that
+    of ``store``. At most ``most`` are connected; ``connect`` stands for :func:`transports.connect`."""
+
+    def __init__(self, store: ArtifactStore, connect: Connect, watcher: Watcher, *, most: int) -> None:
+        super().__init__()
+        self._store = store
+        self._connect = connect
+        self._watcher = watcher
+        self._most = most
+        self._opening: set[App] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
+
+    async def connect(self, target: str, options: Mapping[str, object]) -> App:
+        """Connect an app. Raises what :func:`transports.connect` and opening do."""
+        if len(self) + len(self._opening) >= self._most:
+            raise UsageError(f"{self._most} apps are connected, which is the limit; disconnect one first")
+        app = App(new_key(), target)
+        session = self._connect(
+            target, store=self._store.scoped(Scope(session=app.key)), on_elicitation=app.asked, **options
+        )
+        self._opening.add(app)
+        try:
+            await app.open(session, self._watcher.heard)
+        except asyncio.CancelledError:
+            abandoning = asyncio.ensure_future(self._abandon(app))
+            self._abandoned.add(abandoning)
+            abandoning.add_done_callback(self._abandoned.discard)
+            raise
+        except BaseException:
+            self._opening.discard(app)
+            raise
+        self._opening.discard(app)
+        self[app.key] = app
+        self._watcher.connected(app, self)
+        return app
+
+    async def _abandon(self, app: App) -> None:
+        await app.aclose()
+        self._opening.discard(app)
+
+    async def disconnect(self, app: App) -> None:
+        """Close one; once."""
+        if self.pop(app.key, None) is not None:
+            self._watcher.disconnected(app)
+            await app.aclose()
+
+    async def aclose(self) -> None:
+        """End all calls and close all apps, at once."""
+        for running in [call for app in self.values() for call in app.running]:
+            await running.aclose()
+        await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values())))
+        await asyncio.gather(*(app.aclose() for app in tuple(self._opening)))
 
     def chosen(self, key: object, capability: str | None = None) -> App:
         """The app that ``key`` names; without one the only app there is, or the only one with that capability. Raises

@@ -14,10 +14,11 @@ from itertools import count
 
 from .base import Transport
 from .detect import Found
-from .errors import ABPError, CallTimeout, Disconnected, TransportError
-from .events import Retrying
+from .errors import ABPError, CallTimeout, CapabilityError, Disconnected, TransportError
+from .events import CallFinished, CallStarted, Retrying
 from .inbox import Inbox, OnProgress
 from .messages import Answer, Message, parse
+from .routing import Result
 
 __all__ = ["Calls"]
 
@@ -45,8 +46,26 @@ class Calls:
         self._greeting = asyncio.Lock()
         self._greeted = 0
 
+    async def told(self, call: str, capability: str, work: Awaitable[Result]) -> Result:
+        """What ``work`` gives, with an event before it and one after it."""
+        self._inbox.tell(CallStarted(call, capability))
+        started, result, error = time.perf_counter(), None, None
+        try:
+            result = await work
+        except ABPError as raised:
+            error = raised
+            raise
+        except asyncio.CancelledError:
+            error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
+            raise
+        finally:
+            duration = (time.perf_counter() - started) * 1000
+            self._inbox.tell(CallFinished(call, capability, duration, result, error))
+        return result
+
     async def answered(
         self,
+        call: str,
         capability: str,
         payload: Mapping[str, object],
         content: Sequence[Found],
@@ -64,7 +83,8 @@ class Calls:
                 if not self.ready.is_set():
                     await self._reconnected(deadline)
                     seconds = _left(deadline)
-                reply = await self._sent(capability, payload, content, seconds, on_progress)
+                sent = call if attempt == 1 else str(uuid.uuid4())
+                reply = await self._sent(sent, call, capability, payload, content, seconds, on_progress)
                 answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
                 answer.raise_for_error(capability)
                 return reply, answer
@@ -107,6 +127,8 @@ class Calls:
 
     async def _sent(
         self,
+        attempt: str,
+        call: str,
         capability: str,
         payload: Mapping[str, object],
         content: Sequence[Found],
@@ -114,20 +136,19 @@ class Calls:
         on_progress: OnProgress | None,
     ) -> Message:
         """One attempt."""
-        call_id = str(uuid.uuid4())
-        options = {"timeout": math.ceil(seconds * 1000), "progressToken": call_id, "callId": call_id}
-        message = Message("capabilities/call", {**payload, "options": options}, id=call_id, content=content)
-        self._inbox.begin(call_id, on_progress)
+        options = {"timeout": math.ceil(seconds * 1000), "progressToken": attempt, "callId": attempt}
+        message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
+        self._inbox.begin(attempt, call, on_progress)
         try:
             return await self._transport.request(message, timeout=seconds)
         except CallTimeout as error:
-            await self._cancel(call_id, "timeout")
+            await self._cancel(attempt, "timeout")
             raise CallTimeout(f"{capability}: {error.message}") from error
         except asyncio.CancelledError:
-            await self._cancel(call_id, "cancelled by the client")
+            await self._cancel(attempt, "cancelled by the client")
             raise
         finally:
-            self._inbox.end(call_id)
+            self._inbox.end(attempt)
 
     async def _cancel(self, call_id: str, reason: str) -> None:
         message = Message("capabilities/cancel", {"callId": call_id, "reason": reason})

@@ -7,12 +7,24 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .errors import ABPError
 from .messages import Effect, ElicitationRequest, Notification, Progress
 
-__all__ = ["CapabilitiesChanged", "ConnectionChanged", "Event", "Listeners", "Retrying"]
+if TYPE_CHECKING:
+    from .artifacts import ArtifactRef
+    from .routing import Result
+
+__all__ = [
+    "CallFinished",
+    "CallStarted",
+    "CapabilitiesChanged",
+    "ConnectionChanged",
+    "Event",
+    "Listeners",
+    "Retrying",
+]
 
 logger = logging.getLogger("transports")
 
@@ -47,9 +59,42 @@ class Retrying:
     error: ABPError
 
 
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A call begins, or a page's tool (``render_to_pdf``). Its ``call`` is the one of its progress too."""
+
+    call: str
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """A call is over: it gave ``result`` or failed with ``error``, whose code is ``CANCELLED`` if it was cancelled."""
+
+    call: str
+    capability: str
+    duration_ms: float
+    result: Result | None = None
+    error: ABPError | None = None
+
+    @property
+    def artifacts(self) -> tuple[ArtifactRef, ...]:
+        """What it stored; after an error that is what was stored all the same."""
+        result = self.result or (self.error.result if self.error else None)
+        return tuple(result.artifacts.values()) if result else ()
+
+
 #: An effect is told here if no call's result can have it: it began outside any call, or ended the page.
 Event: TypeAlias = (
-    Progress | Notification | ElicitationRequest | CapabilitiesChanged | ConnectionChanged | Retrying | Effect
+    CallStarted
+    | CallFinished
+    | Progress
+    | Notification
+    | ElicitationRequest
+    | CapabilitiesChanged
+    | ConnectionChanged
+    | Retrying
+    | Effect
 )
 
 

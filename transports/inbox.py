@@ -59,7 +59,7 @@ class Inbox:
         self._lost = lost
         self._restored = restored
         self._callbacks = Callbacks()
-        self._calls: dict[str, OnProgress | None] = {}
+        self._calls: dict[str, tuple[str, OnProgress | None]] = {}
         self._ended: deque[str] = deque(maxlen=_REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
         self._change: tuple[str, object, float] | None = None
@@ -74,13 +74,13 @@ class Inbox:
         self.listeners.close()
         await self._callbacks.aclose()
 
-    def begin(self, call: str, on_progress: OnProgress | None) -> None:
-        """A call is under way: its progress goes to ``on_progress`` too."""
-        self._calls[call] = on_progress
+    def begin(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
+        """An attempt of a call is under way: its progress goes to ``on_progress`` too."""
+        self._calls[attempt] = call, on_progress
 
-    def end(self, call: str) -> None:
-        del self._calls[call]
-        self._ended.append(call)
+    def end(self, attempt: str) -> None:
+        del self._calls[attempt]
+        self._ended.append(attempt)
 
     async def settle(self, on_progress: OnProgress | None) -> None:
         """Let the progress callbacks of a call that has ended finish, for a moment."""
@@ -145,10 +145,11 @@ class Inbox:
         self._notify(notification)
 
     def _progress(self, progress: Progress) -> None:
-        call = progress.operation_id
-        mine = self._calls.get(call)
-        if len(self._calls) == 1 and call not in self._ended:  # many apps leave operationId out or make their own
-            (mine,) = self._calls.values()
+        attempt = progress.operation_id
+        call, mine = self._calls.get(attempt, ("", None))
+        if len(self._calls) == 1 and attempt not in self._ended:  # many apps leave operationId out or make their own
+            ((call, mine),) = self._calls.values()
+        progress = progress.model_copy(update={"call": call})
         for callback in (mine, self._on_progress):
             if callback is not None:
                 self._callbacks.put(callback, progress)

@@ -256,8 +256,10 @@ def _named(binary: BinaryData | ABPError) -> dict[str, object]:
 
 
 class Progress(_Model):
-    """A progress event. Any field may be missing; ``fraction`` is 0–1 where it can be told."""
+    """A progress event. Any field may be missing; ``fraction`` is 0–1 where it can be told. ``call`` is ours: the call
+    that it belongs to, or "" if that is not known."""
 
+    call: str = ""
     operation_id: str = ""
     progress: float | None = None
     total: float | None = None

@@ -192,6 +192,7 @@ class Session:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         idempotent: bool = False,
+        call_id: str | None = None,
     ) -> Result:
         """Call a capability and store what it answers.
 
@@ -204,21 +205,37 @@ class Session:
         ``retryable`` error) is sent again only if the caller says that it is ``idempotent``. Where the transport
         reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.events.Retrying` event.
 
+        ``call_id`` names the call in events and in what it stores; nobody else's call may have it. Without one it gets
+        one.
+
         Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
         :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
         :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
         stored all the same), and other :class:`~transports.errors.ABPError`.
         """
         self._require_open()
-        started = time.perf_counter()
         seconds = self._call_timeout if timeout is None else seconds_of(timeout, 0)
+        call = call_id or str(uuid.uuid4())
+        work = self._call(call, capability, params, seconds, on_progress, idempotent)
+        return await self._calls.told(call, capability, work)
+
+    async def _call(
+        self,
+        call: str,
+        capability: str,
+        params: Mapping[str, object] | None,
+        seconds: float,
+        on_progress: OnProgress | None,
+        idempotent: bool,
+    ) -> Result:
+        started = time.perf_counter()
         prepared, content = outgoing(dict(params or {}))
         known = self.capabilities.get(capability)
         warnings = self._checked(known, prepared, content) if known else []
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, answer = await self._calls.answered(
-                capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
+                call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
             raise explained(error, capability, self.capabilities) from None
@@ -228,7 +245,7 @@ class Session:
                 capability=capability,
                 outputs=reply.outputs,
                 effects=reply.effects,
-                source={"app": self.info.id or self.info.name},
+                source=self._source(call),
                 warnings=[*warnings, *reply.warnings],
                 schema=known.output_schema if known else None,
                 transport=self.transport.name,
@@ -242,29 +259,36 @@ class Session:
         Playwright's ``page.pdf`` (``format="A4"``, ``landscape=True``, …). Raises
         :class:`~transports.errors.UsageError` where there is no page or such option, and
         :class:`~transports.errors.CallTimeout` after ``timeout`` seconds."""
-        started, seconds, tools = self._tools("render_to_pdf", timeout)
-        document = await tools.render_to_pdf(html, options, timeout=seconds)
-        return await self._stored("render_to_pdf", {"document": document}, started)
+        seconds, tools = self._tools("render_to_pdf", timeout)
+        return await self._stored("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
     async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result:
         """What the app's page shows, stored as the artifact ``image``; only for apps in a page. ``options`` are those
         of Playwright's ``page.screenshot`` (``full_page=True``, ``type="jpeg"``, …). Raises as
         :meth:`render_to_pdf`."""
-        started, seconds, tools = self._tools("screenshot", timeout)
-        image = await tools.screenshot(options, timeout=seconds)
-        return await self._stored("screenshot", {"image": image}, started)
+        seconds, tools = self._tools("screenshot", timeout)
+        return await self._stored("screenshot", "image", tools.screenshot(options, timeout=seconds))
 
-    def _tools(self, what: str, timeout: float | None) -> tuple[float, float, PageTools]:
+    def _tools(self, what: str, timeout: float | None) -> tuple[float, PageTools]:
         self._require_open()
         if not isinstance(self.transport, PageTools):
             raise UsageError(f"{what} needs an app in a page; this one is reached by {self.transport.name}")
-        return time.perf_counter(), self._call_timeout if timeout is None else seconds_of(timeout, 0), self.transport
+        return self._call_timeout if timeout is None else seconds_of(timeout, 0), self.transport
 
-    async def _stored(self, what: str, data: object, started: float) -> Result:
-        source = {"app": self.info.id or self.info.name}
-        return await self._router.route(
-            data, capability=what, source=source, transport=self.transport.name, started=started
-        )
+    async def _stored(self, what: str, field: str, content: Awaitable[object]) -> Result:
+        call, started = str(uuid.uuid4()), time.perf_counter()
+
+        async def work() -> Result:
+            data = {field: await content}
+            source = self._source(call)
+            return await self._router.route(
+                data, capability=what, source=source, transport=self.transport.name, started=started
+            )
+
+        return await self._calls.told(call, what, work())
+
+    def _source(self, call: str) -> dict[str, object]:
+        return {"app": self.info.id or self.info.name, "call": call}
 
     def _require_open(self) -> None:
         if self._state == "closed":
@@ -282,7 +306,7 @@ class Session:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def events(self) -> AsyncIterator[Event]:
-        """What happens from now on, to be used as ``async for event in app.events()``: progress of all calls,
+        """What happens from now on, to be used as ``async for event in app.events()``: calls and their progress,
         notifications, questions (answered by the handler, not here), repetitions, changes of the connection and of the
         capabilities. Ends when the session closes. Any number may listen."""
         return self._inbox.listeners.listen()

@@ -180,6 +180,17 @@ class ArtifactStore(ABC):
         async with aclosing(self.open(artifact_id, offset=offset, length=length)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
+    async def mark(self) -> object:
+        """Something that differs after anybody, also another process, has stored or removed an artifact; ``None``
+        where that cannot be told more cheaply than by :meth:`list`."""
+        return None
+
+    async def presigned(self, artifact_id: str, seconds: float) -> str | None:
+        """An address at the store itself, from which anybody can fetch the artifact for that time; ``None`` where the
+        store has no addresses. Raises :class:`~transports.errors.ArtifactNotFound`."""
+        await self._seen(artifact_id, "read")
+        return None
+
     # --- removing -----------------------------------------------------------------------------------------------------
 
     async def delete(self, artifact_id: str) -> bool:

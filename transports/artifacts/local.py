@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,9 @@ from .staging import LocalStaged
 from .upkeep import Upkeep
 
 __all__ = ["LocalStore", "default_root"]
+
+#: Seconds, more than between two times that a file system tells apart.
+_TICK = 0.1
 
 
 def default_root() -> Path:
@@ -103,6 +107,22 @@ class LocalStore(ArtifactStore):
         def work() -> list[Entry]:
             with reporting("list artifacts", self.root):
                 return self._catalog.entries(scope)
+
+        return await in_thread(work)
+
+    async def mark(self) -> object:
+        """The folder of the metadata: every commit and every removal changes its time."""
+
+        def work() -> object:
+            with reporting("look at the store", self.root):
+                try:
+                    with self._tree.folder(".abp", "meta") as meta:
+                        now = os.fstat(meta)
+                except FileNotFoundError:
+                    return 0
+                # what happens within the same tick of the file system's clock changes nothing that can be seen
+                ticking = time.time() - now.st_mtime < _TICK
+                return (now.st_ino, now.st_mtime_ns, time.monotonic_ns() if ticking else 0)
 
         return await in_thread(work)
 

@@ -120,6 +120,11 @@ class Bucket:
             for at in range(0, len(chunk), chunk_size):
                 yield bytes(chunk[at : at + chunk_size])
 
+    async def sign(self, key: str, seconds: float) -> str:
+        """An address from which anybody can fetch the object for that time."""
+        work = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
+        return str(await self._within(work, f"sign {key}", self._timeout))
+
     async def list(self, prefix: str) -> AsyncGenerator[Listed, None]:
         """Every object below ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))

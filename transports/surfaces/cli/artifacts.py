@@ -25,7 +25,7 @@ Folder = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 
 
-def _store(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
+def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
     from ...artifacts import open_store
     from ...settings import Settings
 
@@ -60,7 +60,7 @@ def list_(folder: Folder = None, as_json: Json = False) -> int:
     """List all artifacts, oldest first."""
 
     async def work() -> int:
-        store = _store(folder)
+        store = store_at(folder)
         refs = await store.list()
         if as_json:
             print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
@@ -79,7 +79,7 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
     """Show what is known of one artifact."""
 
     async def work() -> int:
-        ref = await _stat(_store(folder), artifact_id)
+        ref = await _stat(store_at(folder), artifact_id)
         if as_json:
             print_json({"success": True, "artifact": _document(ref)})
         else:
@@ -104,7 +104,7 @@ def get(
     async def work() -> int:
         from ...errors import UsageError
 
-        store = _store(folder)
+        store = store_at(folder)
         ref = await _stat(store, artifact_id)
         chunks = store.open(artifact_id)
         if destination is not None and str(destination) != "-":
@@ -158,7 +158,7 @@ def rm(
     """Remove artifacts and their files."""
 
     async def work() -> int:
-        store = _store(folder)
+        store = store_at(folder)
         missing = [name for name in artifact_ids if not await store.delete(name)]
         for name in missing:
             say(f"{_unknown(store, name)} [ARTIFACT_NOT_FOUND]")
@@ -183,7 +183,7 @@ def gc(
     (after a day)."""
 
     async def work() -> int:
-        removed = await _store(folder, _only_time(ttl)).gc(dry_run=dry_run)
+        removed = await store_at(folder, _only_time(ttl)).gc(dry_run=dry_run)
         size = sum(one.size_bytes for one in removed)
         if as_json:
             print_json(
@@ -223,7 +223,7 @@ def fsck(folder: Folder = None, as_json: Json = False) -> int:
     """Read every artifact and say what is damaged. Exit status 1 if anything is."""
 
     async def work() -> int:
-        store = _store(folder)
+        store = store_at(folder)
         found = await store.fsck()
         words = f"{found.artifacts} artifacts of {found.size_bytes:,} bytes read in {store.url}"
         if not found.problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from . import artifacts, calls, demo, discover, doctor, fixture
-from .outcome import begin, failed, out, perform, say, version_of
+from .outcome import begin, failed, out, perform, print_json, say, version_of
 
 __all__ = ["app", "run"]
 
@@ -71,6 +72,69 @@ def mcp(
         if not options.token:
             say(f"clients need this token: {made}")
         await serve_http(Bridge(options, store), host, port, users_of(made), lambda url: say(f"serving at {url}"))
+        return 0
+
+    return perform(work)
+
+
+@app.command()
+def serve(
+    targets: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option("--host", metavar="H", help="Address to listen on; one that others reach needs a token.")
+    ] = "127.0.0.1",
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
+) -> int:
+    """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
+
+    async def work() -> int:
+        from ..web import Options
+        from ..web import serve as serve_web
+
+        async with serve_web(artifacts.store_at(None), Options.load(token=token), host=host, port=port) as served:
+            for target in targets or ():
+                await served.apps.connect(target, {})
+            if as_json:
+                print_json({"url": served.url, "token": served.token})
+            else:
+                out(f"Open {served.url}#token={served.token}")
+                out("Ctrl-C ends it.")
+            await asyncio.Event().wait()
+        return 0
+
+    return perform(work)
+
+
+@artifacts.app.command("link")
+def link(
+    artifact_id: artifacts.Id,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
+    ] = "1h",
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
+    ] = None,
+    folder: artifacts.Folder = None,
+    as_json: artifacts.Json = False,
+) -> int:
+    """Make an address that opens one artifact for a while, without a token."""
+
+    async def work() -> int:
+        from ..web import make_link
+
+        made, until = await make_link(artifacts.store_at(folder), artifact_id, expires, url)
+        if as_json:
+            print_json({"success": True, "url": made, "expires_at": until})
+        else:
+            out(made)
         return 0
 
     return perform(work)

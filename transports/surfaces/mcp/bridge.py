@@ -30,13 +30,15 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
+from ...activity import Activity
+from ...apps import Connect
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
 from ...schema import check_params
 from ...targets import connect
 from .answers import failure, for_version
 from .definitions import FIXED, capability_tools
-from .desk import Connect, Desk
+from .desk import Desk
 from .options import Options
 from .reading import TEMPLATE, list_resources, read_resource
 from .running import Context
@@ -69,10 +71,13 @@ class _Server(Server[None]):
 
 class Bridge:
     """An MCP server in front of apps. ``server`` is to be run over a transport of the SDK; when it ends, all sessions
-    are closed. ``connect`` stands for :func:`transports.connect`."""
+    are closed. ``connect`` stands for :func:`transports.connect`; ``activity`` is told what happens."""
 
-    def __init__(self, options: Options, store: ArtifactStore, *, connect: Connect = connect) -> None:
+    def __init__(
+        self, options: Options, store: ArtifactStore, *, connect: Connect = connect, activity: Activity | None = None
+    ) -> None:
         self.options = options
+        self._activity = activity
         self._store = store
         self._connect = connect
         self._desks: dict[str, Desk] = {}
@@ -114,7 +119,8 @@ class Bridge:
         token = get_access_token()
         user = (token.subject or token.client_id) if token else _LOCAL
         if user not in self._desks:
-            desk = Desk(self._store.scoped(Scope(user=user)), self._connect, max_sessions=self.options.max_sessions)
+            store = self._store.scoped(Scope(user=user))
+            desk = Desk(store, self._connect, max_sessions=self.options.max_sessions, activity=self._activity)
             self._desks[user] = desk
             if self.options.app:
                 desk.begin(self.options.app)

@@ -7,7 +7,6 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
-from typing import TypeAlias
 
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp.server.session import ServerSession
@@ -15,19 +14,17 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Ser
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourcesListChanged
 
-from ...apps import App, Apps, new_key
-from ...artifacts import ArtifactStore, Scope
+from ...activity import Activity
+from ...apps import App, Apps, Connect
+from ...artifacts import ArtifactStore
 from ...callbacks import end
 from ...errors import ABPError, UsageError
-from ...session import Session
+from ...events import CapabilitiesChanged, Event
 from .running import Context, Running, is_modern
 
-__all__ = ["Connect", "Desk"]
+__all__ = ["Desk"]
 
 logger = logging.getLogger("transports")
-
-#: ``transports.connect``, or what stands for it.
-Connect: TypeAlias = Callable[..., Session]
 
 _CONNECTIONS = 100
 #: Seconds that a question waits for its answer.
@@ -37,53 +34,40 @@ _PATIENCE = 600.0
 class Desk:
     """One user's side of the bridge. Nothing here is seen by another user."""
 
-    def __init__(self, store: ArtifactStore, connect: Connect, *, max_sessions: int) -> None:
+    def __init__(
+        self, store: ArtifactStore, connect: Connect, *, max_sessions: int, activity: Activity | None = None
+    ) -> None:
         self.store = store
-        self.apps = Apps()
+        self.apps = Apps(store, connect, self, most=max_sessions)
+        self._activity = activity
         self.listen = ListenHandler(bus := InMemorySubscriptionBus(), max_subscriptions=_CONNECTIONS)
         self._bus = bus
-        self._connect = connect
-        self._most = max_sessions
         self._waiting: dict[str, Running] = {}
         self._connections: OrderedDict[str, ServerSession] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._opening: set[App] = set()
         self._first: asyncio.Task[App] | None = None
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
-    async def connect(self, target: str, options: dict[str, object]) -> App:
-        """Connect an app. Raises what :func:`transports.connect` and opening do."""
-        if len(self.apps) + len(self._opening) >= self._most:
-            raise UsageError(f"{self._most} apps are connected, which is the limit; disconnect one with abp_disconnect")
-        app = App(new_key(), target)
-        session = self._connect(
-            target,
-            store=self.store.scoped(Scope(session=app.key)),
-            on_elicitation=app.asked,
-            **options,
-        )
-        self._opening.add(app)
-        try:
-            await app.open(session, self.tools_changed)
-        except asyncio.CancelledError:
-            self._start(self._abandon(app))
-            raise
-        except BaseException:
-            self._opening.discard(app)
-            raise
-        self._opening.discard(app)
-        self.apps[app.key] = app
+    def connected(self, app: App, apps: Apps) -> None:
+        if self._activity:
+            self._activity.connected(app, apps)
         self.tools_changed()
-        return app
 
-    async def _abandon(self, app: App) -> None:
-        await app.aclose()
-        self._opening.discard(app)
+    def disconnected(self, app: App) -> None:
+        if self._activity:
+            self._activity.disconnected(app)
+        self.tools_changed()
+
+    def heard(self, app: App, event: Event) -> None:
+        if self._activity:
+            self._activity.heard(app, event)
+        if isinstance(event, CapabilitiesChanged):
+            self.tools_changed()
 
     def begin(self, target: str) -> None:
         """Connect an app in the background."""
-        self._first = asyncio.ensure_future(self.connect(target, {}))
+        self._first = asyncio.ensure_future(self.apps.connect(target, {}))
 
     async def ready(self, timeout: float | None = None) -> str | None:
         """Wait for the app that is connected from the start; why it could not be, if so."""
@@ -94,18 +78,12 @@ class Desk:
             return None
         return error.message if isinstance(error, ABPError) else str(error)
 
-    async def disconnect(self, app: App) -> None:
-        del self.apps[app.key]
-        self.tools_changed()
-        await app.aclose()
-
     async def aclose(self) -> None:
         """End everything, all apps at once."""
         await end([task for task in (self._first,) if task])
-        for running in [*self._waiting.values(), *(call for app in self.apps.values() for call in app.running)]:
+        for running in tuple(self._waiting.values()):
             await running.aclose()
-        await asyncio.gather(*(app.aclose() for app in (*self.apps.values(), *self._opening)))
-        self.apps.clear()
+        await self.apps.aclose()
         self.listen.close()
         await end(self._tasks)
 

@@ -1,0 +1,166 @@
+"""Who may see what: hosts, origins, tokens, cookies."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ...artifacts import Scope
+from .answers import Refused
+from .links import Expired, Links
+
+__all__ = ["Access", "Guarded", "Visitor", "is_local"]
+
+#: Seconds that a cookie is good for, and how many are known.
+_COOKIE_SECONDS, _COOKIES = 12 * 3600, 1000
+_COOKIE = "abp_serve"
+_SAME = ("same-origin", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks: what lies within ``scope`` is theirs, and nothing else is there for them. ``until`` is when that ends,
+    in seconds since 1970."""
+
+    scope: Scope
+    operator: bool = False
+    until: float | None = None
+
+    def require_operator(self) -> None:
+        """Raises :class:`~.answers.Refused`."""
+        if not self.operator:
+            raise Refused(403, "PERMISSION_DENIED", "this needs the operator's token")
+
+
+Guarded: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+
+
+def is_local(host: str) -> bool:
+    """Whether an address or name is that of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Access:
+    """``token`` is the operator's; ``users`` are other tokens with what they open; ``host`` is where the server
+    listens. Session tokens are signed by ``links``."""
+
+    def __init__(self, token: str, links: Links, *, host: str, users: Mapping[str, Scope] | None = None) -> None:
+        self._tokens = {token: Visitor(Scope(), operator=True)}
+        self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
+        self._links = links
+        self._host = host.strip("[]").lower()
+        self._cookies: OrderedDict[str, Visitor] = OrderedDict()
+
+    # --- where a request comes from -----------------------------------------------------------------------------------
+
+    def check(self, request: web.Request) -> None:
+        """A page elsewhere must not get in by a name that leads here (DNS rebinding), nor send forms. Raises
+        :class:`~.answers.Refused`."""
+        host = _hostname(request.host)
+        if host is None or not self._known(host):
+            raise Refused(421, "PERMISSION_DENIED", "this server does not go by that name; use the address it printed")
+        origin = request.headers.get("Origin")
+        if origin is not None and origin.lower() not in (f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES):
+            raise Refused(403, "PERMISSION_DENIED", "requests of other origins are refused")
+
+    def _known(self, host: str) -> bool:
+        if is_local(host) or host == self._host:
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return not is_local(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
+
+    # --- who it comes from --------------------------------------------------------------------------------------------
+
+    def guarded(self, handler: Guarded) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """``handler`` for those who may come in; 401 for others."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            visitor = self.visitor(request)
+            if visitor is None:
+                raise Refused(
+                    401,
+                    "PERMISSION_REQUIRED",
+                    "a token is needed: `Authorization: Bearer TOKEN`",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            return await handler(request, visitor)
+
+        return handle
+
+    def visitor(self, request: web.Request) -> Visitor | None:
+        """Who asks, by bearer token or cookie."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme:
+            return self.holder(token.strip()) if scheme.lower() == "bearer" else None
+        # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
+        if request.headers.get("Sec-Fetch-Site", "none") not in _SAME:
+            return None
+        visitor = self._cookies.get(request.cookies.get(_cookie_name(request), ""))
+        if visitor is None or (visitor.until is not None and visitor.until <= time.time()):
+            return None
+        return visitor
+
+    def holder(self, token: str) -> Visitor | None:
+        """Whose token it is."""
+        found = None
+        for secret, visitor in self._tokens.items():  # all of them: the time tells nothing
+            if hmac.compare_digest(secret.encode(), token.encode()):
+                found = visitor
+        if found is not None:
+            return found
+        try:
+            session = self._links.session_of(token)
+        except Expired:
+            return None
+        return Visitor(Scope(session=session)) if session else None
+
+    def login(self, request: web.Request, answer: web.Response, token: str) -> None:
+        """Have ``answer`` set a cookie that stands for the token. Raises :class:`~.answers.Refused`."""
+        visitor = self.holder(token)
+        if visitor is None:
+            raise Refused(401, "PERMISSION_REQUIRED", "this is no token of this server")
+        cookie = secrets.token_urlsafe()
+        self._cookies[cookie] = Visitor(visitor.scope, visitor.operator, time.time() + _COOKIE_SECONDS)
+        if len(self._cookies) > _COOKIES:
+            self._cookies.popitem(last=False)
+        answer.set_cookie(
+            _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"
+        )
+
+    def logout(self, request: web.Request, answer: web.Response) -> None:
+        """Forget the cookie."""
+        name = _cookie_name(request)
+        self._cookies.pop(request.cookies.get(name, ""), None)
+        answer.del_cookie(name, path="/", httponly=True, samesite="Strict")
+
+
+_SCHEMES = ("http", "https")  # https: behind a proxy
+
+
+def _cookie_name(request: web.Request) -> str:
+    """Cookies do not tell ports apart, so their names do."""
+    port = request.host.rpartition(":")[2]
+    return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
+
+
+def _hostname(host: str) -> str | None:
+    try:
+        parts = urlsplit(f"//{host}")
+        return parts.hostname if parts.username is None and not parts.path and (parts.port or True) else None
+    except ValueError:
+        return None

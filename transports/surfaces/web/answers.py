@@ -1,0 +1,84 @@
+"""What goes out: JSON documents, and errors as JSON with a fitting status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from ...errors import (
+    ABPError,
+    ArtifactNotFound,
+    BinaryError,
+    CallTimeout,
+    StoreFull,
+    StoreUnavailable,
+    TooLarge,
+    TransportError,
+    UsageError,
+)
+from ...messages import decode_json, encode_json
+
+__all__ = ["Refused", "body_of", "failure", "json_answer"]
+
+#: Bytes of a JSON document that is sent here.
+_LONGEST = 16 << 20
+_BY_KIND: tuple[tuple[type[ABPError], int], ...] = (
+    (ArtifactNotFound, 404),
+    (StoreFull, 507),
+    (StoreUnavailable, 503),
+    (TooLarge, 413),
+    (BinaryError, 422),
+    (CallTimeout, 504),
+    (TransportError, 502),
+    (UsageError, 400),
+)
+_BY_CODE = {"SESSION_INVALID": 404, "UNKNOWN_CAPABILITY": 404, "CALL_NOT_FOUND": 404}
+
+
+class Refused(ABPError):
+    """A request that is refused with a status of its own."""
+
+    def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message, code=code, retryable=status in (429, 503))
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+def json_answer(document: object, *, status: int = 200) -> web.Response:
+    """``document`` as JSON."""
+    return web.Response(body=encode_json(document), status=status, content_type="application/json")
+
+
+def failure(error: ABPError) -> web.Response:
+    """An error as an answer; the message holds no secret, as in all errors."""
+    if isinstance(error, Refused):
+        status, headers = error.status, error.headers
+    else:
+        status = _BY_CODE.get(error.code) or next((status for kind, status in _BY_KIND if isinstance(error, kind)), 500)
+        headers = {}
+    answer = json_answer({"error": error.as_dict()}, status=status)
+    answer.headers.update(headers)
+    return answer
+
+
+async def body_of(request: web.Request) -> dict[str, object]:
+    """The JSON object that was sent; without a body an empty one. Raises :class:`Refused`."""
+    if not request.can_read_body:
+        return {}
+    if request.content_type != "application/json":  # a form on another page cannot send this type
+        raise Refused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
+    data = bytearray()
+    async for chunk in request.content.iter_any():
+        data += chunk
+        if len(data) > _LONGEST:
+            raise Refused(
+                413, "TOO_LARGE", f"the request is over {_LONGEST:,} bytes; upload files with POST /artifacts"
+            )
+    try:
+        document = decode_json(bytes(data))
+    except ABPError:
+        raise Refused(400, "INVALID_PARAMS", "the body is no valid JSON") from None
+    if not isinstance(document, dict):
+        raise Refused(400, "INVALID_PARAMS", "the body must be a JSON object")
+    return document

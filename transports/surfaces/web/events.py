@@ -1,0 +1,137 @@
+"""``GET /events``: what happens, as server-sent events. A client is a place in the log and no queue of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+
+from aiohttp import web
+
+from ...activity import Activity, Behind, CallRecord, Entry
+from ...artifacts import ArtifactRef
+from ...messages import encode_json
+from .access import Visitor
+from .answers import Refused
+from .documents import meta_of
+from .metrics import Metrics
+
+__all__ = ["Events"]
+
+#: Seconds between two comment lines, which keep a connection open and find those who are gone.
+_HEARTBEAT = 15.0
+#: Seconds for a client to take what it is sent, and bytes that may wait for it, here and in the system.
+_PATIENCE, _WAITING = 10.0, 64 << 10
+
+
+class Events:
+    """All that listen to one log."""
+
+    def __init__(self, activity: Activity, metrics: Metrics, *, most: int) -> None:
+        self._activity = activity
+        self._metrics = metrics
+        self._most = most
+        self._listening: set[asyncio.Task[object]] = set()
+        #: The newest text, which is the same for all.
+        self._encoded: tuple[int, bytes] = 0, b""
+        metrics.gauge("abp_listeners", lambda: {(): len(self._listening)})
+
+    async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Until the client goes away, does not read, or must load everything again."""
+        if len(self._listening) >= self._most:
+            raise Refused(503, "RATE_LIMITED", f"{self._most} clients listen already, which is the limit")
+        after, missed = self._place(request.headers.get("Last-Event-ID"))
+        answer = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        answer.content_type = "text/event-stream"
+        answer.charset = "utf-8"
+        task = asyncio.current_task()
+        assert task is not None
+        self._listening.add(task)
+        try:
+            await answer.prepare(request)
+            _bound(request.transport)
+            await self._follow(answer, visitor, after, missed)
+        except TimeoutError:
+            self._metrics.count("abp_listeners_dropped_total")
+            if request.transport is not None:
+                request.transport.abort()
+        except ConnectionError:
+            pass
+        finally:
+            self._listening.discard(task)
+        return answer
+
+    def close(self) -> None:
+        """End all of them."""
+        for task in self._listening:
+            task.cancel()
+
+    def _place(self, last: str | None) -> tuple[int, bool]:
+        """Where to go on, and whether something was missed."""
+        if last is None:
+            return self._activity.last, False
+        place = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else -1
+        return (place, False) if self._activity.holds(place) else (self._activity.last, True)
+
+    async def _follow(self, answer: web.StreamResponse, visitor: Visitor, after: int, missed: bool) -> None:
+        await _write(answer, _event(after, "reset", {}) if missed else b": welcome\n\n")
+        entries = aiter(self._activity.listen(after))
+        waiting: asyncio.Future[Entry] | None = None
+        try:
+            while True:
+                waiting = waiting or asyncio.ensure_future(_next(entries))
+                done, _ = await asyncio.wait((waiting,), timeout=_HEARTBEAT)
+                if not done:
+                    await _write(answer, b": \n\n")
+                    continue
+                try:
+                    entry = waiting.result()
+                except Behind:
+                    await _write(answer, _event(self._activity.last, "reset", {}))
+                    return
+                waiting = None
+                if visitor.scope.covers(entry.scope):
+                    await _write(answer, self._text(entry))
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+                with suppress(asyncio.CancelledError, Behind):
+                    await waiting
+
+    def _text(self, entry: Entry) -> bytes:
+        if self._encoded[0] != entry.id:
+            self._encoded = entry.id, _event(entry.id, entry.kind, _document(entry.about))
+        return self._encoded[1]
+
+
+async def _next(entries: AsyncIterator[Entry]) -> Entry:
+    return await anext(entries)
+
+
+async def _write(answer: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        await answer.write(data)
+
+
+def _event(number: int, kind: str, document: object) -> bytes:
+    return f"id: {number}\nevent: {kind}\ndata: ".encode() + encode_json(document) + b"\n\n"
+
+
+def _document(about: ArtifactRef | CallRecord | Mapping[str, object]) -> object:
+    match about:
+        case ArtifactRef():
+            return meta_of(about)
+        case CallRecord():
+            return about.as_dict()
+    return about
+
+
+def _bound(transport: asyncio.WriteTransport | None) -> None:
+    """What waits for a client that does not read is bounded here and in the system."""
+    if transport is not None:
+        transport.set_write_buffer_limits(high=_WAITING)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WAITING)
