@@ -245,11 +245,19 @@ def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Callable[..
 
 
 def test_help_and_version(quick: Callable[..., Ran]) -> None:
-    commands = ["call", "capabilities", "doctor", "fixture", "demo", "artifacts", "mcp"]
+    commands = ["call", "capabilities", "doctor", "fixture", "demo", "artifacts", "mcp", "serve"]
     ran = quick("--help")
     assert ran.status == 0 and ran.err == "" and all(f"\n  {name} " in ran.text for name in commands)
     assert "130 interrupted" in " ".join(ran.text.split())
-    for name in (*commands, "artifacts list", "artifacts show", "artifacts get", "artifacts rm", "artifacts gc"):
+    for name in (
+        *commands,
+        "artifacts list",
+        "artifacts show",
+        "artifacts get",
+        "artifacts rm",
+        "artifacts gc",
+        "artifacts link",
+    ):
         ran = quick(*name.split(), "--help")
         assert ran.status == 0 and ran.err == "" and f"Usage: abp {name}" in ran.text and "..." not in ran.text[99:]
     bare = quick()

@@ -11,7 +11,7 @@ from tests.test_calls import Listed
 from transports import ElicitationRequest, MemoryTransport, Notification, Progress
 from transports.adapters.memory import Call
 from transports.capabilities import Capabilities
-from transports.events import CapabilitiesChanged, ConnectionChanged, Event, Listeners
+from transports.events import CallFinished, CallStarted, CapabilitiesChanged, ConnectionChanged, Event, Listeners
 from transports.messages import Message
 
 
@@ -33,7 +33,8 @@ async def test_one_stream_has_everything_in_order_and_ends_with_the_session(app_
         tasks = [asyncio.ensure_future(collect(app.events(), into)) for into in (first, second)]
         await app.call("work")
     await asyncio.wait_for(asyncio.gather(*tasks), 2)
-    assert [type(event) for event in first] == [Progress, Notification, ElicitationRequest]
+    kinds = [CallStarted, Progress, Notification, ElicitationRequest, CallFinished]
+    assert [type(event) for event in first] == kinds
     assert first == second
 
 
@@ -45,14 +46,14 @@ async def test_a_stream_begins_when_it_is_asked_for(app_of: Connect) -> None:
         await app.call("work")
         task = asyncio.ensure_future(collect(stream, heard))  # the iteration may begin later
     await asyncio.wait_for(task, 2)
-    assert len(heard) == 3
+    assert len(heard) == 5
 
 
 async def test_a_listener_that_stops_leaves_nothing_behind(app_of: Connect) -> None:
     async with app_of({"work": work}) as app:
         stream: Any = app.events()
         await app.call("work")
-        assert isinstance(await anext(stream), Progress)
+        assert isinstance(await anext(stream), CallStarted)
         await stream.aclose()
         assert app._inbox.listeners._queues == []
 

@@ -42,7 +42,7 @@ from transports import (
 )
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
-from transports.events import Event
+from transports.events import CallFinished, CallStarted, Event
 from transports.sync import LocalStore, NoneStore, Router, Session, connect, open_store
 
 App = Callable[..., Session]
@@ -311,7 +311,7 @@ def test_events_end_with_the_session(app_of: App) -> None:
             app.call("forever", timeout=0.1)
         app.close()
         kinds = [type(event) for event in seen.result(5)]
-    assert kinds == [Progress, Notification]
+    assert kinds == [CallStarted, Progress, CallFinished, CallStarted, Notification, CallFinished]
 
 
 def test_breaking_out_of_events_leaves_nothing(app_of: App) -> None:
@@ -320,7 +320,7 @@ def test_breaking_out_of_events_leaves_nothing(app_of: App) -> None:
         events = cast(Generator[Event, None, None], app.events())
         app.call("echo")
         for event in events:
-            assert isinstance(event, Progress)
+            assert isinstance(event, CallStarted)
             break
         assert len(listeners._queues) == 1
         held = inspect.getgeneratorlocals(events)["iterator"]  # else the garbage collector would close it as well
@@ -364,7 +364,7 @@ def test_closing_from_another_thread_ends_a_call(app_of: App) -> None:
     with app_of() as app, ThreadPoolExecutor(1) as pool:
         events = app.events()
         call = pool.submit(app.call, "forever")
-        assert isinstance(next(events), Notification)
+        assert next(event for event in events if isinstance(event, Notification))
         app.close()
         with pytest.raises(ABPError):
             call.result(5)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TransportError,
         UsageError,
     )
-    from .events import CapabilitiesChanged, ConnectionChanged, Event, Retrying
+    from .events import CallFinished, CallStarted, CapabilitiesChanged, ConnectionChanged, Event, Retrying
     from .messages import Capability, Effect, ElicitationRequest, JSONValue, Message, Notification, Progress
     from .routing import Result, Router
     from .session import Session
@@ -59,7 +59,7 @@ _HOMES = {
         "TransportError",
         "UsageError",
     ),
-    "events": ("CapabilitiesChanged", "ConnectionChanged", "Event", "Retrying"),
+    "events": ("CallFinished", "CallStarted", "CapabilitiesChanged", "ConnectionChanged", "Event", "Retrying"),
     "messages": ("Capability", "Effect", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
     "routing": ("Result", "Router"),
     "session": ("Session",),
@@ -75,6 +75,8 @@ __all__ = [
     "BinaryError",
     "Browser",
     "Call",
+    "CallFinished",
+    "CallStarted",
     "CallTimeout",
     "CapabilitiesChanged",
     "Capability",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -141,7 +142,7 @@ class Activity:
             case CallStarted():
                 self.call_started(app, event.call, event.capability)
             case CallFinished():
-                self._finished(event)
+                self.call_finished(event)
             case Progress() if event.call in self.calls:
                 self._progressed(replace(self.calls[event.call], progress=event))
             case CapabilitiesChanged():
@@ -191,7 +192,8 @@ class Activity:
         else:
             self.calls[record.id] = record
 
-    def _finished(self, event: CallFinished) -> None:
+    def call_finished(self, event: CallFinished) -> None:
+        """A call is over. Who made it may say so too: only the first word counts."""
         record = self.calls.get(event.call)
         if record is None or record.duration_ms is not None:
             return
@@ -233,23 +235,20 @@ class Activity:
         """The id of the newest entry. All ids are positive."""
         return self._last
 
-    def holds(self, after: int) -> bool:
+    def holds(self, place: int) -> bool:
         """Whether everything after that id is still in the log."""
-        return self._last - len(self._log) <= after <= self._last
+        return self._last - len(self._log) <= place <= self._last
 
-    async def listen(self, after: int) -> AsyncIterator[Entry]:
-        """Every entry with a higher id than ``after``, in order, without an end. Raises :class:`Behind` if some of them
-        are no longer there, or if ``after`` is none of ours."""
-        while True:
-            news = self._news
-            if not self.holds(after):
-                raise Behind
-            before = self._last - len(self._log)
-            for entry in list(islice(self._log, after - before, after - before + _STEP)):
-                yield entry
-                after = entry.id
-            if after == self._last:
-                await news.wait()
+    async def after(self, place: int, timeout: float) -> list[Entry]:
+        """The next entries with a higher id than ``place``, some at a time and in order; none if nothing happens within
+        ``timeout`` seconds. Raises :class:`Behind` if some are no longer there, or if ``place`` is none of ours."""
+        if place == self._last:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), timeout)
+        if not self.holds(place):
+            raise Behind
+        start = len(self._log) - (self._last - place)
+        return list(islice(self._log, start, start + _STEP))
 
     def _add(self, kind: str, about: ArtifactRef | CallRecord | Mapping[str, object], scope: Scope) -> None:
         self._last += 1

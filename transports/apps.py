@@ -122,7 +122,8 @@ class Apps(dict[str, App]):
     async def connect(self, target: str, options: Mapping[str, object]) -> App:
         """Connect an app. Raises what :func:`transports.connect` and opening do."""
         if len(self) + len(self._opening) >= self._most:
-            raise UsageError(f"{self._most} apps are connected, which is the limit; disconnect one first")
+            words = f"{self._most} apps are connected, which is the limit; disconnect one first"
+            raise UsageError(words, code="LIMIT_REACHED")
         app = App(new_key(), target)
         session = self._connect(
             target, store=self._store.scoped(Scope(session=app.key)), on_elicitation=app.asked, **options

@@ -131,6 +131,8 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
     put_file = blocking(artifacts.ArtifactStore.put_file)
     stat = blocking(artifacts.ArtifactStore.stat)
     exists = blocking(artifacts.ArtifactStore.exists)
+    mark = blocking(artifacts.ArtifactStore.mark)
+    presigned = blocking(artifacts.ArtifactStore.presigned)
     list = blocking(artifacts.ArtifactStore.list)
     open = iterating(artifacts.ArtifactStore.open)
     get = blocking(artifacts.ArtifactStore.get)

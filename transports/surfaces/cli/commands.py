@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import artifacts, calls, demo, discover, doctor, fixture
 from .outcome import begin, failed, out, perform, print_json, say, version_of
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactStore
+    from ..web import Served
 
 __all__ = ["app", "run"]
 
@@ -46,6 +51,9 @@ def mcp(
             "--token", metavar="[USER=]TOKEN,…", help="Who may use --http (default: ABP_MCP_TOKEN, or a new one)."
         ),
     ] = None,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Serve the gallery too; its address is told on stderr.")
+    ] = False,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
 
@@ -64,17 +72,36 @@ def mcp(
         store = open_store(
             settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
         )
-        if http is None:
-            await serve_stdio(Bridge(options, store))
-            return 0
-        host, port = address(http)
-        made = options.token or secrets.token_urlsafe()
-        if not options.token:
-            say(f"clients need this token: {made}")
-        await serve_http(Bridge(options, store), host, port, users_of(made), lambda url: say(f"serving at {url}"))
+        users: dict[str, str] = {}
+        if http is not None:
+            host, port = address(http)
+            made = options.token or secrets.token_urlsafe()
+            if not options.token:
+                say(f"clients need this token: {made}")
+            users = users_of(made)
+        async with AsyncExitStack() as stack:
+            served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
+            bridge = Bridge(options, store, activity=served.activity if served else None)
+            if http is None:
+                await serve_stdio(bridge)
+            else:
+                await serve_http(bridge, host, port, users, lambda url: say(f"serving at {url}"))
         return 0
 
     return perform(work)
+
+
+@asynccontextmanager
+async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
+    """The gallery beside the bridge: each user of the bridge sees what is theirs, with the token they have."""
+    from ...artifacts import Scope
+    from ..web import Options
+    from ..web import serve as serve_web
+
+    scopes = {token: Scope(user=user) for token, user in users.items()}
+    async with serve_web(store, Options.load(), users=scopes) as served:
+        say(f"gallery: {served.page}")
+        yield served
 
 
 @app.command()
@@ -104,7 +131,7 @@ def serve(
             if as_json:
                 print_json({"url": served.url, "token": served.token})
             else:
-                out(f"Open {served.url}#token={served.token}")
+                out(f"Open {served.page}")
                 out("Ctrl-C ends it.")
             await asyncio.Event().wait()
         return 0
@@ -125,7 +152,7 @@ def link(
     folder: artifacts.Folder = None,
     as_json: artifacts.Json = False,
 ) -> int:
-    """Make an address that opens one artifact for a while, without a token."""
+    """Make an address that opens one artifact for a while."""
 
     async def work() -> int:
         from ..web import make_link

@@ -89,6 +89,7 @@ def failure(error: ABPError, max_bytes: int) -> CallToolResult:
 _NEXT = {
     "UNKNOWN_CAPABILITY": "abp_status lists what the app can do",
     "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again; abp_status tells what is available",
+    "LIMIT_REACHED": "disconnect one with abp_disconnect",
     "NOT_INITIALIZED": "call abp_connect with the address of the app",
     "SESSION_INVALID": "abp_status lists the sessions",
     "TIMEOUT": "call again with a longer `timeout`, or ask for less at once",

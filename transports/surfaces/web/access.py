@@ -28,8 +28,8 @@ _SAME = ("same-origin", "none")
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks: what lies within ``scope`` is theirs, and nothing else is there for them. ``until`` is when that ends,
-    in seconds since 1970."""
+    """Who asks: what lies within ``scope`` is theirs, and nothing else is there for them. ``until`` is when their token
+    ends, in seconds since 1970."""
 
     scope: Scope
     operator: bool = False
@@ -61,7 +61,8 @@ class Access:
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
         self._links = links
         self._host = host.strip("[]").lower()
-        self._cookies: OrderedDict[str, Visitor] = OrderedDict()
+        #: Who each cookie stands for, and until when.
+        self._cookies: OrderedDict[str, tuple[Visitor, float]] = OrderedDict()
 
     # --- where a request comes from -----------------------------------------------------------------------------------
 
@@ -110,10 +111,8 @@ class Access:
         # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
         if request.headers.get("Sec-Fetch-Site", "none") not in _SAME:
             return None
-        visitor = self._cookies.get(request.cookies.get(_cookie_name(request), ""))
-        if visitor is None or (visitor.until is not None and visitor.until <= time.time()):
-            return None
-        return visitor
+        visitor, until = self._cookies.get(request.cookies.get(_cookie_name(request), ""), (None, 0.0))
+        return visitor if time.time() < until else None
 
     def holder(self, token: str) -> Visitor | None:
         """Whose token it is."""
@@ -124,18 +123,18 @@ class Access:
         if found is not None:
             return found
         try:
-            session = self._links.session_of(token)
+            said = self._links.session_of(token)
         except Expired:
             return None
-        return Visitor(Scope(session=session)) if session else None
+        return Visitor(Scope(session=said[0]), until=said[1]) if said else None
 
     def login(self, request: web.Request, answer: web.Response, token: str) -> None:
         """Have ``answer`` set a cookie that stands for the token. Raises :class:`~.answers.Refused`."""
         visitor = self.holder(token)
         if visitor is None:
             raise Refused(401, "PERMISSION_REQUIRED", "this is no token of this server")
-        cookie = secrets.token_urlsafe()
-        self._cookies[cookie] = Visitor(visitor.scope, visitor.operator, time.time() + _COOKIE_SECONDS)
+        cookie, until = secrets.token_urlsafe(), time.time() + _COOKIE_SECONDS
+        self._cookies[cookie] = visitor, min(until, visitor.until or until)
         if len(self._cookies) > _COOKIES:
             self._cookies.popitem(last=False)
         answer.set_cookie(
@@ -161,6 +160,7 @@ def _cookie_name(request: web.Request) -> str:
 def _hostname(host: str) -> str | None:
     try:
         parts = urlsplit(f"//{host}")
-        return parts.hostname if parts.username is None and not parts.path and (parts.port or True) else None
+        _ = parts.port  # raises for one that is none
+        return parts.hostname if parts.username is None and not parts.path else None
     except ValueError:
         return None

@@ -33,7 +33,7 @@ _BY_KIND: tuple[tuple[type[ABPError], int], ...] = (
     (TransportError, 502),
     (UsageError, 400),
 )
-_BY_CODE = {"SESSION_INVALID": 404, "UNKNOWN_CAPABILITY": 404, "CALL_NOT_FOUND": 404}
+_BY_CODE = {"SESSION_INVALID": 404, "UNKNOWN_CAPABILITY": 404, "LIMIT_REACHED": 429}
 
 
 class Refused(ABPError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...activity import Activity
@@ -50,10 +51,8 @@ class Arrivals:
         """Until cancelled."""
         pause, failed = _EVERY, False
         while True:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._wanted.wait(), pause)
-            except TimeoutError:
-                pass
             self._wanted.clear()
             try:
                 pause = await self._look()

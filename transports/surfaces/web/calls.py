@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import cast
 
 from aiohttp import web
@@ -15,6 +15,7 @@ from ...apps import App
 from ...capabilities import explained
 from ...elicitation import default_answer
 from ...errors import ABPError, CapabilityError
+from ...events import CallFinished
 from ...messages import ElicitationRequest, decode_json
 from ...params import place
 from ...routing import GivenFile, accept_files
@@ -138,12 +139,19 @@ class Calls:
     async def _run(
         self, running: _Running, app: App, capability: str, params: Mapping[str, object], timeout: float | None
     ) -> None:
+        result, error, started = None, None, time.perf_counter()
         try:
-            with suppress(ABPError):  # the activity has it
-                await app.session.call(capability, params, timeout=timeout, call_id=running.key)
+            result = await app.session.call(capability, params, timeout=timeout, call_id=running.key)
+        except ABPError as raised:
+            error = raised
         finally:
             app.running.remove(running)
             del self._running[running.key]
+            if result is None and error is None:
+                error = CapabilityError(f"{capability}: cancelled", code="CANCELLED")
+            # the session tells it too, but not where it had closed before
+            duration = (time.perf_counter() - started) * 1000
+            self._activity.call_finished(CallFinished(running.key, capability, duration, result, error))
 
     async def _fill(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
         given: dict[str, GivenFile] = {}

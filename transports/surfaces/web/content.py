@@ -62,7 +62,6 @@ async def content(request: web.Request, store: ArtifactStore, ref: ArtifactRef, 
         await answer.prepare(request)
     else:
         await _send(request, answer, store, ref, start, end, metrics)
-    await answer.write_eof()
     return answer
 
 
@@ -79,24 +78,23 @@ async def _send(
     try:
         async with aclosing(store.open(ref.id, offset=start, length=end - start, chunk_size=_PIECE)) as pieces:
             async for piece in pieces:
-                if held is None:
-                    await answer.prepare(request)  # from here on nothing but the content can be said
-                else:
-                    await _write(answer, held, metrics)
+                if held is not None:
+                    await _write(request, answer, held, metrics)
                 held = piece
         if held is not None:  # the store has compared the hash by now
-            await _write(answer, held, metrics)
+            await _write(request, answer, held, metrics)
     except (ABPError, TimeoutError) as error:
         if not answer.prepared:
             raise
         metrics.count("abp_content_broken_off_total", reason=getattr(error, "code", "SLOW"))
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError("the content was broken off") from error
 
 
-async def _write(answer: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
+async def _write(request: web.Request, answer: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
     async with asyncio.timeout(_PATIENCE):
+        if not answer.prepared:
+            await answer.prepare(request)  # from here on nothing but the content can be said
         await answer.write(piece)
     metrics.count("abp_content_bytes_total", len(piece))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 
 from aiohttp import web
@@ -21,8 +23,12 @@ __all__ = ["Events"]
 
 #: Seconds between two comment lines, which keep a connection open and find those who are gone.
 _HEARTBEAT = 15.0
+#: After so many milliseconds a client that lost its connection comes back.
+_RETRY = b"retry: 1000\n\n"
 #: Seconds for a client to take what it is sent, and bytes that may wait for it, here and in the system.
 _PATIENCE, _WAITING = 10.0, 64 << 10
+#: Entries that are kept as text.
+_TEXTS = 200
 
 
 class Events:
@@ -33,8 +39,8 @@ class Events:
         self._metrics = metrics
         self._most = most
         self._listening: set[asyncio.Task[object]] = set()
-        #: The newest text, which is the same for all.
-        self._encoded: tuple[int, bytes] = 0, b""
+        #: Texts of the newest entries: they are the same for all.
+        self._texts: OrderedDict[int, bytes] = OrderedDict()
         metrics.gauge("abp_listeners", lambda: {(): len(self._listening)})
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -74,39 +80,29 @@ class Events:
         place = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else -1
         return (place, False) if self._activity.holds(place) else (self._activity.last, True)
 
-    async def _follow(self, answer: web.StreamResponse, visitor: Visitor, after: int, missed: bool) -> None:
-        await _write(answer, _event(after, "reset", {}) if missed else b": welcome\n\n")
-        entries = aiter(self._activity.listen(after))
-        waiting: asyncio.Future[Entry] | None = None
-        try:
-            while True:
-                waiting = waiting or asyncio.ensure_future(_next(entries))
-                done, _ = await asyncio.wait((waiting,), timeout=_HEARTBEAT)
-                if not done:
-                    await _write(answer, b": \n\n")
-                    continue
-                try:
-                    entry = waiting.result()
-                except Behind:
-                    await _write(answer, _event(self._activity.last, "reset", {}))
-                    return
-                waiting = None
-                if visitor.scope.covers(entry.scope):
-                    await _write(answer, self._text(entry))
-        finally:
-            if waiting is not None:
-                waiting.cancel()
-                with suppress(asyncio.CancelledError, Behind):
-                    await waiting
+    async def _follow(self, answer: web.StreamResponse, visitor: Visitor, place: int, missed: bool) -> None:
+        await _write(answer, _RETRY + (_event(place, "reset", {}) if missed else b""))
+        while True:
+            left = _HEARTBEAT if visitor.until is None else min(_HEARTBEAT, visitor.until - time.time())
+            if left <= 0:
+                return
+            try:
+                entries = await self._activity.after(place, left)
+            except Behind:
+                await _write(answer, _event(self._activity.last, "reset", {}))
+                return
+            seen = [self._text(entry) for entry in entries if visitor.scope.covers(entry.scope)]
+            if seen or not entries:
+                await _write(answer, b"".join(seen) or b":\n\n")
+            place = entries[-1].id if entries else place
 
     def _text(self, entry: Entry) -> bytes:
-        if self._encoded[0] != entry.id:
-            self._encoded = entry.id, _event(entry.id, entry.kind, _document(entry.about))
-        return self._encoded[1]
-
-
-async def _next(entries: AsyncIterator[Entry]) -> Entry:
-    return await anext(entries)
+        text = self._texts.get(entry.id)
+        if text is None:
+            text = self._texts[entry.id] = _event(entry.id, entry.kind, _document(entry.about))
+            if len(self._texts) > _TEXTS:
+                self._texts.popitem(last=False)
+        return text
 
 
 async def _write(answer: web.StreamResponse, data: bytes) -> None:

@@ -33,24 +33,25 @@ class Links:
 
     def opens(self, signed: str, artifact_id: str) -> bool:
         """Whether ``signed`` is from a link to this artifact. Raises :class:`Expired`."""
-        return self._read(self._links, signed) == artifact_id
+        said = self._read(self._links, signed)
+        return said is not None and said[0] == artifact_id
 
     def token(self, session: str, expires_at: float) -> str:
         """A token for one session."""
         return f"abps.{self._tokens.dumps([session, int(expires_at)])!s}"
 
-    def session_of(self, token: str) -> str | None:
-        """The session that a token is for; ``None`` if it is none of ours. Raises :class:`Expired`."""
+    def session_of(self, token: str) -> tuple[str, int] | None:
+        """The session that a token is for, and until when; ``None`` if it is none of ours. Raises :class:`Expired`."""
         return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
 
-    def _read(self, serializer: URLSafeSerializer, signed: str) -> str | None:
+    def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
         try:
             said = serializer.loads(signed)
         except BadData:
             return None
         match said:
-            case [str(what), int(expires)]:
-                if self.clock() >= expires:
+            case [str(what), int(until)]:
+                if self.clock() >= until:
                     raise Expired("it has expired; have another one made")
-                return what
+                return what, until
         return None

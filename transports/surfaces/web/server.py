@@ -12,10 +12,11 @@ from pathlib import Path
 
 import psutil
 from aiohttp import web
+from aiohttp.web import RequestPayloadError
 
 from ...activity import Activity
 from ...apps import Apps, Connect
-from ...artifacts import ArtifactStore, Scope
+from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...callbacks import end
 from ...errors import ABPError, UsageError
 from ...targets import connect as connect_app
@@ -40,7 +41,7 @@ _PAGE = Path(__file__).parent / "page"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Seconds for answers under way when the server ends.
 _GOODBYE = 1.0
-#: Seconds that a session's token holds unless it is said.
+#: Seconds that a session's token holds unless it is said, and a link in an answer.
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
@@ -52,6 +53,7 @@ _ALWAYS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "X-Robots-Tag": "noindex",
+    "Server": "abp",
 }
 
 
@@ -65,9 +67,14 @@ class Served:
     activity: Activity
     links: Links
 
-    def link(self, artifact_id: str, seconds: float) -> str:
-        """An address that opens an artifact for that time."""
-        return self.url.rstrip("/") + self.links.path(artifact_id, self.links.clock() + seconds)
+    @property
+    def page(self) -> str:
+        """The gallery's address for the operator."""
+        return f"{self.url}#token={self.token}"
+
+    def link(self, ref: ArtifactRef) -> str:
+        """An address that opens an artifact for a day, without a token."""
+        return self.url.rstrip("/") + self.links.path(ref.id, self.links.clock() + _DAY)
 
 
 @asynccontextmanager
@@ -105,7 +112,13 @@ async def serve(
         watching = asyncio.ensure_future(arrivals.run())
         stack.push_async_callback(end, (watching,))
         stack.push_async_callback(apps.aclose)
-        runner = web.AppRunner(site.app(), access_log=None, shutdown_timeout=_GOODBYE, handle_signals=False)
+        runner = web.AppRunner(
+            site.app(),
+            access_log=None,
+            shutdown_timeout=_GOODBYE,
+            handle_signals=False,
+            handler_cancellation=True,  # nothing goes on for a client that is gone
+        )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         stack.push_async_callback(site.aclose)
@@ -204,8 +217,8 @@ class _Site:
             headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
             code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
             answer = failure(Refused(error.status, code, error.reason, headers=headers))
-        except ConnectionError:
-            raise
+        except (ConnectionError, RequestPayloadError):  # the client is gone, and nothing came of it
+            answer = web.Response(status=400)
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
             answer = failure(ABPError(f"this should not have happened ({type(error).__name__}); the log has more"))

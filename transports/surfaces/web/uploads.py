@@ -13,8 +13,8 @@ from ...errors import UsageError
 from ...media import normalise_mime
 from .access import Visitor
 from .answers import Refused, json_answer
-from .artifacts import Artifacts
 from .arrivals import Arrivals
+from .artifacts import Artifacts
 from .documents import meta_of
 from .metrics import Metrics
 from .names import named
@@ -99,7 +99,8 @@ class Uploads:
         size = 0
         while True:
             try:
-                piece = await asyncio.wait_for(anext(pieces), _PATIENCE)
+                async with asyncio.timeout(_PATIENCE):
+                    piece = await anext(pieces)
             except StopAsyncIteration:
                 return
             size += len(piece)
