@@ -114,7 +114,8 @@ dialog.addEventListener('close', () => {
   shown = null;
   dialog.replaceChildren(); // ends what plays
   if (location.hash.startsWith('#artifact=')) history.replaceState(null, '', '#artifacts');
-  cardOf(id)?.focus();
+  // The browser gives the focus back to where it was, if that is still there.
+  if (document.activeElement === document.body) cardOf(id)?.focus();
 });
 dialog.addEventListener('click', (event) => event.target === dialog && close()); // the backdrop
 on('artifact_removed', ({ id }) => id === shown && close());

@@ -1,7 +1,7 @@
 // What happens, from the server's event stream and from within the page: `on` listens, `emit` tells.
 
 const NAMES = [
-  'artifact_stored', 'artifact_removed', 'app_connected', 'app_disconnected', 'capabilities_changed',
+  'artifact_stored', 'artifact_removed', 'resource_updated', 'app_connected', 'app_disconnected', 'capabilities_changed',
   'call_started', 'call_progress', 'call_asked', 'call_finished', 'reset',
 ];
 const listeners = new Map();

@@ -12,7 +12,7 @@ function labelled(control, { label, required, note }, hint) {
   const id = control.id || (control.id = `field-${++made}`);
   if (hint) control.setAttribute('aria-describedby', `${id}-hint`);
   return h('div', { class: 'field' },
-    h('label', { for: id }, label, required && h('span', { class: 'required', title: 'required' }, ' *'), note && h('span', { class: 'muted' }, ` ${note}`)),
+    h('label', { for: id }, label, required && h('span', { class: 'required', 'aria-hidden': true }, ' *'), note && h('span', { class: 'muted' }, ` ${note}`)),
     hint && h('p', { class: 'hint', id: `${id}-hint` }, hint), control);
 }
 
@@ -94,7 +94,7 @@ function object(schema, options) {
   ]);
   const nodes = fields.map(([, inner]) => inner.node);
   const node = options.path.length
-    ? h('fieldset', { class: 'fields' }, h('legend', {}, options.label, options.required && h('span', { class: 'required' }, ' *')), schema.description && h('p', { class: 'hint' }, schema.description), nodes)
+    ? h('fieldset', { class: 'fields' }, h('legend', {}, options.label, options.required && h('span', { class: 'required', 'aria-hidden': true }, ' *')), schema.description && h('p', { class: 'hint' }, schema.description), nodes)
     : h('div', { class: 'fields' }, nodes);
   return {
     node,
@@ -122,7 +122,7 @@ function array(schema, options) {
     more.hidden = false;
   }, { class: 'quiet small', hidden: true, 'aria-label': `Remove the last of ${options.label}` });
   for (let i = 0; i < (schema.minItems ?? (options.required ? 1 : 0)) && i < 20; i += 1) add();
-  const node = h('fieldset', { class: 'stack' }, h('legend', {}, options.label, options.required && h('span', { class: 'required' }, ' *')),
+  const node = h('fieldset', { class: 'stack' }, h('legend', {}, options.label, options.required && h('span', { class: 'required', 'aria-hidden': true }, ' *')),
     schema.description && h('p', { class: 'hint' }, schema.description), list, h('div', { class: 'row' }, more, less));
   return { node, read: () => (items.length || options.required ? items.map((inner) => inner.read() ?? null) : undefined) };
 }

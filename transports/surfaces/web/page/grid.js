@@ -16,7 +16,7 @@ export async function metaOf(id) {
 }
 
 /** The artifacts seen so far, newest first. */
-export const recent = () => [...known.values()].sort((a, b) => b.created.localeCompare(a.created));
+export const recent = () => [...known.values()].sort((a, b) => String(b.created).localeCompare(String(a.created)));
 
 function see(meta) {
   known.set(meta.id, meta);
@@ -98,6 +98,17 @@ function stored(meta) {
   render();
 }
 
+/** The same content was stored again, perhaps by another name. */
+async function updated({ uri }) {
+  const id = uri.replace('artifact://', '');
+  known.delete(id);
+  const meta = await metaOf(id).catch(() => null);
+  if (!meta || !cards.has(id)) return;
+  const node = card(meta, true);
+  cards.get(id).replaceWith(node);
+  cards.set(id, node);
+}
+
 function removed({ id }) {
   known.delete(id);
   const node = cards.get(id);
@@ -172,6 +183,7 @@ export function startGrid(section) {
   on('reset', () => load());
   on('artifact_stored', stored);
   on('artifact_removed', removed);
+  on('resource_updated', updated);
 }
 
 /** The card of an artifact, if it is shown: where the focus goes back to. */
