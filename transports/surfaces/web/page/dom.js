@@ -7,7 +7,7 @@ export function h(tag, attributes = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
     else if (name === 'value') node.value = value;
-    else node.setAttribute(name, value === true ? '' : value);
+    else node.setAttribute(name, value === true && !name.startsWith('aria-') ? '' : value);
   }
   node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;

@@ -19,7 +19,7 @@ let timer = 0;
 
 /** Open the stream. `reset` is emitted when everything has to be loaded: now, and whenever events may have been missed. */
 export function follow() {
-  let fresh = true;
+  let fresh = true; // there is no place in the stream yet to come back to
   let wait = 1000;
   const open = () => {
     source = new EventSource('/events');
@@ -27,7 +27,6 @@ export function follow() {
       emit('connection', 'live');
       wait = 1000;
       if (fresh) emit('reset');
-      fresh = false;
     };
     source.onerror = () => {
       emit('connection', 'lost');
@@ -39,7 +38,12 @@ export function follow() {
       timer = setTimeout(open, wait);
       wait = Math.min(wait * 2, 30_000);
     };
-    for (const name of NAMES) source.addEventListener(name, (event) => emit(name, JSON.parse(event.data)));
+    for (const name of NAMES) {
+      source.addEventListener(name, (event) => {
+        fresh = false;
+        emit(name, JSON.parse(event.data));
+      });
+    }
   };
   unfollow();
   open();
