@@ -22,7 +22,7 @@ __all__ = ["content"]
 _PIECE = 128 << 10
 #: Seconds for a client to take one piece.
 _PATIENCE = 30.0
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 #: Chromium shows no PDF in a sandbox; its viewer lives in a process of its own, and the type is certain.
 _POLICY_PDF = f"{_CLOSED}; object-src 'self'"

@@ -1,0 +1,167 @@
+"""A server in this process, and clients for it: aiohttp's, and one that sends what it is given."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from transports import MemoryTransport, Session, connect
+from transports.adapters.memory import Handler
+from transports.artifacts import ArtifactRef, ArtifactStore
+from transports.surfaces.web import Options, Served, serve
+
+TOKEN = "the-operator's-own-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, headers in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+
+class Web:
+    """A running server and a client with one token."""
+
+    def __init__(self, served: Served, store: ArtifactStore, http: aiohttp.ClientSession, token: str = TOKEN) -> None:
+        self.served = served
+        self.store = store
+        self.token = token
+        self._http = http
+        self.netloc = urlsplit(served.url).netloc
+
+    def with_token(self, token: str) -> "Web":
+        return Web(self.served, self.store, self._http, token)
+
+    async def ask(self, method: str, path: str, *, json: object = None, token: bool = True, **more: Any) -> Answer:
+        """One request; ``path`` may be a whole address."""
+        headers = {"Authorization": f"Bearer {self.token}"} if token else {}
+        headers |= more.pop("headers", {})
+        url = path if "://" in path else self.served.url.rstrip("/") + path
+        if json is not None:
+            more["json"] = json
+        async with self._http.request(method, url, headers=headers, allow_redirects=False, **more) as answer:
+            told = {name.lower(): value for name, value in answer.headers.items()}
+            return Answer(answer.status, told, await answer.read())
+
+    async def get(self, path: str, **more: Any) -> Answer:
+        return await self.ask("GET", path, **more)
+
+    async def post(self, path: str, json: object = None, **more: Any) -> Answer:
+        return await self.ask("POST", path, json=json, **more)
+
+    async def raw(self, head: str, body: bytes = b"", *, token: bool = True) -> Answer:
+        """What a server answers to this very head (lines, without the empty one). ``HOST`` stands for its own name."""
+        reader, writer = await asyncio.open_connection(*self.netloc.rsplit(":", 1))
+        try:
+            head = head.replace("HOST", self.netloc).replace("\n", "\r\n")
+            access = f"Authorization: Bearer {self.token}\r\n" if token else ""
+            writer.write(f"{head}\r\n{access}Connection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+            async with asyncio.timeout(10):
+                data = await reader.read()
+        finally:
+            writer.close()
+        top, _, rest = data.partition(b"\r\n\r\n")
+        status, *lines = top.decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        return Answer(int(status.split()[1]), headers, rest)
+
+    def listen(self, last: int | str | None = None) -> "Listening":
+        """The events from now on, or after one."""
+        return Listening(self, last)
+
+
+class Listening:
+    """One client of ``/events``."""
+
+    def __init__(self, web: Web, last: int | str | None) -> None:
+        self._web = web
+        self._headers = {"Authorization": f"Bearer {web.token}"}
+        if last is not None:
+            self._headers["Last-Event-ID"] = str(last)
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None)
+        self._answer = await self._web._http.get(
+            f"{self._web.served.url}events", headers=self._headers, timeout=timeout
+        )
+        assert self._answer.status == 200, await self._answer.text()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._answer.close()
+
+    async def next(self) -> tuple[int, str, Any]:
+        """Id, name and data of the next event."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(10):
+            while line := (await self._answer.content.readline()).decode():
+                if line != "\n":
+                    name, _, value = line.rstrip("\n").partition(": ")
+                    fields[name] = value
+                elif "data" in fields:
+                    return int(fields["id"]), fields["event"], json.loads(fields["data"])
+                else:
+                    fields = {}
+        raise EOFError
+
+    async def until(self, name: str, **wanted: object) -> tuple[int, str, Any]:
+        """The next event of that name with these values."""
+        while True:
+            event = await self.next()
+            if event[1] == name and wanted.items() <= event[2].items():
+                return event
+
+
+@asynccontextmanager
+async def running(
+    store: ArtifactStore, app: Mapping[str, Handler] | MemoryTransport | None = None, **options: Any
+) -> AsyncIterator[Web]:
+    """A server of ``store``; every target is an in-process app made of handlers."""
+    where = {name: options.pop(name) for name in ("host", "activity", "users", "links") if name in options}
+
+    def made(target: str, **more: Any) -> Session:
+        transport = app if isinstance(app, MemoryTransport) else MemoryTransport(app or {})
+        more.pop("transport", None)
+        return connect("memory:", transport=transport, **more)
+
+    chosen = Options(**{"token": TOKEN, "key": "k" * 32, **options})
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        serve(store, chosen, connect=made, **where) as served,
+        aiohttp.ClientSession(connector=connector) as http,
+    ):
+        yield Web(served, store, http)
+
+
+async def kept(store: ArtifactStore, data: bytes = b"0123456789", **about: Any) -> ArtifactRef:
+    """An artifact of ten digits, or of that."""
+    return await store.put_bytes(data, **{"mime_type": "text/plain", "filename": "digits.txt", **about})
+
+
+async def eventually(check: Any, seconds: float = 10.0) -> None:
+    """Wait until ``check()`` is true."""
+    async with asyncio.timeout(seconds):
+        while not check():
+            await asyncio.sleep(0.02)
+
+
+def files_open() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
