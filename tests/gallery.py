@@ -23,17 +23,18 @@ from webapp_fixture import Fixture
 
 TOKEN = "a-token-for-the-gallery"
 KEY = "a key that links are signed with, for tests"
+PICTURE = (Path(__file__).parents[1] / "webapp_fixture" / "samples" / "picture.png").read_bytes()
 #: Seconds for anything that a test waits for.
 PATIENCE = 20.0
 
 
 @dataclass
 class Gallery:
-    """``app`` is the key of the connected reference app. ``http`` has the operator's token."""
+    """``app`` is the key of the connected reference app, if there is one. ``http`` has the operator's token."""
 
     served: Served
-    app: str
     http: aiohttp.ClientSession
+    app: str = ""
 
     @property
     def url(self) -> str:
@@ -74,17 +75,19 @@ class Gallery:
 
 
 @asynccontextmanager
-async def open_gallery(folder: Path, fixture: Fixture, browser: Browser, *, port: int = 0) -> AsyncIterator[Gallery]:
-    """Serve what is in ``folder``; the reference app is connected through ``browser``."""
+async def open_gallery(
+    folder: Path, browser: Browser, fixture: Fixture | None = None, *, port: int = 0
+) -> AsyncIterator[Gallery]:
+    """Serve what is in ``folder``; the reference app, if one is given, is connected through ``browser``."""
 
     def reach(target: str, **options: Any) -> Session:
         return connect(target, **options, **({"browser": browser} if target.startswith("http") else {}))
 
     store = open_store(folder)
     async with serve(store, Options(token=TOKEN, key=KEY), port=port, connect=reach) as served:
-        app = await served.apps.connect(fixture.url, {})
+        app = (await served.apps.connect(fixture.url, {})).key if fixture else ""
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
-            yield Gallery(served, app.key, http)
+            yield Gallery(served, http, app)
 
 
 def tone(seconds: float = 1.0, rate: int = 8000) -> bytes:

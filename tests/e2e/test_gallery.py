@@ -14,20 +14,26 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Page, expect
 
-from tests.gallery import TOKEN, Gallery, open_gallery, tone
+from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery, tone
 from transports import Browser
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 PATIENCE = 15_000  # ms
-SAMPLES = Path(__file__).parents[2] / "webapp_fixture" / "samples"
-PICTURE = (SAMPLES / "picture.png").read_bytes()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def empty(tmp_path: Path, browser: Browser) -> AsyncIterator[Gallery]:
+    """No artifacts, no apps."""
+    async with open_gallery(tmp_path / "store", browser) as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gallery(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIterator[Gallery]:
-    async with open_gallery(tmp_path / "store", fixture, browser) as opened:
+    """No artifacts; the reference app is connected."""
+    async with open_gallery(tmp_path / "store", browser, fixture) as opened:
         yield opened
 
 
@@ -78,9 +84,9 @@ async def opened(page: Page, name: str) -> Any:
 # --- coming in --------------------------------------------------------------------------------------------------------
 
 
-async def test_without_a_token_there_is_nothing_but_the_login(gallery: Gallery, browser: Browser) -> None:
-    await gallery.upload("secret.txt", "text/plain", b"secret")
-    async with visit(browser, gallery.url) as page:
+async def test_without_a_token_there_is_nothing_but_the_login(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("secret.txt", "text/plain", b"secret")
+    async with visit(browser, empty.url) as page:
         await page.get_by_label("Token").fill("a token that somebody made up")
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.locator("#login-problem")).to_contain_text("not the one")
@@ -95,15 +101,15 @@ async def test_without_a_token_there_is_nothing_but_the_login(gallery: Gallery, 
         await expect(page.get_by_label("Token")).to_be_visible()
 
 
-async def test_the_token_leaves_the_address_at_once(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
+async def test_the_token_leaves_the_address_at_once(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
         assert TOKEN not in page.url
         assert TOKEN not in await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
         await page.reload()  # the cookie remembers, which script cannot read
         await expect(page.locator("#connection")).to_have_text("Live")
 
 
-async def test_the_first_visit_loads_less_than_50_kb_of_script(gallery: Gallery, browser: Browser) -> None:
+async def test_the_first_visit_loads_less_than_50_kb_of_script(empty: Gallery, browser: Browser) -> None:
     context = await browser.playwright.new_context()
     page = await context.new_page()
     sizes: dict[str, int] = {}
@@ -113,7 +119,7 @@ async def test_the_first_visit_loads_less_than_50_kb_of_script(gallery: Gallery,
             sizes[answer.url] = len(await answer.body())
 
     page.on("response", measure)
-    await page.goto(gallery.entry)
+    await page.goto(empty.entry)
     await expect(page.locator("#connection")).to_have_text("Live")
     await page.wait_for_load_state("load")
     await context.close()
@@ -140,10 +146,10 @@ async def test_what_is_stored_arrives_while_somebody_looks(gallery: Gallery, bro
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
 
 
-async def test_many_come_page_by_page(gallery: Gallery, browser: Browser) -> None:
+async def test_many_come_page_by_page(empty: Gallery, browser: Browser) -> None:
     for number in range(65):
-        await gallery.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
-    async with visiting(gallery, browser) as page:
+        await empty.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
+    async with visiting(empty, browser) as page:
         await expect(page.locator(".card")).to_have_count(60)
         await expect(page.locator("#count")).to_have_text("65 files")
         await page.get_by_role("button", name="Load more").click()
@@ -180,8 +186,8 @@ async def test_filters(gallery: Gallery, browser: Browser) -> None:
         await expect(shown).to_have_count(5)
 
 
-async def test_uploads_by_button_and_by_drop(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
+async def test_uploads_by_button_and_by_drop(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
         await page.get_by_label("Files to upload").set_input_files(
             [{"name": "one.txt", "mimeType": "text/plain", "buffer": b"1"}, {"name": "two.png", "mimeType": "image/png", "buffer": PICTURE}]
         )  # fmt: skip
@@ -194,7 +200,7 @@ async def test_uploads_by_button_and_by_drop(gallery: Gallery, browser: Browser)
             }"""
         )
         await expect(card(page, "three.txt")).to_be_visible()
-        stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
+        stored = (await empty.ask("GET", "artifacts"))["artifacts"]
         assert {meta["filename"]: meta["size_bytes"] for meta in stored} == {
             "one.txt": 1,
             "two.png": len(PICTURE),
@@ -202,10 +208,10 @@ async def test_uploads_by_button_and_by_drop(gallery: Gallery, browser: Browser)
         }
 
 
-async def test_the_keyboard_walks_the_grid(gallery: Gallery, browser: Browser) -> None:
+async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> None:
     for number in range(7):
-        await gallery.upload(f"{number}.txt", "text/plain", b"%d" % number)
-    async with visiting(gallery, browser, viewport={"width": 720, "height": 800}) as page:
+        await empty.upload(f"{number}.txt", "text/plain", b"%d" % number)
+    async with visiting(empty, browser, viewport={"width": 720, "height": 800}) as page:
         await expect(page.locator(".card")).to_have_count(7)
         focused = "document.activeElement.querySelector('.name')?.textContent ?? document.activeElement.tagName"
         await page.get_by_label("Session").focus()
@@ -236,10 +242,10 @@ async def test_the_keyboard_walks_the_grid(gallery: Gallery, browser: Browser) -
 # --- previews ---------------------------------------------------------------------------------------------------------
 
 
-async def test_images_sound_and_film_are_shown_by_their_elements(gallery: Gallery, browser: Browser) -> None:
-    await gallery.upload("p.png", "image/png", PICTURE)
-    await gallery.upload("s.wav", "audio/wav", tone())
-    async with visiting(gallery, browser) as page:
+async def test_images_sound_and_film_are_shown_by_their_elements(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("p.png", "image/png", PICTURE)
+    await empty.upload("s.wav", "audio/wav", tone())
+    async with visiting(empty, browser) as page:
         dialog = await opened(page, "p.png")
         await expect(dialog.get_by_text(re.compile(r"^\d+ × \d+ pixels$"))).to_be_visible()
         await page.keyboard.press("Escape")
@@ -273,16 +279,16 @@ async def until_pixels(page: Page, box: Any, good: Any) -> None:
     raise AssertionError("the frame does not show it")
 
 
-async def test_text_json_csv_and_bytes_are_shown_as_what_they_are(gallery: Gallery, browser: Browser) -> None:
-    await gallery.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
-    await gallery.upload(
+async def test_text_json_csv_and_bytes_are_shown_as_what_they_are(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
+    await empty.upload(
         "j.json", "application/json", json.dumps({"list": list(range(250)), "deep": {"key": "<b>"}}).encode()
     )
-    await gallery.upload("broken.json", "application/json", b'{"no": ')
-    await gallery.upload("c.csv", "text/csv", b'name,note\n"a ""quoted"" one","two\nlines"\nb,"1,5"\n')
-    await gallery.upload("b.bin", "application/octet-stream", bytes(range(256)) * 20)
-    await gallery.upload("empty.txt", "text/plain", b"")
-    async with visiting(gallery, browser) as page:
+    await empty.upload("broken.json", "application/json", b'{"no": ')
+    await empty.upload("c.csv", "text/csv", b'name,note\n"a ""quoted"" one","two\nlines"\nb,"1,5"\n')
+    await empty.upload("b.bin", "application/octet-stream", bytes(range(256)) * 20)
+    await empty.upload("empty.txt", "text/plain", b"")
+    async with visiting(empty, browser) as page:
         dialog = await opened(page, "t.txt")
         text = dialog.locator("pre.text")
         await expect(dialog.get_by_text("256 kB of 480 kB")).to_be_visible()
@@ -335,7 +341,7 @@ HTML = """<!doctype html><title>x</title><script>{canary}</script><img src="{oth
 
 
 async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
-    gallery: Gallery, browser: Browser, fixture: Fixture
+    empty: Gallery, browser: Browser, fixture: Fixture
 ) -> None:
     canary = CANARY.format(other=fixture.url)
     evil = {
@@ -347,11 +353,11 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
         "evil.csv": ("text/csv", f'"<img src=x onerror=alert(1)>",b\n"{HTML.replace(chr(34), "")}",2\n'),
     }
     metas = {
-        name: await gallery.upload(name, kind, f"{text}<!-- {name} -->".replace("{canary}", canary).replace("{other}", fixture.url).encode())
+        name: await empty.upload(name, kind, f"{text}<!-- {name} -->".replace("{canary}", canary).replace("{other}", fixture.url).encode())
         for name, (kind, text) in evil.items()
     }  # fmt: skip
     seen = len(fixture.requests)
-    async with visiting(gallery, browser) as page:
+    async with visiting(empty, browser) as page:
         page.on("dialog", lambda dialog: pytest.fail(f"script ran: {dialog.message}"))
         title = await page.title()
         for name, meta in metas.items():
@@ -367,7 +373,7 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
         assert await page.title() == title
         # The same, opened by themselves: as a page of its own and in a frame, as somebody might be lured to do.
         for meta in metas.values():
-            address = gallery.url.rstrip("/") + meta["url"]
+            address = empty.url.rstrip("/") + meta["url"]
             other = await page.context.new_page()
             try:
                 await other.goto(address)
@@ -376,17 +382,17 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
             assert await other.title() != "PWNED"
             await other.close()
         # A picture of this server's own, asked for last: whatever was under way has been asked for before it.
-        await page.evaluate("url => fetch(url).catch(() => null)", f"{gallery.url}healthz")
+        await page.evaluate("url => fetch(url).catch(() => null)", f"{empty.url}healthz")
     assert [str(request) for request in fixture.requests[seen:] if "canary" in str(request)] == []
 
 
 @pytest.mark.parametrize(
     "name", ["\"quoted' <b>.txt", "two\nlines\r\nX-Evil: 1.txt", "../../../etc/passwd", "…‮gpj.txt", "#?&%00.txt"]
 )
-async def test_names_are_harmless(gallery: Gallery, browser: Browser, name: str) -> None:
-    meta = await gallery.upload(name, "text/plain", b"content")
+async def test_names_are_harmless(empty: Gallery, browser: Browser, name: str) -> None:
+    meta = await empty.upload(name, "text/plain", b"content")
     assert "/" not in meta["filename"] and "\n" not in meta["filename"]
-    async with visiting(gallery, browser) as page:
+    async with visiting(empty, browser) as page:
         dialog = await opened(page, meta["filename"])
         await expect(dialog.locator("pre.text")).to_have_text("content")
         async with page.expect_download() as waiting:
@@ -431,10 +437,10 @@ async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, brow
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_deleting_asks_first(gallery: Gallery, browser: Browser) -> None:
-    await gallery.upload("one.txt", "text/plain", b"1")
-    await gallery.upload("two.txt", "text/plain", b"2")
-    async with visiting(gallery, browser) as page:
+async def test_deleting_asks_first(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("one.txt", "text/plain", b"1")
+    await empty.upload("two.txt", "text/plain", b"2")
+    async with visiting(empty, browser) as page:
         dialog = await opened(page, "two.txt")
         await dialog.get_by_role("button", name="Delete").click()
         question = page.get_by_role("dialog", name="Delete two.txt?")
@@ -445,13 +451,13 @@ async def test_deleting_asks_first(gallery: Gallery, browser: Browser) -> None:
         await question.get_by_role("button", name="Delete").click()
         await expect(card(page, "two.txt")).to_have_count(0)
         await expect(page.get_by_role("dialog")).to_have_count(0)
-        stored = (await gallery.ask("GET", "artifacts"))["artifacts"]
+        stored = (await empty.ask("GET", "artifacts"))["artifacts"]
         assert [meta["filename"] for meta in stored] == ["one.txt"]
 
 
-async def test_a_signed_link_opens_without_a_token_until_it_expires(gallery: Gallery, browser: Browser) -> None:
-    meta = await gallery.upload("shared.txt", "text/plain", b"shared")
-    async with visiting(gallery, browser) as page:
+async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Gallery, browser: Browser) -> None:
+    meta = await empty.upload("shared.txt", "text/plain", b"shared")
+    async with visiting(empty, browser) as page:
         dialog = await opened(page, "shared.txt")
         await dialog.get_by_label("The link works for").select_option("300")
         await dialog.get_by_role("button", name="Make link").click()
@@ -462,17 +468,17 @@ async def test_a_signed_link_opens_without_a_token_until_it_expires(gallery: Gal
         answer = await page.goto(link)
         assert answer is not None and answer.status == 200
         assert await page.inner_text("body") == "shared"
-        for address, status in ((gallery.url.rstrip("/") + meta["url"], 401), (f"{link[:-3]}abc", 404)):
+        for address, status in ((empty.url.rstrip("/") + meta["url"], 401), (f"{link[:-3]}abc", 404)):
             answer = await page.goto(address)
             assert answer is not None and answer.status == status
-        now = gallery.served.links.clock
-        gallery.served.links.clock = lambda: now() + 301
+        now = empty.served.links.clock
+        empty.served.links.clock = lambda: now() + 301
         try:
             answer = await page.goto(link)
             assert answer is not None and answer.status == 410
             assert "REFERENCE_EXPIRED" in await page.inner_text("body")
         finally:
-            gallery.served.links.clock = now
+            empty.served.links.clock = now
     finally:
         await stranger.close()
 
@@ -666,8 +672,8 @@ async def test_apps_are_connected_and_disconnected(gallery: Gallery, browser: Br
         await gallery.call("app.toggle", capability="extra.hello")
 
 
-async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, fixture: Fixture, browser: Browser) -> None:
-    async with open_gallery(tmp_path / "store", fixture, browser) as first:
+async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser) -> None:
+    async with open_gallery(tmp_path / "store", browser) as first:
         port = int(first.url.rstrip("/").rpartition(":")[2])
         await first.upload("before.txt", "text/plain", b"1")
         context = await browser.playwright.new_context()
@@ -676,7 +682,7 @@ async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, fixture:
         await expect(card(page, "before.txt")).to_be_visible()
     try:
         await expect(page.locator("#connection")).to_have_text("Connecting …")
-        async with open_gallery(tmp_path / "store", fixture, browser, port=port) as second:
+        async with open_gallery(tmp_path / "store", browser, port=port) as second:
             await second.upload("meanwhile.txt", "text/plain", b"2")
             await expect(page.locator("#connection")).to_have_text("Live", timeout=PATIENCE)
             await expect(card(page, "meanwhile.txt")).to_be_visible()
@@ -690,9 +696,9 @@ async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, fixture:
 # --- how it looks -----------------------------------------------------------------------------------------------------
 
 
-async def test_light_and_dark(gallery: Gallery, browser: Browser) -> None:
+async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    async with visiting(gallery, browser, color_scheme="dark") as page:
+    async with visiting(empty, browser, color_scheme="dark") as page:
         dark = await page.evaluate(ground)
         theme = page.get_by_role("button", name="Theme")
         await theme.click()
@@ -726,7 +732,7 @@ async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Br
             assert box is not None and box["x"] + box["width"] <= 360
             await dialog.get_by_role("button", name="Close").click()
         await page.get_by_role("link", name="Calls").click()
-        await page.locator(".call summary").click()
+        await page.locator(".call > summary").click()
         assert await page.evaluate(wide) == 0
         await run(page, "image.resize")
         assert await page.evaluate(wide) == 0
