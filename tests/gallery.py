@@ -1,5 +1,5 @@
-"""A gallery with things in it: the real server over a store of its own, the reference app connected. For the browser tests
-and for the pictures of the documentation."""
+"""The real server of the gallery over a store of its own, the reference app connected: for the browser tests and for
+the pictures of the documentation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Gallery:
         """A request to the server and its JSON answer."""
         async with self.http.request(method, self.url + path, json=body) as answer:
             assert answer.status == expect, (answer.status, await answer.text())
-            return await answer.json() if answer.content_type == "application/json" else {}  # type: ignore[no-any-return]
+            return await answer.json() if answer.content_type == "application/json" else {}
 
     async def upload(self, name: str, mime_type: str, data: bytes) -> dict[str, Any]:
         """Store a file as a person would; its metadata."""
@@ -81,7 +81,7 @@ async def open_gallery(
     """Serve what is in ``folder``; the reference app, if one is given, is connected through ``browser``."""
 
     def reach(target: str, **options: Any) -> Session:
-        return connect(target, **options, **({"browser": browser} if target.startswith("http") else {}))
+        return connect(target, **options, browser=browser if target.startswith("http") else None)
 
     store = open_store(folder)
     async with serve(store, Options(token=TOKEN, key=KEY), port=port, connect=reach) as served:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from playwright.async_api import Page
+from playwright.async_api import Page, ViewportSize
 
 from transports import Browser
 from webapp_fixture import serve
@@ -22,11 +22,16 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SALES = (Path(__file__).parents[1] / "webapp_fixture" / "samples" / "sales.csv").read_text(encoding="utf-8")
 NOTES = (Path(__file__).parents[1] / "webapp_fixture" / "samples" / "notes.md").read_text(encoding="utf-8")
 REPORT = """<style>body{font:13pt/1.5 sans-serif;margin:2cm} h1{color:#0f6a62} td,th{padding:4pt 14pt;text-align:left;
-border-bottom:1px solid #ccc}</style><h1>Quarterly report</h1><p>Tea went up in summer, coffee in winter; cocoa is a matter
-of taste. The figures are those of the sample file.</p><table><tr><th>Month<th>Tea<th>Coffee<th>Cocoa"""
+border-bottom:1px solid #ccc}</style><h1>Quarterly report</h1><p>Tea went up in summer, coffee in winter; cocoa is a
+matter of taste. The figures are those of the sample file.</p><table><tr><th>Month<th>Tea<th>Coffee<th>Cocoa"""
 COLOURS = 128
 #: Pixels of the window; the pictures are as large.
-WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
+WIDE, TALL, NARROW = (
+    ViewportSize(width=1280, height=800),
+    ViewportSize(width=1280, height=960),
+    ViewportSize(width=360, height=740),
+)
+DECODED = "Promise.all([...document.images].map(image => image.decode().catch(() => null)))"
 
 
 def report() -> str:
@@ -61,28 +66,32 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
     await page.goto(gallery.entry)
     await page.reload()
     await page.locator(".card img").first.wait_for()
-    await page.wait_for_load_state("networkidle")
+    wide = (page.viewport_size or WIDE)["width"] == WIDE["width"]
+    await page.set_viewport_size(TALL if wide else NARROW)
+    await page.get_by_role("link", name="Calls").click()
+    await page.locator(".call[data-status=failed] > summary").click()
+    await page.evaluate("scrollTo(0, 0)")
+    await page.mouse.move(0, 0)
+    await save("timeline")
+    await page.set_viewport_size(WIDE if wide else NARROW)
+    await page.get_by_role("link", name="Artifacts").click()
+    await page.evaluate(DECODED)
     await save("grid")
     await page.locator(".card", has=page.locator(".sheet", has_text="PDF")).first.click()
     await page.locator("dialog iframe").wait_for()
     await asyncio.sleep(3)  # the viewer says to nobody that it is done
     await save("pdf")
     await page.get_by_role("button", name="Close").click()
-    await page.get_by_role("link", name="Calls").click()
-    await page.locator(".call[data-status=failed] > summary").click()
-    await page.evaluate("scrollTo(0, 0)")
-    await page.mouse.move(0, 0)
-    await save("timeline")
     await page.get_by_role("link", name="Apps").click()
     await page.locator(".capability", has_text="chart.render").first.click()
     form = page.locator("#work")
+    await page.set_viewport_size(TALL if wide else NARROW)
     await form.get_by_label("csv").fill(SALES[:60].rpartition("\n")[0])
     await form.get_by_label("title").fill("Sales")
     await form.get_by_role("button", name="Run").click()
     await form.locator(".chip img").first.wait_for()
     await page.evaluate("scrollTo(0, 0)")
-    await page.locator("#work").evaluate("node => node.scrollTo(0, node.scrollHeight)")
-    await asyncio.sleep(0.5)
+    await page.evaluate(DECODED)
     await save("form")
 
 
@@ -92,12 +101,12 @@ async def main(folder: Path) -> None:
         store = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-gallery-")))
         browser = await stack.enter_async_context(Browser())
         fixture = await stack.enter_async_context(serve())
-        gallery = await stack.enter_async_context(open_gallery(store, browser, fixture))
-        await work(gallery)
         for scheme, size in (("light", WIDE), ("dark", WIDE), ("phone", NARROW)):
+            gallery = await stack.enter_async_context(open_gallery(store / scheme, browser, fixture))
+            await work(gallery)
             context = await browser.playwright.new_context(
                 color_scheme="dark" if scheme == "dark" else "light",
-                viewport=size,  # type: ignore[arg-type]
+                viewport=size,
                 reduced_motion="reduce",
                 locale="en-GB",
             )

@@ -7,11 +7,12 @@ import { openCall, startTimeline } from './timeline.js';
 
 const VIEWS = ['artifacts', 'calls', 'apps'];
 let signedIn = false;
+let current = 'artifacts'; // the view that an open artifact stands before
 
 /** The view and, for `#artifact=ID` and `#call=ID`, what is open in it. */
 function place() {
   const [name, id = ''] = location.hash.slice(1).split('=');
-  if (name === 'artifact') return { view: 'artifacts', artifact: decodeURIComponent(id) };
+  if (name === 'artifact') return { view: current, artifact: decodeURIComponent(id) };
   if (name === 'call') return { view: 'calls', call: decodeURIComponent(id) };
   return { view: VIEWS.includes(name) ? name : 'artifacts' };
 }
@@ -19,6 +20,7 @@ function place() {
 // What most visits do not need is loaded when it is needed: the forms of the apps, the dialog with its previews.
 async function show() {
   const { view, artifact, call } = signedIn ? place() : { view: 'login' };
+  if (signedIn) current = view;
   for (const name of ['login', ...VIEWS]) byId(`view-${name}`).hidden = name !== view;
   for (const link of document.querySelectorAll('nav a')) {
     if (link.hash === `#${view}`) link.setAttribute('aria-current', 'page');
@@ -74,6 +76,7 @@ on('connection', (state) => {
   if (node.textContent !== words[state]) node.textContent = words[state];
 });
 addEventListener('hashchange', show);
+on('details_closed', () => location.hash.startsWith('#artifact=') && history.replaceState(null, '', `#${current}`));
 
 startGrid(byId('view-artifacts'));
 startTimeline(byId('view-calls'));

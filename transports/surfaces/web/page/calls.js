@@ -2,7 +2,8 @@
 import { address, get } from './api.js';
 import { emit, on } from './events.js';
 
-const LIMIT = 200;
+const LIMIT = 200; // calls that are asked for, and twice as many that are kept
+/** Oldest first. */
 export const calls = new Map();
 
 export const running = (call) => call.duration_ms === null;
@@ -11,7 +12,7 @@ export const running = (call) => call.duration_ms === null;
 export async function loadCalls() {
   const answer = await get(address(['calls'], { limit: LIMIT }));
   calls.clear();
-  for (const call of answer.calls) calls.set(call.id, call);
+  for (const call of answer.calls.reverse()) calls.set(call.id, call);
   emit('calls_changed');
 }
 
@@ -23,6 +24,7 @@ export function learn(call) {
   const known = calls.get(call.id);
   if (known && !running(known) && running(call)) return;
   calls.set(call.id, call);
+  if (calls.size > 2 * LIMIT) calls.delete(calls.keys().next().value);
   emit('calls_changed', call);
 }
 

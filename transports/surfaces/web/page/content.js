@@ -7,6 +7,7 @@ const TEXT_STEP = 256_000; // bytes
 const HEX_STEP = 4096;
 const MAX_JSON = 4_000_000; // bytes: a tree needs all of it
 const ROWS = 200;
+const COLUMNS = 100;
 const CHILDREN = 100;
 
 /** A box that grows by pieces: `add(bytes, first)` shows one; a button below asks for the next. */
@@ -134,9 +135,11 @@ export function csv(meta) {
     if (!all && rows.length < shown + 2) rows.pop(); // cut in the middle
     const [head = [], ...body] = rows;
     const cut = body.length > shown;
+    const cells = (row, tag, attributes) => row.slice(0, COLUMNS).map((cell) => h(tag, attributes, cell));
     box.replaceChildren(h('table', {},
-      h('thead', {}, h('tr', {}, head.map((cell) => h('th', { scope: 'col' }, cell)))),
-      h('tbody', {}, body.slice(0, shown).map((row) => h('tr', {}, row.map((cell) => h('td', {}, cell)))))));
+      h('thead', {}, h('tr', {}, cells(head, 'th', { scope: 'col' }))),
+      h('tbody', {}, body.slice(0, shown).map((row) => h('tr', {}, cells(row, 'td'))))));
+    if (head.length > COLUMNS) box.append(h('p', { class: 'muted' }, `The first ${COLUMNS} of ${head.length} columns.`));
     if (cut) {
       box.append(button('More rows', () => {
         shown += 1000;

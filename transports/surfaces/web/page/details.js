@@ -86,7 +86,7 @@ export async function openDetails(id) {
     meta = await metaOf(id);
   } catch (error) {
     notice(error.status === 404 ? `there is no artifact ${id}` : error.message);
-    location.hash = '#artifacts';
+    emit('details_closed');
     return;
   }
   shown = id;
@@ -113,7 +113,7 @@ dialog.addEventListener('close', () => {
   const id = shown;
   shown = null;
   dialog.replaceChildren(); // ends what plays
-  if (location.hash.startsWith('#artifact=')) history.replaceState(null, '', '#artifacts');
+  emit('details_closed');
   // The browser gives the focus back to where it was, if that is still there.
   if (document.activeElement === document.body) cardOf(id)?.focus();
 });

@@ -7,6 +7,7 @@ import { moment, plural, size } from './format.js';
 import { thumbnail } from './thumbs.js';
 
 const PAGE = 60;
+const MOST = 600; // cards; when more have arrived, the first page is loaded anew
 
 /** Every artifact that was seen, by id: other views name artifacts by id only. */
 const known = new Map();
@@ -73,10 +74,17 @@ async function load(after = null) {
   try {
     const answer = await get(address(['artifacts'], { ...chosen.query(), after, limit: PAGE }));
     if (mine !== loading) return; // another choice was made meanwhile
-    const first = after === null;
-    if (first) cards.clear();
-    for (const meta of answer.artifacts) if (!cards.has(meta.id)) cards.set(see(meta).id, card(meta, false));
-    list.replaceChildren(...cards.values());
+    const focused = document.activeElement?.dataset?.id;
+    if (after === null) {
+      cards.clear();
+      list.replaceChildren();
+    }
+    for (const meta of answer.artifacts) {
+      if (cards.has(meta.id)) continue;
+      cards.set(see(meta).id, card(meta, false));
+      list.append(cards.get(meta.id));
+    }
+    if (focused && document.activeElement === document.body) cardOf(focused)?.focus({ preventScroll: true });
     next = answer.next;
     total = answer.total;
   } catch (error) {
@@ -96,6 +104,7 @@ function stored(meta) {
   total += 1;
   say(`New: ${meta.filename}, ${size(meta.size_bytes)}`);
   render();
+  if (cards.size > MOST && scrollY < innerHeight) load();
 }
 
 /** The same content was stored again, perhaps by another name. */

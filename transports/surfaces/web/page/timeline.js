@@ -101,11 +101,24 @@ function section(run) {
   return parts.node;
 }
 
+let due = 0;
+
+/** Draw with the next picture of the screen, however many events come before it. */
+function soon() {
+  due ||= requestAnimationFrame(() => {
+    due = 0;
+    render();
+  });
+}
+
 function render() {
   const all = [...calls.values()];
+  for (const id of rows.keys()) if (!calls.has(id)) rows.delete(id);
   for (const call of all) if (!rows.has(call.id)) rows.set(call.id, row(call));
   const focused = document.activeElement;
-  const nodes = runsOf(all).map(section);
+  const runs = runsOf(all);
+  for (const key of sections.keys()) if (!runs.some(([first]) => first.id === key)) sections.delete(key);
+  const nodes = runs.map(section);
   if (nodes.length !== list.children.length || nodes.some((node, index) => list.children[index] !== node)) list.replaceChildren(...nodes);
   if (focused !== document.activeElement && list.contains(focused)) focused.focus();
   nothing.hidden = all.length > 0;
@@ -135,7 +148,7 @@ export function openCall(id) {
 
 export function startTimeline(place) {
   place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), nothing, list);
-  on('calls_changed', render);
+  on('calls_changed', soon);
   on('call_finished', (call) => say(`${call.capability} ${call.error ? `failed: ${call.error.code}` : call.status}`));
   on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
   setInterval(tick, TICK);
