@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Error as PlaywrightError
 
+from tests.gallery import Gallery, open_gallery
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
@@ -54,3 +55,17 @@ async def connected(fixture: Fixture, browser: Browser, tmp_path: Path) -> Conne
         return connect(url, transport=PlaywrightTransport(url, browser=browser, grace=grace), **options)
 
     return make
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def empty(tmp_path: Path, browser: Browser) -> AsyncIterator[Gallery]:
+    """A gallery without artifacts and apps."""
+    async with open_gallery(tmp_path / "store", browser) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gallery(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIterator[Gallery]:
+    """A gallery without artifacts; the reference app is connected."""
+    async with open_gallery(tmp_path / "store", browser, fixture) as opened:
+        yield opened

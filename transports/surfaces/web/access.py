@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
-import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,8 +19,8 @@ from .links import Expired, Links
 
 __all__ = ["Access", "Guarded", "Visitor", "is_local"]
 
-#: Seconds that a cookie is good for, and how many are known.
-_COOKIE_SECONDS, _COOKIES = 12 * 3600, 1000
+#: Seconds that a cookie is good for, and how many that were given back are remembered.
+_COOKIE_SECONDS, _ENDED = 12 * 3600, 1000
 _COOKIE = "abp_serve"
 _SAME = ("same-origin", "none")
 
@@ -61,8 +60,9 @@ class Access:
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
         self._links = links
         self._host = host.strip("[]").lower()
-        #: Who each cookie stands for, and until when.
-        self._cookies: OrderedDict[str, tuple[Visitor, float]] = OrderedDict()
+        self._marks = {_mark(secret): visitor for secret, visitor in self._tokens.items()}
+        #: Cookies that were given back before their time.
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
     # --- where a request comes from -----------------------------------------------------------------------------------
 
@@ -111,8 +111,14 @@ class Access:
         # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
         if request.headers.get("Sec-Fetch-Site", "none") not in _SAME:
             return None
-        visitor, until = self._cookies.get(request.cookies.get(_cookie_name(request), ""), (None, 0.0))
-        return visitor if time.time() < until else None
+        cookie = request.cookies.get(_cookie_name(request), "")
+        if not cookie or cookie in self._ended:
+            return None
+        try:
+            said = self._links.mark_of(cookie)
+        except Expired:
+            return None
+        return self._marks.get(said[0]) if said else self.holder(cookie)
 
     def holder(self, token: str) -> Visitor | None:
         """Whose token it is."""
@@ -133,10 +139,11 @@ class Access:
         visitor = self.holder(token)
         if visitor is None:
             raise Refused(401, "PERMISSION_REQUIRED", "this is no token of this server")
-        cookie, until = secrets.token_urlsafe(), time.time() + _COOKIE_SECONDS
-        self._cookies[cookie] = visitor, min(until, visitor.until or until)
-        if len(self._cookies) > _COOKIES:
-            self._cookies.popitem(last=False)
+        # A page that is open outlives the server. A session's token is signed and ends by itself: it is its own cookie.
+        mark = _mark(token)
+        known = mark in self._marks
+        cookie = self._links.cookie(mark, self._links.clock() + _COOKIE_SECONDS) if known else token
+        self._ended.pop(cookie, None)
         answer.set_cookie(
             _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"
         )
@@ -144,8 +151,15 @@ class Access:
     def logout(self, request: web.Request, answer: web.Response) -> None:
         """Forget the cookie."""
         name = _cookie_name(request)
-        self._cookies.pop(request.cookies.get(name, ""), None)
+        self._ended[request.cookies.get(name, "")] = None
+        if len(self._ended) > _ENDED:
+            self._ended.popitem(last=False)
         answer.del_cookie(name, path="/", httponly=True, samesite="Strict")
+
+
+def _mark(token: str) -> str:
+    """What tells tokens apart and does not give them away."""
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 _SCHEMES = ("http", "https")  # https: behind a proxy

@@ -26,6 +26,7 @@ class Links:
         self.clock = clock
         self._links = URLSafeSerializer(key, salt="abp.link")
         self._tokens = URLSafeSerializer(key, salt="abp.session")
+        self._cookies = URLSafeSerializer(key, salt="abp.cookie")
 
     def path(self, artifact_id: str, expires_at: float) -> str:
         """The path and query that open an artifact until ``expires_at``."""
@@ -43,6 +44,15 @@ class Links:
     def session_of(self, token: str) -> tuple[str, int] | None:
         """The session that a token is for, and until when; ``None`` if it is none of ours. Raises :class:`Expired`."""
         return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+
+    def cookie(self, mark: str, expires_at: float) -> str:
+        """A cookie that stands for the token with that mark, also in a server that is started later."""
+        return str(self._cookies.dumps([mark, int(expires_at)]))
+
+    def mark_of(self, cookie: str) -> tuple[str, int] | None:
+        """The mark of the token that a cookie stands for, and until when; ``None`` if it is none of ours. Raises
+        :class:`Expired`."""
+        return self._read(self._cookies, cookie)
 
     def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
         try:

@@ -45,7 +45,8 @@ _GOODBYE = 1.0
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'"
 )
 _ALWAYS = {
     "X-Content-Type-Options": "nosniff",

@@ -1,0 +1,236 @@
+"""The gallery page in a real browser, over the real server: coming in, the grid, how it looks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import FilePayload, expect
+
+from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
+from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery
+from transports import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_without_a_token_there_is_nothing_but_the_login(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("secret.txt", "text/plain", b"secret")
+    async with visit(browser, empty.url) as page:
+        await page.get_by_label("Token").fill("a token that somebody made up")
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.locator("#login-problem")).to_contain_text("not the one")
+        assert "secret" not in await page.content()
+        await page.get_by_label("Token").fill(TOKEN)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(card(page, "secret.txt")).to_be_visible()
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_label("Token")).to_be_visible()
+        await expect(page.locator(".card:visible")).to_have_count(0)
+        await page.reload()
+        await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_the_token_leaves_the_address_at_once(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
+        assert TOKEN not in page.url
+        assert TOKEN not in await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
+        await page.reload()  # the cookie remembers, which script cannot read
+        await expect(page.locator("#connection")).to_have_text("Live")
+
+
+async def test_the_first_visit_loads_less_than_50_kb_of_script(empty: Gallery, browser: Browser) -> None:
+    context = await browser.playwright.new_context()
+    page = await context.new_page()
+    sizes: dict[str, int] = {}
+
+    async def measure(answer: Any) -> None:
+        if answer.url.endswith(".js"):
+            sizes[answer.url] = len(await answer.body())
+
+    page.on("response", measure)
+    await page.goto(empty.entry)
+    await expect(page.locator("#connection")).to_have_text("Live")
+    await page.wait_for_load_state("load")
+    await context.close()
+    assert len(sizes) > 5 and 10_000 < sum(sizes.values()) < 50_000, sizes
+
+
+async def test_what_is_stored_arrives_while_somebody_looks(gallery: Gallery, browser: Browser) -> None:
+    async with visiting(gallery, browser) as page:
+        await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+        record = await gallery.call("chart.render", csv="a,b\n1,2\n3,4")
+        assert record["status"] == "succeeded"
+        await expect(page.locator(".card")).to_have_count(1)
+        await expect(page.locator("#count")).to_have_text("1 file")
+        await expect(page.locator("#said")).to_contain_text("chart.png")  # for those who do not see it
+        await gallery.upload("first name.txt", "text/plain", b"the same")
+        await gallery.upload("second name.txt", "text/plain", b"the same")  # to the store one artifact, renamed
+        await expect(page.locator(".card .name")).to_have_text(["second name.txt", "chart.png"])
+        for meta in (await gallery.ask("GET", "artifacts"))["artifacts"]:
+            await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
+        await expect(page.locator(".card")).to_have_count(0)
+        await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+
+
+async def test_many_come_page_by_page(empty: Gallery, browser: Browser) -> None:
+    for number in range(65):
+        await empty.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
+    async with visiting(empty, browser) as page:
+        await expect(page.locator(".card")).to_have_count(60)
+        await expect(page.locator("#count")).to_have_text("65 files")
+        await empty.upload("note-65.txt", "text/plain", b"65")
+        await expect(page.locator(".card")).to_have_count(61)
+        await page.get_by_role("button", name="Load more").click()
+        await expect(page.locator(".card")).to_have_count(66)
+        await expect(page.get_by_role("button", name="Load more")).to_be_hidden()
+        names = await page.locator(".card .name").all_text_contents()
+        assert names == sorted(names, reverse=True)
+
+
+async def test_filters(gallery: Gallery, browser: Browser) -> None:
+    await gallery.call("chart.render", csv="a,b\n1,2")
+    await gallery.call("audio.tone", seconds=0.1)
+    await gallery.upload("notes.txt", "text/plain", b"notes")
+    async with visiting(gallery, browser) as page:
+        shown = page.locator(".card .name")
+        await expect(shown).to_have_count(3)
+        await page.get_by_label("Type").select_option("image/")
+        await expect(shown).to_have_text(["chart.png"])
+        await page.get_by_label("Type").select_option("")
+        await page.get_by_label("Capability", exact=True).select_option("audio.tone")
+        await expect(shown).to_have_text([re.compile(r"\.wav$")])
+        await gallery.upload("late.txt", "text/plain", b"does not belong here")
+        await gallery.call("audio.tone", seconds=0.2)
+        await expect(shown).to_have_count(2)
+        await page.get_by_role("button", name="Clear").click()
+        await expect(shown).to_have_count(5)
+        await page.get_by_label("Session").select_option(gallery.app)
+        await expect(shown).to_have_count(3)
+        await page.get_by_label("Session").select_option("")
+        await page.get_by_label("Search names").fill("NOTES")
+        await expect(shown).to_have_text(["notes.txt"])
+        await page.get_by_label("Search names").fill("nothing of that name")
+        await page.get_by_role("button", name="Clear filters").click()
+        await expect(shown).to_have_count(5)
+
+
+async def test_uploads_by_button_and_by_drop(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
+        await page.get_by_label("Files to upload").set_input_files(
+            [
+                FilePayload(name="one.txt", mimeType="text/plain", buffer=b"1"),
+                FilePayload(name="two.png", mimeType="image/png", buffer=PICTURE),
+            ]
+        )
+        await expect(page.locator(".card")).to_have_count(2)
+        await page.evaluate(
+            """() => {
+              const data = new DataTransfer();
+              data.items.add(new File(['dropped'], 'three.txt', {type: 'text/plain'}));
+              document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
+            }"""
+        )
+        await expect(card(page, "three.txt")).to_be_visible()
+        stored = (await empty.ask("GET", "artifacts"))["artifacts"]
+        assert {meta["filename"]: meta["size_bytes"] for meta in stored} == {
+            "one.txt": 1,
+            "two.png": len(PICTURE),
+            "three.txt": 7,
+        }
+
+
+async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> None:
+    for number in range(7):
+        await empty.upload(f"{number}.txt", "text/plain", b"%d" % number)
+    async with visiting(empty, browser, viewport={"width": 720, "height": 800}) as page:
+        await expect(page.locator(".card")).to_have_count(7)
+        focused = "document.activeElement.querySelector('.name')?.textContent ?? document.activeElement.tagName"
+        await page.get_by_label("Session").focus()
+        await page.keyboard.press("Tab")
+        assert await page.evaluate(focused) == "6.txt"
+        columns = await page.evaluate(
+            "getComputedStyle(document.querySelector('.grid')).gridTemplateColumns.split(' ').length"
+        )
+        assert columns == 3
+        for key, name in (("ArrowRight", "5.txt"), ("ArrowDown", "2.txt"), ("ArrowUp", "5.txt"), ("ArrowLeft", "6.txt"),
+                          ("ArrowLeft", "6.txt"), ("End", "0.txt"), ("Home", "6.txt")):  # fmt: skip
+            await page.keyboard.press(key)
+            assert await page.evaluate(focused) == name, key
+        await page.keyboard.press("ArrowRight")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog", name="5.txt")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert await page.evaluate(focused) == "5.txt"
+        await page.keyboard.press("Tab")  # one stop for all cards
+        assert await page.evaluate("!document.activeElement.matches('.card')")
+        outline = await page.locator(".card").first.evaluate(
+            "node => (node.focus(), getComputedStyle(node).outlineStyle)"
+        )
+        assert outline == "solid"
+
+
+async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser) -> None:
+    async with open_gallery(tmp_path / "store", browser) as first:
+        port = int(first.url.rstrip("/").rpartition(":")[2])
+        await first.upload("before.txt", "text/plain", b"1")
+        context = await browser.playwright.new_context()
+        page = await context.new_page()
+        await page.goto(first.entry)
+        await expect(card(page, "before.txt")).to_be_visible()
+    try:
+        await expect(page.locator("#connection")).to_have_text("Connecting …")
+        async with open_gallery(tmp_path / "store", browser, port=port) as second:
+            await second.upload("meanwhile.txt", "text/plain", b"2")
+            await expect(page.locator("#connection")).to_have_text("Live", timeout=PATIENCE)
+            await expect(card(page, "meanwhile.txt")).to_be_visible()
+            await second.upload("after.txt", "text/plain", b"3")
+            await expect(card(page, "after.txt")).to_be_visible()
+            await expect(page.locator(".card")).to_have_count(3)
+    finally:
+        await context.close()
+
+
+async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    async with visiting(empty, browser, color_scheme="dark") as page:
+        dark = await page.evaluate(ground)
+        theme = page.get_by_role("button", name="Theme")
+        await theme.click()
+        light = await page.evaluate(ground)
+        assert light != dark
+        await page.reload()  # remembered
+        assert await page.evaluate(ground) == light
+        await theme.click()
+        assert await page.evaluate(ground) == dark
+        await theme.click()
+        await page.emulate_media(color_scheme="light")
+        assert await page.evaluate(ground) == light
+
+
+async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Browser) -> None:
+    name = "a-name-without-any-place-to-break-it-" * 4 + ".txt"
+    long = (await gallery.upload(name, "text/plain", b"x" * 5000))["filename"]
+    await gallery.upload("wide.csv", "text/csv", b",".join(b"column%d" % i for i in range(60)) + b"\n")
+    await gallery.call("chart.render", csv="a,b\n1,2")
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    async with visiting(
+        gallery, browser, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True
+    ) as page:
+        await expect(page.locator(".card")).to_have_count(3)
+        assert await page.evaluate(wide) == 0
+        for name in (long, "wide.csv", "chart.png"):
+            dialog = await opened(page, name)
+            assert await page.evaluate(wide) == 0
+            assert await dialog.evaluate("node => node.scrollWidth - node.clientWidth") == 0, name
+            box = await dialog.get_by_role("button", name="Close").bounding_box()
+            assert box is not None and box["x"] + box["width"] <= 360
+            await dialog.get_by_role("button", name="Close").click()
+        await page.get_by_role("link", name="Calls").click()
+        await page.locator(".call > summary").click()
+        assert await page.evaluate(wide) == 0
+        await run(page, "image.resize")
+        assert await page.evaluate(wide) == 0

@@ -1,0 +1,104 @@
+"""What axe-core finds of barriers on the gallery page, on each view, in light and in dark."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.gallery import PICTURE, open_gallery
+from transports import Browser
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+AXE = "axe-core@4.14.1"
+SECONDS = 120
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script, from npm."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not here, which brings axe-core")
+    folder = tmp_path_factory.mktemp("axe")
+    command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", AXE]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"npm has not brought {AXE} within {SECONDS} s")
+    if done.returncode:
+        pytest.skip(f"npm cannot bring {AXE}: {done.stderr.strip().splitlines()[-1:]}")
+    return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+async def barriers(page: Page, axe: str) -> list[str]:
+    """Serious and critical findings, and where."""
+    await page.evaluate(axe)
+    found: dict[str, Any] = await page.evaluate("axe.run(document, {resultTypes: ['violations'], iframes: false})")
+    assert found["testEngine"]["name"] == "axe-core" and len(found["violations"]) < 100
+    return [
+        f"{finding['id']} ({finding['impact']}): {[node['target'] for node in finding['nodes']]}"
+        for finding in found["violations"]
+        if finding["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_no_view_has_barriers(tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, scheme: Any) -> None:
+    seen: dict[str, list[str]] = {}
+    # axe is put into the page, which the page's own policy would rightly refuse
+    context = await browser.playwright.new_context(color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
+    try:
+        page = await context.new_page()
+        async with open_gallery(tmp_path, browser, fixture) as gallery:
+            await page.goto(gallery.url)
+            await expect(page.get_by_label("Token")).to_be_visible()
+            seen["login"] = await barriers(page, axe)
+            await page.goto(gallery.entry)
+            await page.reload()
+            await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+            seen["empty grid"] = await barriers(page, axe)
+
+            await gallery.call("chart.render", csv="a,b\n1,2\n3,4")
+            await gallery.call("audio.tone", seconds=0.1)
+            names = {
+                "t.txt": ("text/plain", b"text\n" * 500),
+                "j.json": ("application/json", b'{"a": [1, null, true, "text"]}'),
+                "c.csv": ("text/csv", b"a,b\n1,2\n" * 50),
+                "b.bin": ("application/octet-stream", bytes(300)),
+                "p.png": ("image/png", PICTURE),
+            }
+            for name, (kind, data) in names.items():
+                await gallery.upload(name, kind, data)
+            await expect(page.locator(".card")).to_have_count(7)
+            seen["grid"] = await barriers(page, axe)
+            for name in names:
+                await page.locator(".card", has_text=name).click()
+                await expect(page.get_by_role("dialog").locator(".preview > *").first).to_be_visible()
+                seen[name] = await barriers(page, axe)
+                await page.keyboard.press("Escape")
+
+            await gallery.call("image.info", image={"content": "AAAA", "encoding": "base64"})
+            waiting = await gallery.start("form.ask", {"method": "elicitation/input", "params": {"message": "Name?"}})
+            await page.get_by_role("link", name="Calls").click()
+            for row in await page.locator(".call > summary").all():
+                await row.click()
+            await expect(page.locator(f"#call-{waiting}").get_by_label("Answer")).to_be_visible()
+            seen["timeline"] = await barriers(page, axe)
+
+            await page.get_by_role("link", name="Apps").click()
+            await expect(page.locator(".app")).to_have_count(1)
+            seen["apps"] = await barriers(page, axe)
+            for capability in ("export.pdf", "image.resize", "data.csv", "file.generate"):
+                await page.locator(".capability", has_text=capability).first.click()
+                await expect(page.locator("#capability-title")).to_have_text(capability)
+                seen[capability] = await barriers(page, axe)
+    finally:
+        await context.close()
+    assert {view: found for view, found in seen.items() if found} == {}

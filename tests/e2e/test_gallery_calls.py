@@ -1,0 +1,180 @@
+"""Apps, forms and calls in the gallery, with the reference app."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.visits import card, run, visiting
+from tests.gallery import PICTURE, Gallery
+from transports import Browser
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_a_form_becomes_a_call_and_an_artifact(gallery: Gallery, browser: Browser) -> None:
+    async with visiting(gallery, browser) as page:
+        work = await run(page, "chart.render")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_label("csv")).to_be_focused()  # it is required
+        await work.get_by_label("csv").fill("month,tea\nJanuary,3\nFebruary,5")
+        await work.get_by_label("type").select_option(label="line")
+        await work.get_by_label("width").fill("5000")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_label("width")).to_be_focused()  # out of range
+        await work.get_by_label("width").fill("320")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        await work.get_by_role("link", name="chart.png").click()
+        await expect(page.get_by_role("dialog").get_by_text("320 × 450 pixels")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(work.get_by_role("link", name="chart.png")).to_be_focused()  # back where it was opened
+        await page.get_by_role("link", name="Artifacts").click()
+        await expect(card(page, "chart.png")).to_be_visible()
+
+
+async def test_nested_parameters_and_the_same_as_json(gallery: Gallery, browser: Browser) -> None:
+    async with visiting(gallery, browser) as page:
+        work = await run(page, "export.pdf")
+        await work.get_by_label("html").fill("<p>wide</p>")
+        await work.get_by_role("group", name="options").get_by_label("landscape").select_option(label="Yes")
+        await work.get_by_role("button", name="Edit as JSON").click()
+        editor = work.get_by_label("Parameters JSON")
+        assert json.loads(await editor.input_value()) == {"html": "<p>wide</p>", "options": {"landscape": True}}
+        await editor.fill('{"html": ')
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.locator(".panel")).to_have_count(0)
+        await editor.fill('{"html": "<p>tall</p>"}')
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        work = await run(page, "data.csv")  # an array of objects without properties: each item is JSON
+        await work.get_by_label("rows 1").fill('{"a": 1}')
+        await work.get_by_role("button", name="Add to rows").click()
+        await work.get_by_label("rows 2").fill('{"a": 2}')
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+    newest = (await gallery.ask("GET", "artifacts?capability=data.csv&type=text/csv"))["artifacts"][0]
+    async with gallery.http.get(gallery.url.rstrip("/") + newest["url"]) as answer:
+        assert (await answer.text()).split() == ["a", "1", "2"]
+
+
+async def test_files_go_in_as_artifacts_or_from_this_machine(gallery: Gallery, browser: Browser) -> None:
+    there = await gallery.upload("there.png", "image/png", PICTURE)
+    async with visiting(gallery, browser) as page:
+        await expect(page.locator(".card")).to_have_count(1)
+        work = await run(page, "image.resize")
+        await work.get_by_label(re.compile("^image")).first.select_option(there["id"])
+        await work.get_by_label("width").fill("40")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded").first).to_be_visible()
+        work = await run(page, "file.digest")
+        await work.get_by_label("Local file for file").set_input_files(
+            {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
+        )
+        await expect(work.locator("select").first).to_contain_text("local.bin")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        await work.get_by_text("Answer as data").click()
+        await work.locator(".answer").get_by_text("data", exact=True).first.click()
+        await expect(work.locator(".answer")).to_contain_text(
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        )
+
+
+async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browser: Browser) -> None:
+    async with visiting(gallery, browser) as page:
+        work = await run(page, "job.run")
+        await work.get_by_label("steps").fill("1000")
+        await work.get_by_label("delay").fill("100")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_role("progressbar")).to_have_attribute("value", re.compile(r"^0\.0\d+$"))
+        await expect(page.locator("#running")).to_have_text("1")
+        await work.get_by_role("button", name="Cancel").click()
+        await expect(work.get_by_text("– Cancelled")).to_be_visible()
+        await expect(page.locator("#running")).to_be_hidden()
+
+        for method, params, fill in (
+            ("elicitation/input", {"message": "Name?", "schema": {"type": "integer"}}, "42"),
+            ("elicitation/select", {"message": "Which?", "options": ["red", "green"]}, "green"),
+            ("elicitation/confirm", {"message": "Sure?"}, None),
+        ):
+            work = await run(page, "form.ask")
+            await work.get_by_label("method").fill(method)
+            await work.get_by_label(re.compile("^params")).fill(json.dumps(params))
+            await work.get_by_role("button", name="Run").click()
+            form = work.get_by_role("form", name="The app asks")
+            await expect(form).to_contain_text(str(params["message"]))
+            if fill is None:
+                await form.get_by_role("button", name="Yes").click()
+            else:
+                answer = form.get_by_label("Answer")
+                await (answer.select_option(label=fill) if method.endswith("select") else answer.fill(fill))
+                await form.get_by_role("button", name="Answer").click()
+            await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        calls = (await gallery.ask("GET", "calls"))["calls"]
+        asked = [record["id"] for record in calls if record["capability"] == "form.ask"]
+        results = [(await gallery.ask("GET", f"calls/{key}"))["result"] for key in asked]
+        given = [result["data"]["response"]["data"] for result in results]
+        assert given == [
+            {"confirmed": True},
+            {"selected": "green"},
+            {"value": 42},
+        ]
+
+        work = await run(page, "image.resize")
+        await gallery.start("image.resize", {"image": {"content": "AAAA", "encoding": "base64"}, "width": 1})
+        await page.get_by_role("link", name="Calls").click()
+        failed = page.locator(".call[data-status=failed]")
+        await expect(failed).to_have_count(1)
+        await failed.locator("summary").click()
+        await expect(failed.locator(".problem")).to_be_visible()
+
+
+async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: Browser) -> None:
+    async with visiting(gallery, browser) as page:
+        await page.get_by_role("link", name="Calls").click()
+        await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
+        waiting = await gallery.start("job.wait", {})
+        row = page.locator(f"#call-{waiting}")
+        await expect(row).to_have_attribute("data-status", "running")
+        before = await row.locator(".took").text_content()
+        await expect(row.locator(".took")).not_to_have_text(str(before))  # it grows
+        chart = await gallery.call("chart.render", csv="a,b\n1,2")
+        done = page.locator(f"#call-{chart['id']}")
+        await expect(done).to_have_attribute("data-status", "succeeded")
+        await expect(done.locator(".told")).to_have_text("1 file")
+        await expect(done).to_contain_text("playwright")
+        bars = [await locator.bounding_box() for locator in (row.locator(".bar"), done.locator(".bar"))]
+        assert bars[0] and bars[1] and bars[0]["x"] < bars[1]["x"] and bars[0]["width"] > bars[1]["width"]
+        assert await page.locator(".run").count() == 1
+        await gallery.ask("DELETE", f"calls/{waiting}", expect=202)
+        await expect(row).to_have_attribute("data-status", "cancelled")
+        await expect(page.locator(".run h2")).to_contain_text("2 calls")
+        await done.locator("summary").click()
+        await expect(done.get_by_role("link", name="chart.png")).to_be_visible()
+
+
+async def test_apps_are_connected_and_disconnected(gallery: Gallery, browser: Browser, fixture: Fixture) -> None:
+    async with visiting(gallery, browser) as page:
+        await page.get_by_role("link", name="Apps").click()
+        await expect(page.locator(".app")).to_have_count(1)
+        await page.get_by_label("Address of an app").fill(fixture.ws_url)
+        await page.get_by_role("button", name="Connect", exact=True).click()
+        await expect(page.locator(".app")).to_have_count(2)
+        await expect(page.locator(".app").nth(1)).to_contain_text("websocket")
+        await page.get_by_label("Search capabilities").fill("chart")
+        await expect(page.locator(".capability:visible").first).to_contain_text("chart.render")
+        await page.get_by_label("Search capabilities").fill("")
+        await page.locator(".app").nth(1).get_by_role("button", name="Disconnect").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Disconnect").click()
+        await expect(page.locator(".app")).to_have_count(1)
+        await page.get_by_label("Address of an app").fill("http://127.0.0.1:9/")
+        await page.get_by_role("button", name="Connect", exact=True).click()
+        await expect(page.locator(".notice")).to_be_visible()
+        await gallery.call("app.toggle", capability="extra.hello")
+        await expect(page.locator(".capability", has_text="extra.hello")).to_be_visible()
+        await gallery.call("app.toggle", capability="extra.hello")

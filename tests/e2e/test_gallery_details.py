@@ -1,0 +1,112 @@
+"""One artifact in the gallery: what is said of it, links, deletion, and whose it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.visits import card, opened, visit, visiting
+from tests.gallery import Gallery
+from transports import Browser
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
+    record = await gallery.call("chart.render", csv="a,b\n1,2")
+    (key,) = record["artifacts"]
+    meta = await gallery.ask("GET", f"artifacts/{key}/meta")
+    async with visiting(gallery, browser, permissions=["clipboard-read", "clipboard-write"]) as page:
+        dialog = await opened(page, "chart.png")
+        about = dialog.get_by_role("complementary")
+        for value in (
+            meta["sha256"],
+            meta["id"],
+            meta["uri"],
+            "image/png",
+            f"{meta['size_bytes']:,} bytes",
+            gallery.app,
+        ):
+            await expect(about).to_contain_text(value)
+        await about.get_by_role("button", name="Copy SHA-256").click()
+        await expect(page.locator("#said")).to_contain_text("SHA-256 copied")
+        assert await page.evaluate("navigator.clipboard.readText()") == meta["sha256"]
+        await about.get_by_role("button", name="Check hash").click()
+        await expect(about.get_by_text("the SHA-256 is right")).to_be_visible()
+        for content in (tmp_path / "store" / ".abp").rglob("*"):
+            if content.is_file() and content.stat().st_size == meta["size_bytes"]:
+                content.chmod(0o600)
+                content.write_bytes(b"x" * meta["size_bytes"])
+        await about.get_by_role("button", name="Check hash").click()
+        await expect(about.get_by_text("not what was stored")).to_be_visible()
+        await about.get_by_role("link", name="chart.render").click()
+        await expect(page.locator(f"#call-{record['id']}")).to_have_attribute("open", "")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_deleting_asks_first(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("one.txt", "text/plain", b"1")
+    await empty.upload("two.txt", "text/plain", b"2")
+    async with visiting(empty, browser) as page:
+        dialog = await opened(page, "two.txt")
+        await dialog.get_by_role("button", name="Delete").click()
+        question = page.get_by_role("dialog", name="Delete two.txt?")
+        assert await question.evaluate("node => document.activeElement.textContent") == "Cancel"
+        await page.keyboard.press("Enter")
+        await expect(card(page, "two.txt")).to_have_count(1)
+        await dialog.get_by_role("button", name="Delete").click()
+        await question.get_by_role("button", name="Delete").click()
+        await expect(card(page, "two.txt")).to_have_count(0)
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        stored = (await empty.ask("GET", "artifacts"))["artifacts"]
+        assert [meta["filename"] for meta in stored] == ["one.txt"]
+
+
+async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Gallery, browser: Browser) -> None:
+    meta = await empty.upload("shared.txt", "text/plain", b"shared")
+    async with visiting(empty, browser) as page:
+        dialog = await opened(page, "shared.txt")
+        await dialog.get_by_label("The link works for").select_option("300")
+        await dialog.get_by_role("button", name="Make link").click()
+        link = await dialog.get_by_label("Signed link").input_value()
+    stranger = await browser.playwright.new_context()
+    try:
+        page = await stranger.new_page()
+        answer = await page.goto(link)
+        assert answer is not None and answer.status == 200
+        assert await page.inner_text("body") == "shared"
+        for address, status in ((empty.url.rstrip("/") + meta["url"], 401), (f"{link[:-3]}abc", 404)):
+            answer = await page.goto(address)
+            assert answer is not None and answer.status == status
+        now = empty.served.links.clock
+        empty.served.links.clock = lambda: now() + 301
+        try:
+            answer = await page.goto(link)
+            assert answer is not None and answer.status == 410
+            assert "REFERENCE_EXPIRED" in await page.inner_text("body")
+        finally:
+            empty.served.links.clock = now
+    finally:
+        await stranger.close()
+
+
+async def test_a_sessions_token_opens_nothing_of_another_session(
+    gallery: Gallery, browser: Browser, fixture: Fixture
+) -> None:
+    theirs = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
+    other = await gallery.served.apps.connect(fixture.url, {})
+    gallery.app = other.key
+    mine = (await gallery.call("chart.render", csv="a,b\n1,2"))["artifacts"][0]
+    token = (await gallery.ask("POST", "tokens", body={"session": other.key}, expect=201))["token"]
+    async with visit(browser, f"{gallery.url}#token={token}") as page:
+        await expect(page.locator(".card")).to_have_count(1)
+        for key, status in ((mine, 200), (theirs, 404)):
+            for path in (f"artifacts/{key}", f"artifacts/{key}/meta"):
+                assert await page.evaluate("path => fetch(path).then(answer => answer.status)", path) == status, path
+        await page.goto(f"{gallery.url}#artifact={theirs}")
+        await expect(page.locator(".notice")).to_contain_text("there is no artifact")
+        await page.get_by_role("link", name="Calls").click()
+        await expect(page.locator(".call strong")).to_have_text(["chart.render"])

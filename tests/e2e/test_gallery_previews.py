@@ -1,0 +1,179 @@
+"""Each kind of artifact in the gallery, and that none of them does anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page, expect
+
+from tests.e2e.visits import opened, visiting
+from tests.gallery import PICTURE, Gallery, tone
+from transports import Browser
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_images_sound_and_film_are_shown_by_their_elements(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("p.png", "image/png", PICTURE)
+    await empty.upload("s.wav", "audio/wav", tone())
+    async with visiting(empty, browser) as page:
+        dialog = await opened(page, "p.png")
+        await expect(dialog.get_by_text(re.compile(r"^\d+ × \d+ pixels$"))).to_be_visible()
+        await page.keyboard.press("Escape")
+        dialog = await opened(page, "s.wav")
+        await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
+
+
+async def test_a_pdf_opens_in_the_browsers_viewer(gallery: Gallery, browser: Browser) -> None:
+    record = await gallery.call("export.pdf", html="<h1>A document</h1>")
+    async with visiting(gallery, browser) as page:
+        await page.goto(f"{gallery.url}#artifact={record['artifacts'][0]}")
+        frame = page.locator("dialog iframe")
+        await expect(frame).to_be_visible()
+        assert await frame.get_attribute("sandbox") is None
+        # A viewer that is blocked is an error page, which is a white area: the document is drawn on a dark one.
+        box = await frame.bounding_box()
+        assert box is not None
+        await until_pixels(page, box, lambda colours: len(colours) > 20)
+
+
+async def until_pixels(page: Page, box: Any, good: Any) -> None:
+    from io import BytesIO
+
+    from PIL import Image
+
+    for _ in range(100):
+        picture = Image.open(BytesIO(await page.screenshot(clip=box))).convert("RGB")
+        if good(picture.getcolors(1 << 20) or []):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("the frame does not show it")
+
+
+async def test_text_json_csv_and_bytes_are_shown_as_what_they_are(empty: Gallery, browser: Browser) -> None:
+    await empty.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
+    await empty.upload(
+        "j.json", "application/json", json.dumps({"list": list(range(250)), "deep": {"key": "<b>"}}).encode()
+    )
+    await empty.upload("broken.json", "application/json", b'{"no": ')
+    await empty.upload("c.csv", "text/csv", b'name,note\n"a ""quoted"" one","two\nlines"\nb,"1,5"\n')
+    await empty.upload("b.bin", "application/octet-stream", bytes(range(256)) * 20)
+    await empty.upload("empty.txt", "text/plain", b"")
+    async with visiting(empty, browser) as page:
+        dialog = await opened(page, "t.txt")
+        text = dialog.locator("pre.text")
+        await expect(dialog.get_by_text("256 kB of 480 kB")).to_be_visible()
+        await expect(text).to_contain_text("Grüße")
+        await dialog.get_by_role("button", name="Show more").click()
+        await expect(dialog.get_by_role("button", name="Show more")).to_be_hidden()
+        assert await text.evaluate(
+            "node => node.textContent === 'Grüße\\n'.repeat(60000)"
+        )  # no character is cut in two
+        await page.keyboard.press("Escape")
+
+        dialog = await opened(page, "j.json")
+        tree = dialog.locator(".tree")
+        await expect(tree.get_by_text("[ 250 items ]")).to_be_visible()
+        await expect(tree.get_by_text('"<b>"')).to_have_count(0)  # folded
+        await tree.get_by_text("{ 1 key }").click()
+        await expect(tree.get_by_text('"<b>"')).to_be_visible()
+        await tree.get_by_text("[ 250 items ]").click()
+        await tree.get_by_role("button", name="150 more").click()
+        await expect(tree.locator(".node .node .leaf")).to_have_count(200 + 1)
+        await page.keyboard.press("Escape")
+
+        dialog = await opened(page, "broken.json")
+        await expect(dialog.get_by_text("no valid JSON")).to_be_visible()
+        await page.keyboard.press("Escape")
+
+        dialog = await opened(page, "c.csv")
+        await expect(dialog.get_by_role("columnheader")).to_have_text(["name", "note"])
+        await expect(dialog.get_by_role("cell")).to_have_text(['a "quoted" one', "two lines", "b", "1,5"])
+        await page.keyboard.press("Escape")
+
+        dialog = await opened(page, "b.bin")
+        await expect(dialog.locator("pre.hex")).to_contain_text("00000040  40 41 42 43")
+        await expect(dialog.locator("pre.hex")).to_contain_text("@ABCDEFGHIJKLMNO")
+        await page.keyboard.press("Escape")
+
+        dialog = await opened(page, "empty.txt")
+        await expect(dialog.get_by_role("button", name="Show more")).to_be_hidden()
+
+
+CANARY = "document.title='PWNED';window.top.document.title='PWNED';fetch('{other}canary-by-script')"
+SVG = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="90" height="60"
+onload="{canary}"><script>{canary}</script><rect width="90" height="60" fill="teal"/>
+<image xlink:href="{other}canary-by-svg" width="9" height="9"/><foreignObject width="9" height="9">
+<iframe xmlns="http://www.w3.org/1999/xhtml" src="{other}canary-by-frame"/></foreignObject></svg>"""
+HTML = """<!doctype html><title>x</title><script>{canary}</script><img src="{other}canary-by-img" onerror="{canary}">
+<link rel=stylesheet href="{other}canary-by-css"><meta http-equiv=refresh content="0;url={other}canary-by-refresh">
+<form id=f action="{other}canary-by-form"></form><script>f.submit()</script>"""
+
+
+async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
+    empty: Gallery, browser: Browser, fixture: Fixture
+) -> None:
+    canary = CANARY.format(other=fixture.url)
+    evil = {
+        "evil.svg": ("image/svg+xml", SVG),
+        "evil.html": ("text/html", HTML),
+        "evil.xhtml": ("application/xhtml+xml", HTML),
+        "evil.pdf": ("application/pdf", HTML),
+        "evil.json": ("application/json", json.dumps({"</script><img src=x onerror=alert(1)>": HTML})),
+        "evil.csv": ("text/csv", f'"<img src=x onerror=alert(1)>",b\n"{HTML.replace(chr(34), "")}",2\n'),
+    }
+    metas = {}
+    for name, (kind, text) in evil.items():
+        text = f"{text}<!-- {name} -->".replace("{canary}", canary).replace("{other}", fixture.url)
+        metas[name] = await empty.upload(name, kind, text.encode())
+    seen = len(fixture.requests)
+    async with visiting(empty, browser) as page:
+        page.on("dialog", lambda dialog: pytest.fail(f"script ran: {dialog.message}"))
+        title = await page.title()
+        for name, meta in metas.items():
+            dialog = await opened(page, meta["filename"])
+            await expect(dialog.locator(".preview > *").first).to_be_visible()
+            if name == "evil.svg":
+                await expect(dialog.get_by_text("90 × 60 pixels")).to_be_visible()
+                await dialog.get_by_text("Source").click()
+                await expect(dialog.locator("pre.text")).to_contain_text("canary-by-svg")
+            if name.endswith("html"):
+                await expect(dialog.locator("pre.text")).to_contain_text("canary-by-refresh")
+            await dialog.get_by_role("button", name="Close").click()
+        assert await page.title() == title
+        # The same, opened by themselves: as a page of its own and in a frame, as somebody might be lured to do.
+        for meta in metas.values():
+            address = empty.url.rstrip("/") + meta["url"]
+            other = await page.context.new_page()
+            try:
+                await other.goto(address)
+            except PlaywrightError as error:
+                assert "Download is starting" in str(error)
+            assert await other.title() != "PWNED"
+            await other.close()
+        # A picture of this server's own, asked for last: whatever was under way has been asked for before it.
+        await page.evaluate("url => fetch(url).catch(() => null)", f"{empty.url}healthz")
+    assert [str(request) for request in fixture.requests[seen:] if "canary" in str(request)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["\"quoted' <b>.txt", "two\nlines\r\nX-Evil: 1.txt", "../../../etc/passwd", "…‮gpj.txt", "#?&%00.txt"]
+)
+async def test_names_are_harmless(empty: Gallery, browser: Browser, name: str) -> None:
+    meta = await empty.upload(name, "text/plain", b"content")
+    assert "/" not in meta["filename"] and "\n" not in meta["filename"]
+    async with visiting(empty, browser) as page:
+        dialog = await opened(page, meta["filename"])
+        await expect(dialog.locator("pre.text")).to_have_text("content")
+        async with page.expect_download() as waiting:
+            await dialog.get_by_role("link", name="Download").click()
+        download = await waiting.value
+        assert "/" not in download.suggested_filename and "\n" not in download.suggested_filename
+        assert Path(await download.path()).read_bytes() == b"content"

@@ -1,0 +1,104 @@
+// The page: sign-in, which view is shown, and whether the server can be heard.
+import { get, post } from './api.js';
+import { byId, busy } from './dom.js';
+import { follow, on, unfollow } from './events.js';
+import { startGrid } from './grid.js';
+import { openCall, startTimeline } from './timeline.js';
+
+const VIEWS = ['artifacts', 'calls', 'apps'];
+let signedIn = false;
+let current = 'artifacts'; // the view that an open artifact stands before
+
+/** The view and, for `#artifact=ID` and `#call=ID`, what is open in it. */
+function place() {
+  const [name, id = ''] = location.hash.slice(1).split('=');
+  if (name === 'artifact') return { view: current, artifact: decodeURIComponent(id) };
+  if (name === 'call') return { view: 'calls', call: decodeURIComponent(id) };
+  return { view: VIEWS.includes(name) ? name : 'artifacts' };
+}
+
+// What most visits do not need is loaded when it is needed: the forms of the apps, the dialog with its previews.
+async function show() {
+  const { view, artifact, call } = signedIn ? place() : { view: 'login' };
+  if (signedIn) current = view;
+  for (const name of ['login', ...VIEWS]) byId(`view-${name}`).hidden = name !== view;
+  for (const link of document.querySelectorAll('nav a')) {
+    if (link.hash === `#${view}`) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  for (const node of document.querySelectorAll('[data-signed-in]')) node.hidden = !signedIn;
+  document.title = `${{ login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps' }[view]} · ABP gallery`;
+  if (view === 'apps') (await import('./apps.js')).startApps(byId('view-apps'));
+  const details = artifact || document.querySelector('dialog.details[open]') ? await import('./details.js') : null;
+  if (artifact) details.openDetails(artifact);
+  else details?.closeDetails();
+  if (call) openCall(call);
+}
+
+function enter() {
+  signedIn = true;
+  show();
+  follow();
+}
+
+function leave() {
+  if (signedIn) unfollow();
+  signedIn = false;
+  show();
+  byId('token').focus();
+}
+
+async function signIn(token) {
+  await post('/login', { token });
+  byId('token').value = '';
+  byId('login-problem').textContent = '';
+  enter();
+}
+
+byId('login').addEventListener('submit', (event) => {
+  event.preventDefault();
+  busy(event.submitter, () => signIn(byId('token').value.trim()).catch((error) => {
+    byId('login-problem').textContent = error.status === 401 ? 'That token is not the one of this server.' : error.message;
+    byId('token').select();
+  }));
+});
+byId('sign-out').addEventListener('click', () => busy(byId('sign-out'), async () => {
+  await post('/logout');
+  leave();
+}));
+
+on('signed_out', () => signedIn && leave());
+on('refused', () => get('/calls?limit=1').catch(() => null)); // says whether it was the access: then `signed_out` follows
+on('connection', (state) => {
+  const words = { live: 'Live', lost: 'Connecting …' };
+  const node = byId('connection');
+  node.dataset.state = state;
+  if (node.textContent !== words[state]) node.textContent = words[state];
+});
+addEventListener('hashchange', show);
+on('details_closed', () => location.hash.startsWith('#artifact=') && history.replaceState(null, '', `#${current}`));
+
+startGrid(byId('view-artifacts'));
+startTimeline(byId('view-calls'));
+
+/** A token in the address is taken out of it at once, so that it is neither seen, nor bookmarked, nor in the history. */
+async function begin() {
+  const token = /^#token=(.+)$/.exec(location.hash)?.[1];
+  if (token) {
+    history.replaceState(null, '', location.pathname);
+    try {
+      await signIn(decodeURIComponent(token));
+    } catch (error) {
+      leave();
+      byId('login-problem').textContent = error.status === 401 ? 'That token is not the one of this server.' : error.message;
+    }
+    return;
+  }
+  try {
+    await get('/calls?limit=1');
+    enter();
+  } catch {
+    leave();
+  }
+}
+begin();

@@ -1,0 +1,45 @@
+// A field that takes a file: an artifact that is there already, or a local file, which is uploaded first.
+import { upload } from './api.js';
+import { busy, button, h } from './dom.js';
+import { emit } from './events.js';
+import { size } from './format.js';
+import { recent } from './grid.js';
+
+const OFFERED = 100;
+
+/** A place in the parameters as the server writes it: a dot inside a key is escaped. */
+const placeOf = (path) => path.map((step) => String(step).replaceAll('\\', '\\\\').replaceAll('.', '\\.')).join('.');
+
+export function chooser(schema, { labelled, ...options }) {
+  const option = (meta) => h('option', { value: meta.id }, `${meta.filename} · ${size(meta.size_bytes)}`);
+  const select = h('select', { required: options.required }, h('option', { value: '' }, 'Choose an artifact …'), recent().slice(0, OFFERED).map(option));
+  const local = h('input', { type: 'file', hidden: true, 'aria-label': `Local file for ${options.label}` });
+  const pick = button('Upload a file', () => local.click());
+
+  const offer = (meta) => {
+    if (![...select.options].some(({ value }) => value === meta.id)) select.options[0].after(option(meta));
+  };
+  select.addEventListener('focus', () => recent().slice(0, OFFERED).reverse().forEach(offer)); // what came meanwhile
+
+  const take = (file) => busy(pick, async () => {
+    const meta = await upload(file);
+    emit('artifact_stored', meta);
+    offer(meta);
+    select.value = meta.id;
+    select.dispatchEvent(new Event('change', { bubbles: true }));
+  });
+  local.addEventListener('change', async () => {
+    if (local.files.length) await take(local.files[0]);
+    local.value = '';
+  });
+
+  const node = labelled(select, { ...options, note: 'file' }, schema.description);
+  node.append(h('div', { class: 'row' }, select, pick, local));
+  node.addEventListener('drop', (event) => {
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    take(event.dataTransfer.files[0]);
+  });
+  options.files.set(placeOf(options.path), () => (node.isConnected ? select.value : ''));
+  return { node, read: () => undefined }; // it travels beside the parameters
+}

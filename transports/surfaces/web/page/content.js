@@ -1,0 +1,155 @@
+// Content as a person reads it: text, folded JSON, tables and hex, each a piece at a time. Content becomes text nodes only.
+import { slice } from './api.js';
+import { button, h } from './dom.js';
+import { plural, size } from './format.js';
+
+const TEXT_STEP = 256_000; // bytes
+const HEX_STEP = 4096;
+const MAX_JSON = 4_000_000; // bytes: a tree needs all of it
+const ROWS = 200;
+const COLUMNS = 100;
+const CHILDREN = 100;
+
+/** A box that grows by pieces: `add(bytes, first)` shows one; a button below asks for the next. */
+function pieces(meta, step, add) {
+  let at = 0;
+  const state = h('span', { class: 'muted' });
+  const more = button('Show more', () => next());
+  const foot = h('p', { class: 'row more' }, state, more);
+  async function next() {
+    more.disabled = true;
+    try {
+      const bytes = meta.size_bytes > at ? await slice(meta.id, at, Math.min(at + step, meta.size_bytes)) : new Uint8Array();
+      at += bytes.length;
+      add(bytes, at >= meta.size_bytes || bytes.length === 0);
+      state.textContent = at < meta.size_bytes ? `${size(at)} of ${size(meta.size_bytes)}` : '';
+    } catch (error) {
+      state.textContent = `The content cannot be shown: ${error.message}`;
+    }
+    more.disabled = false;
+    more.hidden = at >= meta.size_bytes;
+  }
+  next();
+  return foot;
+}
+
+const scroller = (name, content) => h('div', { class: 'scroller', tabindex: 0, role: 'region', 'aria-label': name }, content);
+
+export function text(meta) {
+  const decoder = new TextDecoder();
+  const box = h('pre', { class: 'text' });
+  const foot = pieces(meta, TEXT_STEP, (bytes, last) => box.append(decoder.decode(bytes, { stream: !last })));
+  return [scroller('Text', box), foot];
+}
+
+export function hex(meta) {
+  const box = h('pre', { class: 'hex' });
+  let offset = 0;
+  const foot = pieces(meta, HEX_STEP, (bytes) => {
+    const lines = [];
+    for (let i = 0; i < bytes.length; i += 16) {
+      const row = [...bytes.subarray(i, i + 16)];
+      const digits = row.map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+      const signs = row.map((byte) => (byte > 31 && byte < 127 ? String.fromCharCode(byte) : '·')).join('');
+      lines.push(`${(offset + i).toString(16).padStart(8, '0')}  ${digits.padEnd(47)}  ${signs}\n`);
+    }
+    offset += bytes.length;
+    box.append(lines.join(''));
+  });
+  return [scroller('Bytes in hex', box), foot];
+}
+
+/** A value as a tree; what is folded is not built before somebody opens it. */
+export function tree(value, key = null, open = true) {
+  const name = key === null ? null : [h('span', { class: 'key' }, key), ': '];
+  if (value === null || typeof value !== 'object') {
+    const kind = value === null ? 'null' : typeof value;
+    return h('div', { class: 'leaf' }, name, h('span', { class: `value ${kind}` }, JSON.stringify(value)));
+  }
+  const entries = Object.entries(value);
+  const about = Array.isArray(value) ? `[ ${plural(entries.length, 'item')} ]` : `{ ${plural(entries.length, 'key')} }`;
+  if (!entries.length) return h('div', { class: 'leaf' }, name, Array.isArray(value) ? '[ ]' : '{ }');
+  const node = h('details', { class: 'node' }, h('summary', {}, name, h('span', { class: 'muted' }, about)));
+  const show = (from) => {
+    node.append(...entries.slice(from, from + CHILDREN).map(([name, child]) => tree(child, name, false)));
+    const left = entries.length - from - CHILDREN;
+    if (left > 0) {
+      const more = button(`${left.toLocaleString()} more`, () => {
+        more.remove();
+        show(from + CHILDREN);
+      }, { class: 'quiet small' });
+      node.append(more);
+    }
+  };
+  node.addEventListener('toggle', () => show(0), { once: true });
+  node.open = open;
+  return node;
+}
+
+export function json(meta) {
+  if (meta.size_bytes > MAX_JSON) return text(meta);
+  const box = h('div', { class: 'tree' });
+  const foot = pieces(meta, MAX_JSON, (bytes) => {
+    const source = new TextDecoder().decode(bytes);
+    try {
+      box.append(tree(JSON.parse(source)));
+    } catch {
+      box.append(h('p', { class: 'muted' }, 'This is no valid JSON; as text:'), h('pre', { class: 'text' }, source));
+    }
+  });
+  return [scroller('JSON', box), foot];
+}
+
+/** The rows of CSV text (RFC 4180: quotes, doubled quotes, line breaks in quotes), at most `limit`. */
+export function rowsOf(source, delimiter, limit) {
+  const rows = [[]];
+  let quoted = false;
+  let cell = '';
+  for (let i = 0; i < source.length; i += 1) {
+    const sign = source[i];
+    if (quoted) {
+      if (sign !== '"') cell += sign;
+      else if (source[i + 1] === '"') cell += source[i++];
+      else quoted = false;
+    } else if (sign === '"' && cell === '') quoted = true;
+    else if (sign === delimiter || sign === '\n') {
+      rows.at(-1).push(cell.replace(/\r$/, ''));
+      cell = '';
+      if (sign === '\n' && rows.push([]) > limit) break;
+    } else cell += sign;
+  }
+  if (cell !== '') rows.at(-1).push(cell);
+  if (!rows.at(-1).length) rows.pop();
+  return rows.slice(0, limit);
+}
+
+export function csv(meta) {
+  let source = '';
+  let shown = ROWS;
+  const decoder = new TextDecoder();
+  const box = h('div');
+  const render = (all) => {
+    const first = source.slice(0, source.indexOf('\n') + 1 || undefined);
+    const delimiter = [',', ';', '\t', '|'].reduce((best, sign) => (first.split(sign).length > first.split(best).length ? sign : best));
+    const rows = rowsOf(source, delimiter, shown + 2);
+    if (!all && rows.length < shown + 2) rows.pop(); // cut in the middle
+    const [head = [], ...body] = rows;
+    const cut = body.length > shown;
+    const cells = (row, tag, attributes) => row.slice(0, COLUMNS).map((cell) => h(tag, attributes, cell));
+    box.replaceChildren(h('table', {},
+      h('thead', {}, h('tr', {}, cells(head, 'th', { scope: 'col' }))),
+      h('tbody', {}, body.slice(0, shown).map((row) => h('tr', {}, cells(row, 'td'))))));
+    if (head.length > COLUMNS) box.append(h('p', { class: 'muted' }, `The first ${COLUMNS} of ${head.length} columns.`));
+    if (cut) {
+      box.append(button('More rows', () => {
+        shown += 1000;
+        render(all);
+      }));
+    }
+  };
+  const foot = pieces(meta, TEXT_STEP, (bytes, last) => {
+    source += decoder.decode(bytes, { stream: !last });
+    render(last);
+  });
+  return [scroller('Table', box), foot];
+}

@@ -1,0 +1,122 @@
+// One artifact in a dialog: preview, metadata, hash check, download, signed link, deletion.
+import { address, post, remove } from './api.js';
+import { calls } from './calls.js';
+import { busy, button, confirm, copyButton, h, notice, say } from './dom.js';
+import { emit, on } from './events.js';
+import { duration, moment, size } from './format.js';
+import { cardOf, metaOf } from './grid.js';
+import { preview } from './previews.js';
+import { isSvg } from './thumbs.js';
+
+const EXPIRIES = [[300, '5 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '7 days']];
+
+/** Whether the server lets a browser show it; the rest would only be downloaded once more. */
+const shows = (meta) => meta.mime_type === 'text/plain' || (['image', 'pdf', 'audio', 'video'].includes(meta.preview) && !isSvg(meta));
+
+const dialog = h('dialog', { class: 'details', 'aria-labelledby': 'details-title' });
+let shown = null;
+
+function facts(meta) {
+  const call = calls.get(meta.call);
+  const made = meta.call && h('a', { href: `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
+  const rows = [
+    ['Type', meta.mime_type],
+    ['Size', `${size(meta.size_bytes)} (${meta.size_bytes.toLocaleString()} bytes)`],
+    ['Stored', moment(meta.created)],
+    ['Made by', made ? h('span', {}, made, call?.duration_ms ? ` in ${duration(call.duration_ms)}` : '') : (meta.capability ?? 'an upload')],
+    ['App', meta.app],
+    ['Session', meta.session],
+    ['ID', [h('code', {}, meta.id), copyButton(meta.id, 'ID')]],
+    ['URI', [h('code', {}, meta.uri), copyButton(meta.uri, 'URI')]],
+    ['SHA-256', [h('code', {}, meta.sha256), copyButton(meta.sha256, 'SHA-256')]],
+  ];
+  return h('dl', { class: 'facts-list' }, rows.filter(([, value]) => value).map(([name, value]) => [h('dt', {}, name), h('dd', { class: Array.isArray(value) ? 'copied' : '' }, value)]));
+}
+
+function checking(meta) {
+  const state = h('p', { class: 'state', role: 'status' });
+  const check = button('Check hash', () => busy(check, async () => {
+    state.textContent = 'Reading all of it …';
+    state.className = 'state';
+    try {
+      const answer = await post(address(['artifacts', meta.id, 'verify']));
+      state.textContent = answer.ok ? `✓ ${size(answer.size_bytes)} read again; the SHA-256 is right` : '✗ The content is not what was stored';
+      state.classList.add(answer.ok ? 'good' : 'bad');
+    } catch (error) {
+      state.textContent = '';
+      throw error;
+    }
+  }));
+  return [check, state];
+}
+
+function linking(meta) {
+  const expires = h('select', { 'aria-label': 'The link works for' }, EXPIRIES.map(([value, text]) => h('option', { value }, text)));
+  expires.value = 3600;
+  const made = h('div', { class: 'link-made', 'aria-live': 'polite' });
+  const make = button('Make link', () => busy(make, async () => {
+    const answer = await post(address(['artifacts', meta.id, 'link']), { expires: Number(expires.value) });
+    const url = new URL(answer.url, location.href).href;
+    made.replaceChildren(
+      h('input', { readonly: true, value: url, 'aria-label': 'Signed link', onfocus: (event) => event.target.select() }),
+      copyButton(url, 'link'),
+      h('p', { class: 'muted' }, `Opens without a token until ${moment(answer.expires_at)}.`));
+  }));
+  return h('fieldset', {}, h('legend', {}, 'Share'), h('div', { class: 'row' }, expires, make), made);
+}
+
+function deleting(meta) {
+  const node = button('Delete', async () => {
+    if (!(await confirm(`Delete ${meta.filename}? This cannot be undone.`, 'Delete'))) return;
+    await busy(node, async () => {
+      await remove(address(['artifacts', meta.id]));
+      say(`${meta.filename} deleted`);
+      emit('artifact_removed', { id: meta.id });
+    });
+  }, { class: 'danger' });
+  return node;
+}
+
+const close = () => dialog.close();
+
+/** Show an artifact by id. */
+export async function openDetails(id) {
+  let meta;
+  try {
+    meta = await metaOf(id);
+  } catch (error) {
+    notice(error.status === 404 ? `there is no artifact ${id}` : error.message);
+    emit('details_closed');
+    return;
+  }
+  shown = id;
+  dialog.replaceChildren(
+    h('header', {},
+      h('h2', { id: 'details-title', tabindex: -1, autofocus: true }, meta.filename),
+      button('×', close, { class: 'quiet', 'aria-label': 'Close' })),
+    h('div', { class: 'body' },
+      preview(meta),
+      h('aside', { 'aria-label': 'About this artifact' },
+        h('div', { class: 'row' },
+          h('a', { class: 'button primary', href: `${meta.url}?download`, download: '' }, 'Download'),
+          shows(meta) && h('a', { class: 'button', href: meta.url, target: '_blank', rel: 'noopener' }, 'Open')),
+        facts(meta), checking(meta), linking(meta), deleting(meta))));
+  if (!dialog.open) dialog.showModal();
+}
+
+export function closeDetails() {
+  if (dialog.open) dialog.close();
+}
+
+document.body.append(dialog);
+dialog.addEventListener('close', () => {
+  const id = shown;
+  shown = null;
+  dialog.replaceChildren(); // ends what plays
+  emit('details_closed');
+  // The browser gives the focus back to where it was, if that is still there.
+  if (document.activeElement === document.body) cardOf(id)?.focus();
+});
+dialog.addEventListener('click', (event) => event.target === dialog && close()); // the backdrop
+on('artifact_removed', ({ id }) => id === shown && close());
+on('signed_out', closeDetails);

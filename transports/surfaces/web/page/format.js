@@ -1,0 +1,36 @@
+// Sizes, times and kinds, as people read them.
+
+const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'];
+
+export function size(bytes) {
+  let unit = 0;
+  let value = bytes;
+  while (value >= 1000 && unit < UNITS.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return unit === 0 ? `${bytes} ${bytes === 1 ? 'byte' : 'bytes'}` : `${value.toPrecision(value < 100 ? 2 : 3)} ${UNITS[unit]}`;
+}
+
+export function duration(ms) {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+/** The time of day; with the date unless it is today. */
+export function moment(text) {
+  const at = new Date(text);
+  const time = at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString(undefined, { dateStyle: 'medium' })}, ${time}`;
+}
+
+export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString()} ${count === 1 ? one : many}`;
+
+/** A short label of what a file is: its extension, or the end of its type. */
+export function label(meta) {
+  const extension = /\.([A-Za-z0-9]{1,5})$/.exec(meta.filename);
+  return (extension ? extension[1] : meta.mime_type.split('/').at(-1).split(/[.+-]/).at(-1).slice(0, 8) || 'file').toUpperCase();
+}

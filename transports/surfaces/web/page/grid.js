@@ -1,0 +1,199 @@
+// The artifacts as cards: paged, filtered, filled live.
+import { address, get, upload } from './api.js';
+import { busy, button, byId, h, notice, say } from './dom.js';
+import { emit, on } from './events.js';
+import { filters } from './filters.js';
+import { moment, plural, size } from './format.js';
+import { thumbnail } from './thumbs.js';
+
+const PAGE = 60;
+const MOST = 600; // cards; when more have arrived, the first page is loaded anew
+
+/** Every artifact that was seen, by id: other views name artifacts by id only. */
+const known = new Map();
+
+export async function metaOf(id) {
+  return known.get(id) ?? see(await get(address(['artifacts', id, 'meta'])));
+}
+
+/** The artifacts seen so far, newest first. */
+export const recent = () => [...known.values()].sort((a, b) => String(b.created).localeCompare(String(a.created)));
+
+function see(meta) {
+  known.set(meta.id, meta);
+  emit('artifact_seen', meta);
+  return meta;
+}
+
+const cards = new Map();
+let next = null;
+let total = 0;
+let loading = 0;
+
+const heading = h('h1', { id: 'artifacts-title' }, 'Artifacts');
+const count = h('p', { class: 'muted', id: 'count' });
+const list = h('ul', { class: 'grid', role: 'list', 'aria-label': 'Artifacts, newest first' });
+const more = button('Load more', () => busy(more, () => load(next)), { class: 'wide', hidden: true });
+const nothing = h('div', { class: 'empty', hidden: true });
+const chosen = filters(() => load());
+const file = h('input', { type: 'file', multiple: true, hidden: true, 'aria-label': 'Files to upload' });
+const add = button('Upload files', () => file.click());
+
+function card(meta, arrived) {
+  return h('li', {},
+    h('a', { class: `card${arrived ? ' arrived' : ''}`, href: `#artifact=${encodeURIComponent(meta.id)}`, tabindex: -1, 'data-id': meta.id },
+      thumbnail(meta),
+      h('span', { class: 'name', title: meta.filename }, meta.filename),
+      h('span', { class: 'facts' }, `${size(meta.size_bytes)} · ${moment(meta.created)}`),
+      h('span', { class: 'from' }, meta.capability ?? 'uploaded')));
+}
+
+function render() {
+  count.textContent = total ? `${plural(total, 'file')}${chosen.active() ? ' match' : ''}` : '';
+  more.hidden = next === null;
+  const empty = cards.size === 0 && loading === 0;
+  nothing.hidden = !empty;
+  list.hidden = cards.size === 0;
+  if (empty) nothing.replaceChildren(...hints());
+  if (!list.querySelector('[tabindex="0"]')) list.querySelector('.card')?.setAttribute('tabindex', 0);
+}
+
+function hints() {
+  if (chosen.active()) {
+    return [h('h2', {}, 'Nothing matches'), h('p', {}, 'No artifact fits these filters.'), button('Clear filters', () => chosen.node.reset())];
+  }
+  return [
+    h('h2', {}, 'No artifacts yet'),
+    h('p', {}, 'Every file that an app produces appears here as soon as it is stored.'),
+    h('p', {}, h('a', { href: '#apps' }, 'Connect an app'), ' and run one of its capabilities, or drop files here.'),
+  ];
+}
+
+async function load(after = null) {
+  const mine = ++loading;
+  try {
+    const answer = await get(address(['artifacts'], { ...chosen.query(), after, limit: PAGE }));
+    if (mine !== loading) return; // another choice was made meanwhile
+    const focused = document.activeElement?.dataset?.id;
+    if (after === null) {
+      cards.clear();
+      list.replaceChildren();
+    }
+    for (const meta of answer.artifacts) {
+      if (cards.has(meta.id)) continue;
+      cards.set(see(meta).id, card(meta, false));
+      list.append(cards.get(meta.id));
+    }
+    if (focused && document.activeElement === document.body) cardOf(focused)?.focus({ preventScroll: true });
+    next = answer.next;
+    total = answer.total;
+  } catch (error) {
+    if (error.status !== 401) notice(error.message);
+  } finally {
+    if (mine === loading) loading = 0;
+    render();
+  }
+}
+
+function stored(meta) {
+  see(meta);
+  if (cards.has(meta.id) || !chosen.match(meta)) return;
+  const node = card(meta, true);
+  cards.set(meta.id, node);
+  list.prepend(node);
+  total += 1;
+  say(`New: ${meta.filename}, ${size(meta.size_bytes)}`);
+  render();
+  if (cards.size > MOST && scrollY < innerHeight) load();
+}
+
+/** The same content was stored again, perhaps by another name. */
+async function updated({ uri }) {
+  const id = uri.replace('artifact://', '');
+  known.delete(id);
+  const meta = await metaOf(id).catch(() => null);
+  if (!meta || !cards.has(id)) return;
+  const node = card(meta, true);
+  cards.get(id).replaceWith(node);
+  cards.set(id, node);
+}
+
+function removed({ id }) {
+  known.delete(id);
+  const node = cards.get(id);
+  if (!node) return;
+  const focused = node.contains(document.activeElement);
+  const beside = node.nextElementSibling ?? node.previousElementSibling;
+  node.remove();
+  cards.delete(id);
+  total -= 1;
+  render();
+  if (focused) (beside?.firstChild ?? heading).focus();
+}
+
+/** Arrow keys move by card and by row, Home and End to the ends; one card at a time is in the tab order. */
+function walk(event) {
+  const all = [...list.querySelectorAll('.card')];
+  const at = all.indexOf(document.activeElement);
+  if (at < 0) return;
+  const columns = all.findIndex((node) => node.offsetTop > all[0].offsetTop);
+  const row = columns < 1 ? all.length : columns;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row, Home: -at, End: all.length - 1 - at }[event.key];
+  if (step === undefined) return;
+  event.preventDefault();
+  all[Math.max(0, Math.min(all.length - 1, at + step))].focus();
+}
+
+list.addEventListener('keydown', walk);
+list.addEventListener('focusin', ({ target }) => {
+  for (const node of list.querySelectorAll('[tabindex="0"]')) node.setAttribute('tabindex', -1);
+  target.closest('.card')?.setAttribute('tabindex', 0);
+});
+
+async function send(files) {
+  await busy(add, async () => {
+    for (const one of files) {
+      const meta = await upload(one).catch((error) => notice(`${one.name}: ${error.message}`));
+      if (meta) stored(meta);
+    }
+  });
+}
+
+file.addEventListener('change', async () => {
+  await send([...file.files]);
+  file.value = '';
+});
+
+/** Files dropped anywhere on the page are uploaded, unless a field of a form takes them. */
+function dropping() {
+  const holdsFiles = (event) => event.dataTransfer?.types.includes('Files');
+  document.addEventListener('dragover', (event) => {
+    if (!holdsFiles(event)) return;
+    event.preventDefault();
+    document.body.classList.add('dropping');
+  });
+  document.addEventListener('dragleave', (event) => {
+    if (event.relatedTarget === null) document.body.classList.remove('dropping');
+  });
+  document.addEventListener('drop', (event) => {
+    document.body.classList.remove('dropping');
+    if (!holdsFiles(event) || event.defaultPrevented || !byId('view-login').hidden) return;
+    event.preventDefault();
+    location.hash = '#artifacts';
+    send([...event.dataTransfer.files]);
+  });
+}
+
+export function startGrid(section) {
+  section.append(
+    h('div', { class: 'title' }, heading, count, h('div', { class: 'grow' }), add, file),
+    chosen.node, list, nothing, h('p', { class: 'center' }, more));
+  dropping();
+  on('reset', () => load());
+  on('artifact_stored', stored);
+  on('artifact_removed', removed);
+  on('resource_updated', updated);
+}
+
+/** The card of an artifact, if it is shown: where the focus goes back to. */
+export const cardOf = (id) => cards.get(id)?.firstChild ?? null;

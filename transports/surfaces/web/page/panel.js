@@ -1,0 +1,105 @@
+// One call, whatever state it is in: progress, the app's question, its error, its files, its answer. Keeps itself up to date.
+import { address, remove } from './api.js';
+import { calls, running, whole } from './calls.js';
+import { tree } from './content.js';
+import { busy, button, h } from './dom.js';
+import { on } from './events.js';
+import { duration, plural, size } from './format.js';
+import { metaOf } from './grid.js';
+import { thumbnail } from './thumbs.js';
+
+export const STATES = {
+  running: ['…', 'Running'], asking: ['?', 'Waiting for an answer'], succeeded: ['✓', 'Succeeded'],
+  failed: ['✗', 'Failed'], cancelled: ['–', 'Cancelled'],
+};
+
+/** How far a call is, 0 to 1, if the app said what the whole is. */
+export function share(call) {
+  const { value, total } = call.progress ?? {};
+  return Number.isFinite(value) && total > 0 ? Math.min(1, Math.max(0, value / total)) : null;
+}
+
+/** Links to artifacts, each with a thumbnail as soon as its metadata is here. */
+function files(ids) {
+  return h('ul', { class: 'chips', role: 'list', 'aria-label': 'Files of this call' }, ids.map((id) => {
+    const link = h('a', { class: 'chip', href: `#artifact=${encodeURIComponent(id)}` }, id);
+    metaOf(id).then(
+      (meta) => link.replaceChildren(thumbnail(meta), h('span', { class: 'name' }, meta.filename), h('span', { class: 'facts' }, size(meta.size_bytes))),
+      () => link.replaceWith(h('span', { class: 'chip muted' }, `${id} (gone)`)),
+    );
+    return h('li', {}, link);
+  }));
+}
+
+function answer(call) {
+  const box = h('div', { class: 'answer' });
+  const node = h('details', {}, h('summary', {}, 'Answer as data'), box);
+  node.addEventListener('toggle', async () => {
+    try {
+      box.append(h('div', { class: 'tree' }, tree((await whole(call.id)).result)));
+    } catch (error) {
+      box.append(h('p', { class: 'problem' }, error.message));
+    }
+  }, { once: true });
+  return node;
+}
+
+function outcome(call) {
+  return [
+    call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
+    call.artifacts.length > 0 && files(call.artifacts),
+    answer(call),
+  ].filter(Boolean);
+}
+
+/** The bar and what the app said; a question below it, which stays as it is while somebody types. */
+function underway(id) {
+  const bar = h('progress', { 'aria-label': 'Progress', max: 1 });
+  const text = h('span', { class: 'muted' });
+  const cancel = button('Cancel', () => busy(cancel, () => remove(address(['calls', id]))), { class: 'small' });
+  const asked = h('div');
+  const node = h('div', { class: 'stack' }, h('div', { class: 'row progress' }, bar, text, cancel), asked);
+  let before = 'null';
+  async function update(call) {
+    const done = share(call);
+    if (done === null) bar.removeAttribute('value');
+    else bar.value = done;
+    text.textContent = [done === null ? '' : `${Math.round(done * 100)} %`, call.progress?.text].filter(Boolean).join(' ');
+    const now = JSON.stringify(call.question);
+    if (now === before) return;
+    before = now;
+    asked.replaceChildren(...(call.question ? [(await import('./question.js')).question(call)] : []));
+  }
+  return { node, update };
+}
+
+const panels = new Map();
+on('calls_changed', (call) => {
+  for (const [id, updates] of panels) if (!call || call.id === id) updates.forEach((update) => update());
+});
+
+/** A box about one call. */
+export function panel(id) {
+  const state = h('p', { class: 'state', role: 'status' });
+  const live = underway(id);
+  const node = h('div', { class: 'panel stack' }, state, live.node);
+
+  function update() {
+    const call = calls.get(id);
+    if (!call) return;
+    const [sign, word] = STATES[call.status];
+    const took = running(call) ? '' : ` after ${duration(call.duration_ms)}`;
+    const told = `${sign} ${word}${took}${call.artifacts.length ? ` with ${plural(call.artifacts.length, 'file')}` : ''}`;
+    if (state.textContent !== told) state.textContent = told; // a live region should not repeat itself
+    node.dataset.status = call.status;
+    if (running(call)) live.update(call);
+    else {
+      node.replaceChildren(state, ...outcome(call));
+      panels.get(id)?.delete(update);
+    }
+  }
+
+  panels.set(id, (panels.get(id) ?? new Set()).add(update));
+  update();
+  return node;
+}

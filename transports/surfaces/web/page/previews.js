@@ -1,0 +1,28 @@
+// Each kind of artifact as it can be seen without letting it do anything.
+//
+// No artifact runs script or reaches the network here: images, sound and film are elements that run nothing; text, JSON, CSV
+// and bytes are fetched and become text nodes; HTML is shown as its source. A PDF is the one document that is framed. The
+// frame has no sandbox attribute, since Chromium's viewer refuses to work in one; but every artifact comes with
+// `Content-Security-Policy: sandbox; default-src 'none'`, so even HTML that calls itself a PDF would be an opaque origin
+// without script or network, and the viewer is a process of its own which lends scripts of a PDF nothing of this page.
+import { csv, hex, json, text } from './content.js';
+import { h } from './dom.js';
+import { isSvg } from './thumbs.js';
+
+function image(meta) {
+  const state = h('p', { class: 'muted' });
+  const picture = h('img', { class: 'picture', src: meta.url, alt: `Picture: ${meta.filename}` });
+  picture.addEventListener('load', () => (state.textContent = `${picture.naturalWidth} × ${picture.naturalHeight} pixels`));
+  picture.addEventListener('error', () => (state.textContent = 'The browser cannot show this image.'));
+  return [h('div', { class: 'mat' }, picture), state];
+}
+
+const pdf = (meta) => h('iframe', { class: 'document', src: `${meta.url}#navpanes=0&view=FitH`, title: `PDF: ${meta.filename}` });
+const sound = (meta) => h('audio', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename });
+const film = (meta) => h('video', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename, playsinline: true });
+const KINDS = { image, pdf, audio: sound, video: film, text, json, csv, hex };
+
+export function preview(meta) {
+  const body = isSvg(meta) ? [image(meta), h('details', {}, h('summary', {}, 'Source'), text(meta))] : (KINDS[meta.preview] ?? hex)(meta);
+  return h('div', { class: 'preview', 'data-kind': meta.preview }, body);
+}

@@ -1,0 +1,155 @@
+// The calls as bars on a time axis. Calls that follow each other closely are one run, with an axis of its own, or a pause of
+// an hour would leave nothing to see of a second.
+import { calls, loadCalls, running } from './calls.js';
+import { byId, h, notice, say } from './dom.js';
+import { on } from './events.js';
+import { duration, moment, plural } from './format.js';
+import { panel, share, STATES } from './panel.js';
+
+const PAUSE = 30_000; // ms without any call, after which a new run begins
+const TICKS = 5;
+const TICK = matchMedia('(prefers-reduced-motion: reduce)').matches ? 2000 : 250; // ms between two pictures of what runs
+
+const rows = new Map();
+const list = h('div', { class: 'runs-list' });
+const nothing = h('div', { class: 'empty' }, h('h2', {}, 'No calls yet'), h('p', {}, 'Every call of a connected app appears here while it runs. ', h('a', { href: '#apps' }, 'Run a capability'), '.'));
+
+const start = (call) => Date.parse(call.started);
+const end = (call) => (running(call) ? Math.max(Date.now(), start(call)) : start(call) + call.duration_ms);
+
+/** Runs, latest first; each is a list of calls in order. */
+function runsOf(all) {
+  const runs = [];
+  let until = -Infinity;
+  for (const call of all.sort((a, b) => start(a) - start(b))) {
+    if (start(call) - until > PAUSE) runs.push([]);
+    runs.at(-1).push(call);
+    until = Math.max(until, end(call));
+  }
+  return runs.reverse();
+}
+
+/** A step of 1, 2 or 5 times a power of ten that divides a span into about TICKS parts. */
+function stepOf(span) {
+  const rough = span / TICKS;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return power * ([1, 2, 5].find((factor) => factor * power >= rough) ?? 10);
+}
+
+function row(call) {
+  const parts = {
+    mark: h('span', { class: 'mark' }), what: h('strong', {}, call.capability), how: h('span', { class: 'muted' }, `${call.app ?? call.session} · ${call.transport}`),
+    bar: h('span', { class: 'bar' }), fill: h('span', { class: 'fill' }), took: h('span', { class: 'took' }), told: h('span', { class: 'told' }),
+  };
+  const node = h('details', { class: 'call', id: `call-${call.id}` },
+    h('summary', {}, h('span', { class: 'what' }, parts.mark, h('span', {}, parts.what, parts.how)), h('span', { class: 'track', 'aria-hidden': true }, parts.bar), parts.took, parts.told));
+  parts.bar.append(parts.fill);
+  // Built when it is opened first; it keeps itself up to date from then on.
+  node.addEventListener('toggle', () => node.append(panel(call.id)), { once: true });
+  return { node, parts, told: '' };
+}
+
+function told(call) {
+  if (call.error) return call.error.code;
+  if (call.status === 'asking') return 'asks a question';
+  if (running(call)) return call.progress?.text || (share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`);
+  return call.artifacts.length ? plural(call.artifacts.length, 'file') : STATES[call.status][1].toLowerCase();
+}
+
+function draw(call, from, span) {
+  const { node, parts } = rows.get(call.id);
+  node.dataset.status = call.status;
+  parts.mark.textContent = STATES[call.status][0];
+  parts.mark.ariaLabel = STATES[call.status][1];
+  parts.mark.role = 'img';
+  parts.bar.style.left = `${((start(call) - from) / span) * 100}%`;
+  parts.bar.style.width = `${((end(call) - start(call)) / span) * 100}%`;
+  parts.fill.style.width = running(call) ? `${(share(call) ?? 0) * 100}%` : '100%';
+  parts.took.textContent = duration(end(call) - start(call));
+  parts.told.textContent = told(call);
+}
+
+const sections = new Map();
+
+function section(run) {
+  const key = run[0].id;
+  if (!sections.has(key)) {
+    const title = h('h2');
+    const axis = h('div', { class: 'axis', 'aria-hidden': true });
+    const body = h('div', { class: 'calls' });
+    sections.set(key, { node: h('section', { class: 'run card-like' }, title, axis, body), title, axis, body });
+  }
+  const parts = sections.get(key);
+  const from = start(run[0]);
+  const span = Math.max(...run.map(end), from + 1) - from;
+  const failed = run.filter((call) => call.status === 'failed').length;
+  const files = run.reduce((sum, call) => sum + call.artifacts.length, 0);
+  parts.title.textContent = [moment(run[0].started), plural(run.length, 'call'), duration(span), files && plural(files, 'file'), failed && `${failed} failed`].filter(Boolean).join(' · ');
+  const step = stepOf(span);
+  const ticks = [];
+  for (let at = 0; at <= span; at += step) {
+    const tick = h('span', {}, at === 0 ? '0' : duration(at));
+    tick.style.left = `${(at / span) * 100}%`;
+    if (at / span > 0.93) tick.className = 'last';
+    ticks.push(tick);
+  }
+  parts.axis.replaceChildren(h('div', { class: 'ticks' }, ticks));
+  parts.node.style.setProperty('--step', `${(step / span) * 100}%`);
+  const nodes = run.map((call) => rows.get(call.id).node);
+  if (nodes.some((node, index) => parts.body.children[index] !== node)) parts.body.replaceChildren(...nodes);
+  for (const call of run) draw(call, from, span);
+  return parts.node;
+}
+
+let due = 0;
+
+/** Draw with the next picture of the screen, however many events come before it. */
+function soon() {
+  due ||= requestAnimationFrame(() => {
+    due = 0;
+    render();
+  });
+}
+
+function render() {
+  const all = [...calls.values()];
+  for (const id of rows.keys()) if (!calls.has(id)) rows.delete(id);
+  for (const call of all) if (!rows.has(call.id)) rows.set(call.id, row(call));
+  const focused = document.activeElement;
+  const runs = runsOf(all);
+  for (const key of sections.keys()) if (!runs.some(([first]) => first.id === key)) sections.delete(key);
+  const nodes = runs.map(section);
+  if (nodes.length !== list.children.length || nodes.some((node, index) => list.children[index] !== node)) list.replaceChildren(...nodes);
+  if (focused !== document.activeElement && list.contains(focused)) focused.focus();
+  nothing.hidden = all.length > 0;
+  const active = all.filter(running).length;
+  byId('running').hidden = active === 0;
+  byId('running').textContent = active;
+  byId('running').ariaLabel = `${active} running`;
+}
+
+/** Draw what runs as time passes, only while it can be seen. */
+function tick() {
+  if (!list.checkVisibility() || document.hidden) return;
+  if ([...calls.values()].some(running)) render();
+}
+
+/** Unfold one call and go there. */
+export function openCall(id) {
+  const node = rows.get(id)?.node;
+  if (!node) {
+    notice('that call is not among the latest; its files are in the gallery all the same');
+    return;
+  }
+  node.open = true;
+  node.scrollIntoView({ block: 'center' });
+  node.querySelector('summary').focus({ preventScroll: true });
+}
+
+export function startTimeline(place) {
+  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), nothing, list);
+  on('calls_changed', soon);
+  on('call_finished', (call) => say(`${call.capability} ${call.error ? `failed: ${call.error.code}` : call.status}`));
+  on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
+  setInterval(tick, TICK);
+}
