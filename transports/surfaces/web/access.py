@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
-import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from .links import Expired, Links
 
 __all__ = ["Access", "Guarded", "Visitor", "is_local"]
 
-#: Seconds that a cookie is good for, and how many are known.
+#: Seconds that a cookie is good for, and how many that were given back are known.
 _COOKIE_SECONDS, _COOKIES = 12 * 3600, 1000
 _COOKIE = "abp_serve"
 _SAME = ("same-origin", "none")
@@ -61,8 +60,8 @@ class Access:
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
         self._links = links
         self._host = host.strip("[]").lower()
-        #: Who each cookie stands for, and until when.
-        self._cookies: OrderedDict[str, tuple[Visitor, float]] = OrderedDict()
+        #: Cookies that were given back before their time.
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
     # --- where a request comes from -----------------------------------------------------------------------------------
 
@@ -111,8 +110,20 @@ class Access:
         # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
         if request.headers.get("Sec-Fetch-Site", "none") not in _SAME:
             return None
-        visitor, until = self._cookies.get(request.cookies.get(_cookie_name(request), ""), (None, 0.0))
-        return visitor if time.time() < until else None
+        return self._remembered(request.cookies.get(_cookie_name(request), ""))
+
+    def _remembered(self, cookie: str) -> Visitor | None:
+        """Who a cookie stands for: a token that this server still has, or a session."""
+        try:
+            said = self._links.holder_of(cookie)
+        except Expired:
+            return None
+        if said is None or cookie in self._ended:
+            return None
+        kind, _, whose = said[0].partition(" ")
+        if kind == "session":
+            return Visitor(Scope(session=whose), until=said[1])
+        return next((visitor for token, visitor in self._tokens.items() if _digest(token) == whose), None)
 
     def holder(self, token: str) -> Visitor | None:
         """Whose token it is."""
@@ -133,22 +144,28 @@ class Access:
         visitor = self.holder(token)
         if visitor is None:
             raise Refused(401, "PERMISSION_REQUIRED", "this is no token of this server")
-        cookie, until = secrets.token_urlsafe(), time.time() + _COOKIE_SECONDS
-        self._cookies[cookie] = visitor, min(until, visitor.until or until)
-        if len(self._cookies) > _COOKIES:
-            self._cookies.popitem(last=False)
+        until = self._links.clock() + _COOKIE_SECONDS
+        who = f"token {_digest(token)}" if token in self._tokens else f"session {visitor.scope.session}"
+        cookie = self._links.cookie(who, min(until, visitor.until or until))
         answer.set_cookie(
             _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"
         )
 
     def logout(self, request: web.Request, answer: web.Response) -> None:
-        """Forget the cookie."""
+        """End the cookie, and have the browser forget it."""
         name = _cookie_name(request)
-        self._cookies.pop(request.cookies.get(name, ""), None)
+        if self._remembered(cookie := request.cookies.get(name, "")):
+            self._ended[cookie] = None
+            if len(self._ended) > _COOKIES:
+                self._ended.popitem(last=False)
         answer.del_cookie(name, path="/", httponly=True, samesite="Strict")
 
 
 _SCHEMES = ("http", "https")  # https: behind a proxy
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _cookie_name(request: web.Request) -> str:

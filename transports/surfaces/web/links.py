@@ -1,4 +1,4 @@
-"""Signed words: links that open one artifact until a time, and tokens for one session. No I/O."""
+"""Signed words, each good until a time: links that open one artifact, tokens for one session, cookies. No I/O."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Links:
         self.clock = clock
         self._links = URLSafeSerializer(key, salt="abp.link")
         self._tokens = URLSafeSerializer(key, salt="abp.session")
+        self._cookies = URLSafeSerializer(key, salt="abp.cookie")
 
     def path(self, artifact_id: str, expires_at: float) -> str:
         """The path and query that open an artifact until ``expires_at``."""
@@ -43,6 +44,14 @@ class Links:
     def session_of(self, token: str) -> tuple[str, int] | None:
         """The session that a token is for, and until when; ``None`` if it is none of ours. Raises :class:`Expired`."""
         return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+
+    def cookie(self, who: str, expires_at: float) -> str:
+        """What a browser keeps: it holds over a restart of the server."""
+        return str(self._cookies.dumps([who, int(expires_at)]))
+
+    def holder_of(self, cookie: str) -> tuple[str, int] | None:
+        """For whom a cookie was made, and until when; ``None`` if it is none of ours. Raises :class:`Expired`."""
+        return self._read(self._cookies, cookie)
 
     def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
         try:

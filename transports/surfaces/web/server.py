@@ -45,7 +45,8 @@ _GOODBYE = 1.0
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'"
 )
 _ALWAYS = {
     "X-Content-Type-Options": "nosniff",
@@ -174,6 +175,7 @@ class _Site:
             [
                 web.get("/", _page),
                 web.get("/assets/{name}", _asset),
+                web.get("/favicon.ico", _nothing),
                 web.get("/healthz", _healthy),
                 web.post("/login", self._login),
                 web.post("/logout", self._logout),
@@ -274,6 +276,10 @@ def _static(name: str) -> web.StreamResponse:
         raise Refused(404, "NOT_FOUND", "there is nothing here")
     headers = {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
     return web.FileResponse(files[name], headers=headers)
+
+
+async def _nothing(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=204)
 
 
 async def _healthy(_: web.Request) -> web.StreamResponse:
