@@ -188,7 +188,8 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str
 
     def shown(outcome: dict[str, Any]) -> str:
         text = json.dumps({**outcome, "transport": "", "duration_ms": 0}, sort_keys=True)
-        return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text).replace(str(folder), "FOLDER")
+        text = re.sub(r"_\d{13}(-\d+)?\.", "_TIME.", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text))
+        return text.replace(str(folder), "FOLDER")
 
     async def spying(self: Session, *args: Any, **options: Any) -> Result:
         place = len(seen)
