@@ -122,7 +122,7 @@ async def test_calls_progress_content_and_questions(recorded: Make, replayed: Ma
             return {"success": True, "data": {"value": "Ada"}}
 
         async with make(on_elicitation=answer, on_progress=lambda item: stages.append(item.stage)) as app:
-            calls = [
+            calls: list[tuple[str, dict[str, object]]] = [
                 ("shout", {"text": "hi"}),
                 ("copy", {"file": b"\x00" * 500_000}),
                 ("copy", {"file": b"x"}),

@@ -181,15 +181,18 @@ async def test_behaviour(
 @contextmanager
 def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str]]:
     """What comes of each call, in the order of the calls: the whole result or the whole error, without what belongs to
-    one run (ids of calls, folders, times)."""
+    one run: ids of calls, folders, names made of the time."""
     folder.mkdir()
     seen: list[str] = []
     call = Session.call
 
     def shown(outcome: dict[str, Any]) -> str:
         text = json.dumps({**outcome, "transport": "", "duration_ms": 0}, sort_keys=True)
-        text = re.sub(r"_\d{13}(-\d+)?\.", "_TIME.", re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text))
-        return text.replace(str(folder), "FOLDER")
+        text = text.replace(str(folder), "FOLDER")
+        text = re.sub(r"(_\d{13})?(-\d+)?(\.\w+\")", r"\3", text)  # names that the store made, by time and number
+        if text != (text := re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text)):
+            text = re.sub(r"\b[0-9a-f]{64}\b|_[0-9a-f]{12}\b", "SHA", text)  # of an answer with ids of this run
+        return text
 
     async def spying(self: Session, *args: Any, **options: Any) -> Result:
         place = len(seen)
