@@ -218,7 +218,7 @@ def _make_transport(
         from .adapters.replay import replay_of
 
         _refuse(where, "a recording, which needs no browser")
-        return replay_of((target[len(_REPLAY) :]))
+        return replay_of(target[len(_REPLAY) :])
     if chosen == "websocket":
         from .adapters.websocket import WebSocketTransport
 

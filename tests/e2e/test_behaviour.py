@@ -5,8 +5,11 @@ Known differences are data: :data:`DIFFERENCES`.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +17,26 @@ import pytest
 from playwright.async_api import Page
 
 from transports import (
+    ABPError,
     Browser,
     CapabilityError,
     MemoryTransport,
     PlaywrightTransport,
     PostMessageTransport,
+    Result,
+    Session,
     Transport,
     WebSocketTransport,
     connect,
 )
 from transports.adapters.memory import Call, Handler
+from transports.adapters.replay import replay_of
 from transports.browser import transport as transport_module
 from transports.browser.channel import Channel, PlaywrightChannel
 from transports.envelope import encode_envelope
 from transports.messages import Message
 from transports.params import outgoing
+from transports.recording import Recording, recording_of
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
 from webapp_fixture.answers import fault_handlers
@@ -39,8 +47,9 @@ from webapp_fixture.records import State
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-#: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium; ``firefox`` has no other.
-TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage")
+#: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium; ``firefox`` has no other. ``replay`` plays
+#: what was recorded over Playwright a moment before.
+TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "replay")
 
 _NO_ADDRESS = "an app in the same process has no address"
 _NO_SCHEMA = "handlers are plain functions without a schema"
@@ -61,6 +70,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "parameters are checked before they travel": _NO_SCHEMA,
     },
     "websocket": {"content in parameters is a buffer": "binary input travels as base64 (seed 001)"},
+    "replay": {},
 }
 
 
@@ -144,11 +154,60 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 async def test_behaviour(
-    behaviour: Behaviour, name: str, make: Callable[[], Transport], fixture: Fixture, tmp_path: Path
+    behaviour: Behaviour,
+    name: str,
+    make: Callable[[], Transport],
+    fixture: Fixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     targets = {"memory": "memory:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
-    target = targets.get(name, fixture.url)
-    await verify(behaviour, Subject(make, tmp_path, target), DIFFERENCES.get(name))
+    if name != "replay":
+        await verify(behaviour, Subject(make, tmp_path, targets.get(name, fixture.url)), DIFFERENCES.get(name))
+        return
+    recorded, replayed = outcomes(monkeypatch, tmp_path / "a"), outcomes(monkeypatch, tmp_path / "b")
+    files = (itertools.count(), itertools.count())
+    with recorded as first:
+        subject = Subject(
+            lambda: recording_of(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")), tmp_path / "a", fixture.url
+        )
+        await verify(behaviour, subject)
+    with replayed as second:
+        subject = Subject(lambda: replay_of(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
+        await verify(behaviour, subject, DIFFERENCES[name])
+    assert second == first
+
+
+@contextmanager
+def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str]]:
+    """What comes of each call, in the order of the calls: the whole result or the whole error, without what belongs to
+    one run: ids of calls, folders, names made of the time."""
+    folder.mkdir()
+    seen: list[str] = []
+    call = Session.call
+
+    def shown(outcome: dict[str, Any]) -> str:
+        text = json.dumps({**outcome, "transport": "", "duration_ms": 0}, sort_keys=True)
+        text = text.replace(str(folder), "FOLDER")
+        text = re.sub(r"(_\d{13})?(-\d+)?(\.\w+\")", r"\3", text)  # names that the store made, by time and number
+        if text != (text := re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text)):
+            text = re.sub(r"\b[0-9a-f]{64}\b|_[0-9a-f]{12}\b", "SHA", text)  # of an answer with ids of this run
+        return text
+
+    async def spying(self: Session, *args: Any, **options: Any) -> Result:
+        place = len(seen)
+        seen.append("cancelled")
+        try:
+            result = await call(self, *args, **options)
+        except ABPError as error:
+            seen[place] = shown({"error": type(error).__name__, **error.as_dict()})
+            raise
+        seen[place] = shown(result.as_dict())
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "call", spying)
+        yield seen
 
 
 async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:

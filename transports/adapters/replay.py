@@ -36,7 +36,7 @@ __all__ = ["ReplayTransport", "replay_of"]
 #: Seconds without anything new after which a program is taken to do otherwise than it did.
 _OTHERWISE = 1.0
 #: The longest pause between the end of one call and that of another which outlasted it, in seconds.
-_PAUSE = 0.1
+_PAUSE = 0.3
 #: Seconds for whoever takes events to take them before the answer comes.
 _HEARD = 1.0
 _CHUNK = 1 << 20
@@ -245,6 +245,7 @@ class ReplayTransport(Transport):
 
     async def _heard(self) -> None:
         """Let whoever takes the events take them, so that they come before the answer."""
+        await asyncio.sleep(0)  # whoever is to listen may not have begun: nothing before has waited for anything
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._events.join(), _HEARD)

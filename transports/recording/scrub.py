@@ -28,6 +28,8 @@ _FIELDS = (
     "credential",
     "credentials",
 )
+#: An id of a call, which an app gives back in its progress; and what describes values, and holds none.
+_NO_SECRETS = ("progressToken", "inputSchema", "outputSchema")
 #: In a URL's query a signature is as good as a password, and short names have no other meaning.
 _IN_QUERIES = (*_FIELDS, "signature", "sig", "key", "pwd", "auth", "code")
 _PATTERNS = (
@@ -71,11 +73,23 @@ class Scrubber:
     def _field(self, name: object, value: object) -> object:
         if not isinstance(name, str):
             return self.tree(value)
-        if _bare(name) == "progresstoken":  # an id of a call, which an app gives back in its progress
-            return value
+        if name in _NO_SECRETS:
+            return self._texts(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):  # PROTOCOL "Binary references": {type, header | token}
             return {key: item if key == "type" else _emptied(item) for key, item in value.items()}
         return _emptied(value) if _bare(name).endswith(self._fields) else self.tree(value)
+
+    def _texts(self, node: object) -> object:
+        """Only what is secret by its form."""
+        match node:
+            case str():
+                return self.text(node)
+            case dict():
+                return {key: self._texts(value) for key, value in node.items()}
+            case list() | tuple():
+                return [self._texts(item) for item in node]
+            case _:
+                return node
 
     def _queried(self, found: re.Match[str]) -> str:
         mark, name, _ = found.groups()

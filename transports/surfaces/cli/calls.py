@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Target = Annotated[
     str,
-    typer.Argument(metavar="TARGET", help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER"),
+    typer.Argument(
+        metavar="TARGET", help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, replay:FILE"
+    ),
 ]
 TransportName = Annotated[
     str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket.")
@@ -64,6 +66,9 @@ def call(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
+    ] = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
@@ -89,6 +94,7 @@ def call(
                 profile=profile,
                 storage_state=storage_state,
                 cdp_url=cdp_url,
+                record=record,
             )
             async with session as app:
                 result = await app.call(capability, values, timeout=timeout, on_progress=on_progress)
