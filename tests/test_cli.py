@@ -245,7 +245,7 @@ def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Callable[..
 
 
 def test_help_and_version(quick: Callable[..., Ran]) -> None:
-    commands = ["call", "capabilities", "doctor", "fixture", "demo", "artifacts", "mcp"]
+    commands = ["call", "capabilities", "conformance", "doctor", "fixture", "demo", "artifacts", "mcp"]
     ran = quick("--help")
     assert ran.status == 0 and ran.err == "" and all(f"\n  {name} " in ran.text for name in commands)
     assert "130 interrupted" in " ".join(ran.text.split())

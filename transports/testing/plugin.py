@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from transports import Session
-    from transports.sync import ArtifactStore, Browser
-    from transports.sync import Session as BlockingSession
-    from transports.testing.assertions import Golden
     from webapp_fixture import Fixture
 
+    from ..session import Session
+    from ..sync import ArtifactStore, Browser
+    from ..sync import Session as BlockingSession
+    from .assertions import Golden
+    from .keeping import Keeper
 
-_KEEPER = pytest.StashKey["Keeper"]()
+_KEEPER: pytest.StashKey[Keeper] = pytest.StashKey()
 _HOW = "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
 
 
@@ -107,7 +108,7 @@ def abp_fixture_app() -> Iterator[Fixture]:
 @pytest.fixture(scope="session")
 def abp_browser() -> Iterator[Browser]:
     """One browser for all blocking sessions of the test session; each has its own cookies and storage."""
-    from transports.sync import Browser
+    from ..sync import Browser
 
     with Browser() as browser:
         yield browser
@@ -116,7 +117,7 @@ def abp_browser() -> Iterator[Browser]:
 @pytest.fixture
 def abp_artifacts(tmp_path: Path) -> ArtifactStore:
     """The store of the test, blocking; its files are in ``tmp_path / "artifacts"``."""
-    from transports.sync import open_store
+    from ..sync import open_store
 
     return open_store(str(tmp_path / "artifacts"))
 
@@ -139,8 +140,7 @@ def abp_app(
 ) -> Iterator[BlockingSession]:
     """A blocking session (``transports.sync``) with the app. In a test that also uses ``page`` of pytest-playwright it
     drives that page; otherwise a page of :func:`abp_browser`."""
-    from transports.sync import connect
-
+    from ..sync import connect
     from .keeping import Keeper
 
     options = _options(request, abp_target, abp_transport)
@@ -166,8 +166,7 @@ def abp_app_async(
     """``async with abp_app_async() as app``: a session in the test's own event loop, whichever plugin runs it. It takes
     the options of :func:`transports.connect`. An asynchronous ``page`` (pytest-playwright-asyncio) is driven if the
     test uses it."""
-    from transports import connect
-
+    from ..targets import connect
     from .keeping import Keeper
 
     given = _options(request, abp_target, abp_transport)
