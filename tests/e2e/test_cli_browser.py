@@ -324,7 +324,7 @@ def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> 
         and facts["problems"] == []
         and facts["browser_version"] in healthy.text
     )
-    assert clis[2].files() == clis[3].files() == []
+    assert [file for cli in clis[2:] for file in cli.files() if not file.startswith(".abp/locks/")] == []
 
 
 def test_a_terminal_gets_a_bar_and_stdout_stays_clean(another: Callable[[], Cli], workbench: str) -> None:

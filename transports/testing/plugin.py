@@ -83,17 +83,26 @@ def abp_transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def abp_target(request: pytest.FixtureRequest, abp_transport: str) -> str:
-    """The app: the marker's, else ``--abp-target``, else the reference app if the test uses it. Override it for an app
-    whose address is known at run time only."""
+def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: Callable[[Path], str]) -> str:
+    """The app: the marker's, else ``--abp-target``, else the reference app if the test uses it. An HTML file beside the
+    test is served, with its folder. Override it for an app whose address is known at run time only."""
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
-        return str(given)
+        page = request.path.parent / str(given)
+        return _abp_pages(page) if page.suffix in (".html", ".htm") and page.is_file() else str(given)
     if "abp_fixture_app" not in request.fixturenames:
         raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_HOW}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
     return {"websocket": served.ws_url, "postmessage": served.embed_url}.get(abp_transport, served.url)
+
+
+@pytest.fixture(scope="session")
+def _abp_pages() -> Iterator[Callable[[Path], str]]:
+    from .keeping import serving
+
+    with serving() as address_of:
+        yield address_of
 
 
 @pytest.fixture(scope="session")

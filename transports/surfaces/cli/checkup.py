@@ -124,10 +124,10 @@ async def _browser(facts: Facts) -> None:
     from ...browser.find import find_browser
     from ...browser.launch import Browser
 
-    if choice := find_browser():
-        facts["browser"] = f"{choice.path} ({choice.reason})"
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = "off: Chromium refuses its sandbox to root" if root else "on"
+    if choice := find_browser():
+        facts["browser"] = f"{choice.path} ({choice.reason})"
     async with Browser() as browser:
         facts["browser version"] = browser.version
         facts["self-test"] = await _self_test(browser)
