@@ -235,7 +235,7 @@ def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[...,
     assert doctor.status == 1 and "abp doctor --install" in doctor.complaint and "python" in doctor.text
     document = quick("doctor", "--json", env=nowhere).document
     assert document["success"] is False and document["error"]["code"] == "BROWSER_ERROR"
-    assert abp.files() == []
+    assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
 
 
 def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Callable[..., Ran]) -> None:
@@ -245,7 +245,7 @@ def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Callable[..
 
 
 def test_help_and_version(quick: Callable[..., Ran]) -> None:
-    commands = ["call", "capabilities", "doctor", "fixture", "demo", "artifacts", "mcp", "serve"]
+    commands = ["call", "capabilities", "conformance", "doctor", "fixture", "demo", "artifacts", "mcp", "serve"]
     ran = quick("--help")
     assert ran.status == 0 and ran.err == "" and all(f"\n  {name} " in ran.text for name in commands)
     assert "130 interrupted" in " ".join(ran.text.split())
@@ -512,3 +512,16 @@ def test_what_should_not_happen_is_one_line_too(abp: Cli, tmp_path: Path) -> Non
     ran = abp("artifacts", "list", "--json", env=where)
     assert ran.status == 1 and "TypeError" in ran.complaint and "please report it" in ran.complaint
     assert ran.document["error"]["code"] == "INTERNAL_ERROR"
+
+
+def test_the_doctor_tells_everything_and_no_secret(quick: Callable[..., Ran], tmp_path: Path) -> None:
+    env = {"ABP_MCP_TOKEN": "hunter2", "ABP_LOG_LEVEL": "ERROR", "ABP_BROWSER": "/nonexistent"}
+    ran = quick("doctor", "--json", env=env)
+    facts = ran.document
+    assert ran.status == 1 and [problem["code"] for problem in facts["problems"]] == ["BROWSER_ERROR"]
+    assert "hunter2" not in str(facts) + ran.err and "ABP_MCP_TOKEN (set)" in facts["settings"]
+    assert "ABP_LOG_LEVEL=ERROR" in facts["settings"]
+    assert facts["store"].endswith("(can be written, read and deleted)") and "MB free" in facts["output_folder"]
+    assert facts["ports"].startswith("127.0.0.1 can be listened on") and facts["sandbox"].startswith(("on", "off"))
+    assert all(f"{name} (" in facts["extras"] for name in ("cloud", "images", "mcp", "test"))
+    assert "keeps nothing" in quick("doctor", "--json", env={**env, "ABP_STORE": "none:"}).document["store"]

@@ -309,11 +309,22 @@ def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> 
     assert document["transport"] == "playwright" and "html" in json.dumps(document["capabilities"])
     assert clis[0].files() == clis[1].files() == []
     assert (healthy.status, healthy.err) == (0, "")
-    for fact in ("abp-transports", "playwright", "browser version", "self-test        ok", "(can be written)"):
+    for fact in (
+        "abp-transports",
+        "playwright",
+        "browser version",
+        "self-test        ok",
+        "(can be written, read and deleted)",
+    ):
         assert fact in healthy.text
     facts = report.document
-    assert facts["success"] is True and facts["self_test"] == "ok" and facts["browser_version"] in healthy.text
-    assert clis[2].files() == clis[3].files() == []
+    assert (
+        facts["success"] is True
+        and facts["self_test"].startswith("ok: 1,048,576 bytes")
+        and facts["problems"] == []
+        and facts["browser_version"] in healthy.text
+    )
+    assert [file for cli in clis[2:] for file in cli.files() if not file.startswith(".abp/locks/")] == []
 
 
 def test_a_terminal_gets_a_bar_and_stdout_stays_clean(another: Callable[[], Cli], workbench: str) -> None:

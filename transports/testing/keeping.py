@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import functools
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from ..base import Transport
 from ..browser.transport import PageTransport
@@ -16,7 +20,7 @@ from .messagelog import MessageLog
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
 
-__all__ = ["Keeper", "served"]
+__all__ = ["Keeper", "served", "serving"]
 
 
 class Keeper:
@@ -107,6 +111,32 @@ def served() -> Iterator[Fixture]:
             SHARED.run(context.__aexit__(None, None, None))
     finally:
         SHARED.release(user)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Callable[[Path], str]]:
+    """Gives a function from an HTML file to its address; its folder is served on 127.0.0.1 until the end."""
+    servers: dict[Path, ThreadingHTTPServer] = {}
+
+    def address_of(page: Path) -> str:
+        folder = page.resolve().parent
+        if folder not in servers:
+            server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+            threading.Thread(target=server.serve_forever, name="abp-pages", daemon=True).start()
+            servers[folder] = server
+        return f"http://127.0.0.1:{servers[folder].server_port}/{quote(page.name)}"
+
+    try:
+        yield address_of
+    finally:
+        for server in servers.values():
+            server.shutdown()
+            server.server_close()
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 class _User:

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from transports import Session
-    from transports.sync import ArtifactStore, Browser
-    from transports.sync import Session as BlockingSession
-    from transports.testing.assertions import Golden
     from webapp_fixture import Fixture
 
+    from ..session import Session
+    from ..sync import ArtifactStore, Browser
+    from ..sync import Session as BlockingSession
+    from .assertions import Golden
+    from .keeping import Keeper
 
-_KEEPER = pytest.StashKey["Keeper"]()
+_KEEPER: pytest.StashKey[Keeper] = pytest.StashKey()
 _HOW = "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
 
 
@@ -82,17 +83,26 @@ def abp_transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def abp_target(request: pytest.FixtureRequest, abp_transport: str) -> str:
-    """The app: the marker's, else ``--abp-target``, else the reference app if the test uses it. Override it for an app
-    whose address is known at run time only."""
+def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: Callable[[Path], str]) -> str:
+    """The app: the marker's, else ``--abp-target``, else the reference app if the test uses it. An HTML file beside the
+    test is served, with its folder. Override it for an app whose address is known at run time only."""
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
-        return str(given)
+        page = request.path.parent / str(given)
+        return _abp_pages(page) if page.suffix in (".html", ".htm") and page.is_file() else str(given)
     if "abp_fixture_app" not in request.fixturenames:
         raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_HOW}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
     return {"websocket": served.ws_url, "postmessage": served.embed_url}.get(abp_transport, served.url)
+
+
+@pytest.fixture(scope="session")
+def _abp_pages() -> Iterator[Callable[[Path], str]]:
+    from .keeping import serving
+
+    with serving() as address_of:
+        yield address_of
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +117,7 @@ def abp_fixture_app() -> Iterator[Fixture]:
 @pytest.fixture(scope="session")
 def abp_browser() -> Iterator[Browser]:
     """One browser for all blocking sessions of the test session; each has its own cookies and storage."""
-    from transports.sync import Browser
+    from ..sync import Browser
 
     with Browser() as browser:
         yield browser
@@ -116,7 +126,7 @@ def abp_browser() -> Iterator[Browser]:
 @pytest.fixture
 def abp_artifacts(tmp_path: Path) -> ArtifactStore:
     """The store of the test, blocking; its files are in ``tmp_path / "artifacts"``."""
-    from transports.sync import open_store
+    from ..sync import open_store
 
     return open_store(str(tmp_path / "artifacts"))
 
@@ -139,8 +149,7 @@ def abp_app(
 ) -> Iterator[BlockingSession]:
     """A blocking session (``transports.sync``) with the app. In a test that also uses ``page`` of pytest-playwright it
     drives that page; otherwise a page of :func:`abp_browser`."""
-    from transports.sync import connect
-
+    from ..sync import connect
     from .keeping import Keeper
 
     options = _options(request, abp_target, abp_transport)
@@ -166,8 +175,7 @@ def abp_app_async(
     """``async with abp_app_async() as app``: a session in the test's own event loop, whichever plugin runs it. It takes
     the options of :func:`transports.connect`. An asynchronous ``page`` (pytest-playwright-asyncio) is driven if the
     test uses it."""
-    from transports import connect
-
+    from ..targets import connect
     from .keeping import Keeper
 
     given = _options(request, abp_target, abp_transport)

@@ -1,0 +1,167 @@
+"""What ``abp doctor`` looks at. Each look adds facts, or raises what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from .outcome import version_of
+
+if TYPE_CHECKING:
+    from ...browser.launch import Browser
+
+__all__ = ["LOOKS", "Facts"]
+
+Facts: TypeAlias = dict[str, str]
+
+#: The distribution that stands for each extra.
+_EXTRAS = {"cloud": "obstore", "images": "pillow", "mcp": "mcp", "test": "pytest-playwright"}
+#: Variables whose values are shown; of others only the names, as they may be secrets.
+_SHOWN = (
+    *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
+    *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
+)
+_SELF_TEST = 1 << 20
+_SECONDS = 30.0
+
+
+async def _versions(facts: Facts) -> None:
+    facts["abp-transports"] = version_of("abp-transports")
+    facts["playwright"] = version_of("playwright")
+    facts["python"] = f"{platform.python_version()} on {platform.platform()}"
+    facts["extras"] = ", ".join(_extra(name, distribution) for name, distribution in _EXTRAS.items())
+    groups = entry_points()
+    plugins = sorted(
+        (point.group, point.name, f"{point.dist.name} {point.dist.version}" if point.dist else "unknown")
+        for group in groups.groups
+        if group.startswith("abp.")
+        for point in groups.select(group=group)
+    )
+    if plugins:
+        facts["plug-ins"] = ", ".join(
+            f"{name} ({whose})" + (f" in {group}" if group != "abp.transports" else "")
+            for group, name, whose in plugins
+        )
+
+
+def _extra(name: str, distribution: str) -> str:
+    try:
+        return f"{name} ({distribution} {version(distribution)})"
+    except PackageNotFoundError:
+        return f"{name} (not installed)"
+
+
+async def _settings(facts: Facts) -> None:
+    names = sorted(name for name in os.environ if name.startswith("ABP_") and os.environ[name])
+    shown = [f"{name}={os.environ[name]}" if name in _SHOWN else f"{name} (set)" for name in names]
+    facts["settings"] = ", ".join(shown) or "all as they are by default"
+
+
+async def _store(facts: Facts) -> None:
+    """A probe is written, read and deleted. Nobody else sees it: its scope is its own."""
+    from ...artifacts import Scope, open_store
+    from ...errors import StoreError, redact_url
+    from ...settings import Settings
+
+    settings = Settings.load()
+    store = open_store(settings.store or settings.output_dir)
+    facts["store"] = redact_url(store.url) or "unknown"
+    content = os.urandom(64 * 1024)
+    async with asyncio.timeout(_SECONDS):
+        ref = await store.scoped(Scope(session=f"doctor-{os.getpid()}")).put_bytes(content, filename="probe.bin")
+        if store.url == "none:":
+            facts["store"] += " (keeps nothing)"
+            return
+        try:
+            if b"".join([chunk async for chunk in store.open(ref.id)]) != content:
+                raise StoreError(f"{facts['store']} gave other bytes back than it was given; use another store")
+        finally:
+            await store.delete(ref.id)
+    facts["store"] += " (can be written, read and deleted)"
+
+
+async def _folder(facts: Facts) -> None:
+    from ...artifacts import open_store
+    from ...settings import Settings
+
+    store = open_store(Settings.load().output_dir)
+    path = Path(store.url.removeprefix("file://"))
+    if path.is_dir():
+        free = shutil.disk_usage(path).free >> 20
+        facts["output folder"] = f"{path} (mode {path.stat().st_mode & 0o777:04o}, {free:,} MB free)"
+
+
+async def _ports(facts: Facts) -> None:
+    from ...errors import ABPError
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    try:
+        async with asyncio.timeout(_SECONDS), await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            said = await reader.read()
+            writer.close()
+    except (OSError, TimeoutError) as error:
+        raise ABPError(
+            f"nothing can listen on 127.0.0.1 ({error}); `abp serve`, `abp fixture` and `abp mcp --http` need that"
+        ) from error
+    facts["ports"] = f"127.0.0.1 can be listened on (tried {port})" if said == b"hello" else "127.0.0.1 is intercepted"
+
+
+async def _browser(facts: Facts) -> None:
+    from ...browser.find import find_browser
+    from ...browser.launch import Browser
+
+    root = sys.platform == "linux" and os.geteuid() == 0
+    facts["sandbox"] = "off: Chromium refuses its sandbox to root" if root else "on"
+    if choice := find_browser():
+        facts["browser"] = f"{choice.path} ({choice.reason})"
+    async with Browser() as browser:
+        facts["browser version"] = browser.version
+        facts["self-test"] = await _self_test(browser)
+
+
+async def _self_test(browser: Browser) -> str:
+    """A small app in a page of this machine gets a file and answers with it: every byte must be there again."""
+    from aiohttp import web
+
+    from ...adapters.playwright import PlaywrightTransport
+    from ...errors import BinaryError
+    from ...targets import connect
+
+    page = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        content = os.urandom(_SELF_TEST)
+        async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as session:
+            result = await session.call("echo", {"file": content}, timeout=_SECONDS)
+            ref = result.artifacts["file"]
+    finally:
+        await runner.cleanup()
+    if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
+        raise BinaryError("a file came back from the page with other bytes; please report it, with all of this")
+    return f"ok: {len(content):,} bytes to a page and back, the same"
+
+
+LOOKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (_versions, _settings, _store, _folder, _ports, _browser)
