@@ -31,6 +31,7 @@ NAMES = [
     "killed",
     "no_result",
     "wrong_shape",
+    "deep",
     "twice",
     "floods",
     "secret",
@@ -64,7 +65,7 @@ def call(request: Any) -> None:
             write('Starting…\n\x00\x01 this is no JSON\n{"jsonrpc": "2.0"}\n[]\n\n')
             reply(request, text("after the garbage"))
         case "half_json":
-            write('{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"te\n' % request["id"])
+            write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"content":[{{"type":"te\n')
         case "huge_text":
             head, rest = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("@")}).split("@")
             write(head)
@@ -74,7 +75,7 @@ def call(request: Any) -> None:
         case "huge_line":
             for _ in range(30):
                 write("x" * (1 << 20))
-            write('","id":%d}\n' % request["id"])
+            write(f'","id":{request["id"]}}}\n')
         case "bad_blob":
             reply(request, blob(PDF + "*" + "QUJD" * 100_000))
         case "url_safe_blob":
@@ -90,6 +91,9 @@ def call(request: Any) -> None:
             write(json.dumps({"jsonrpc": "2.0", "id": request["id"]}) + "\n")
         case "wrong_shape":
             reply(request, {"content": "just text"})
+        case "deep":
+            write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"content":[],"structuredContent":{{"a":')
+            write("[" * 400 + "]" * 400 + "}}}\n")
         case "twice":
             reply(request, text("first"))
             reply(request, text("second"))
@@ -102,8 +106,10 @@ def call(request: Any) -> None:
             given = os.environ.get("RUDE_API_KEY", "")
             print(f"the key is {given}", file=sys.stderr, flush=True)
             sys.exit(4)
-        case _:
+        case _ if name in NAMES:
             reply(request, text("fine"))
+        case _:
+            reply(request, {**text(f"no tool {name}"), "isError": True})
 
 
 def main() -> None:

@@ -47,6 +47,7 @@ PNG = base64.b64decode(
 ) + bytes(300_000)
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(60_000)
 VIEW = "tableau://views/7/data.csv"
+_HOUR = 3_600_000  # ms
 COLOUR = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 VIEW_SCHEMA = {
     "type": "object",
@@ -223,20 +224,20 @@ async def list_templates(ctx: Any, params: Any) -> ListResourceTemplatesResult:
 
 async def read_resource(ctx: Any, params: Any) -> ReadResourceResult:
     state["reads"] += 1
-    uri, hour = str(params.uri), {"ttl_ms": 3_600_000}
+    uri = str(params.uri)
     if uri == VIEW:
         return ReadResourceResult(
-            contents=[TextResourceContents(uri=uri, mime_type="text/csv", text=view_data())], **hour
+            contents=[TextResourceContents(uri=uri, mime_type="text/csv", text=view_data())], ttl_ms=_HOUR
         )
     if uri == "tableau://files/7.pdf":
         return ReadResourceResult(
-            contents=[BlobResourceContents(uri=uri, mime_type="application/pdf", blob=b64(PDF))], **hour
+            contents=[BlobResourceContents(uri=uri, mime_type="application/pdf", blob=b64(PDF))], ttl_ms=_HOUR
         )
     if uri == "tableau://files/broken":
         return ReadResourceResult(contents=[BlobResourceContents(uri=uri, blob="AAA=BBB*")])
     if uri.startswith("tableau://notes/") or uri.endswith("/lies"):
         return ReadResourceResult(
-            contents=[TextResourceContents(uri=uri, mime_type="text/plain", text=f"This is {uri}")], **hour
+            contents=[TextResourceContents(uri=uri, mime_type="text/plain", text=f"This is {uri}")], ttl_ms=_HOUR
         )
     raise MCPError(-32002, "Resource not found", {"uri": uri})
 

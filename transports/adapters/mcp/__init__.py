@@ -2,7 +2,9 @@
 
 * :mod:`.servers` — which server a target means.
 * :mod:`.process`, :mod:`.http`, :mod:`.wire` — how its messages travel.
-* :mod:`.connection` — greeted, listened to, and ended.
+* :mod:`.mending` — lists that the SDK would refuse for one bad entry.
+* :mod:`.connection` — greeted, listened to, and ended; :mod:`.keeper` — and opened again.
+* :mod:`.requests` — a request and what comes of it; :mod:`.questions` — what the server asks.
 * :mod:`.translation` — tools as capabilities, results as answers.
 * :mod:`.transport` — all of it behind the Transport contract.
 """

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 
 import httpx2
 from mcp import Client
-from mcp.client import Transport
 from mcp.client.session import IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
@@ -30,6 +29,7 @@ from ...callbacks import end
 from ...errors import ABPError, ConnectFailed
 from ...messages import Message
 from .http import http_streams
+from .mending import Streams, mending
 from .process import Errors, stdio_streams
 from .questions import Questions
 from .servers import Server, StdioServer
@@ -80,14 +80,14 @@ class Connection:
         """Start or reach the server and greet it, within so many seconds. Raises
         :class:`~transports.errors.ConnectFailed`."""
         errors = Errors(self.server) if isinstance(self.server, StdioServer) else None
-        streams: Transport
+        streams: Streams
         if isinstance(self.server, StdioServer):
             assert errors is not None
             streams = stdio_streams(self.server, errors, max_bytes=self.max_bytes, gone=self.lose)
         else:
             streams = http_streams(self.server, self._auth, max_bytes=self.max_bytes)
         self.client = Client(
-            streams,
+            mending(streams),
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
             message_handler=self._heard,

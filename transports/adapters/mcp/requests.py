@@ -90,6 +90,8 @@ async def told(connection: Connection, work: Awaitable[_T]) -> _T:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ProtocolError(f"the server's answer is not what MCP says: {where}: {first['msg']}") from error
+    except (ValueError, RecursionError) as error:  # pydantic, of what is nested too deeply
+        raise ProtocolError(f"the server's answer cannot be read: {error}") from error
 
 
 def _error(connection: Connection, error: MCPError) -> ABPError:
