@@ -165,13 +165,14 @@ async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) 
     pytest.importorskip("mcp")
     from tests.mcp_clients import APP, Apps
     from transports.activity import Activity
+    from transports.surfaces.mcp import Options
     from transports.surfaces.mcp.desk import Desk
 
     store, activity = LocalStore(tmp_path / "out"), Activity()
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
         desks = {
-            scope.user or "": Desk(store.scoped(scope), Apps(APP), max_sessions=2, activity=activity)
+            scope.user or "": Desk(store.scoped(scope), Apps(APP), Options(), activity)
             for scope in scopes.values()
         }
         apps = {user: await desk.apps.connect("ws://app.test/abp", {}) for user, desk in desks.items()}

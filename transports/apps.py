@@ -119,6 +119,11 @@ class Apps(dict[str, App]):
         self._opening: set[App] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call or the opening of an app is under way."""
+        return bool(self._opening) or any(app.running for app in self.values())
+
     async def connect(self, target: str, options: Mapping[str, object]) -> App:
         """Connect an app. Raises what :func:`transports.connect` and opening do."""
         if len(self) + len(self._opening) >= self._most:

@@ -65,9 +65,9 @@ def connect(
     ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
     WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
-    recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store``
-    is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``, else the
-    folder ``ABP_OUTPUT_DIR``.
+    recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
+    ``store`` is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``,
+    else the folder ``ABP_OUTPUT_DIR``.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``).
 

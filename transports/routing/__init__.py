@@ -10,6 +10,7 @@ from .inputs import (
     accept_files,
     auto_read_safe,
     estimated_tokens,
+    is_textual,
     large_file_warning,
 )
 from .policy import FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
@@ -36,6 +37,7 @@ __all__ = [
     "auto_read_safe",
     "clamp",
     "estimated_tokens",
+    "is_textual",
     "large_file_warning",
     "preset",
 ]

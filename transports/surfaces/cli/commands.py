@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,8 +41,11 @@ app.add_typer(artifacts.app, name="artifacts")
 
 @app.command()
 def mcp(
-    target: Annotated[
-        str | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start.")
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
     ] = None,
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead, on this machine.")
@@ -69,20 +73,22 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        settings, options = Settings.load(), Options.load(app=target, token=token)
+        settings, options = Settings.load(), Options.load(config=config, apps=apps or None, token=token)
         store = open_store(
             settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
         )
         users: dict[str, str] = {}
         if http is not None:
             host, port = address(http)
-            made = options.token or secrets.token_urlsafe()
-            if not options.token:
-                say(f"clients need this token: {made}")
-            users = users_of(made)
+            tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
+            if tokens and not options.token:
+                say(f"clients need this token: {tokens}")
+            users = users_of(tokens) if tokens else {}
         async with AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
-            bridge = Bridge(options, store, activity=served.activity if served else None)
+            bridge = (
+                Bridge(options, store, activity=served.activity, link=served.link) if served else Bridge(options, store)
+            )
             if http is None:
                 await serve_stdio(bridge)
             else:
