@@ -117,6 +117,9 @@ async def serve(
         runner = web.AppRunner(
             site.app(),
             access_log=None,
+            logger=logging.Logger(
+                "aiohttp", logging.CRITICAL
+            ),  # it would tell of every malformed request, link and all
             shutdown_timeout=_GOODBYE,
             handle_signals=False,
             handler_cancellation=True,  # nothing goes on for a client that is gone
