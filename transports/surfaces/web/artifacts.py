@@ -43,6 +43,7 @@ class Artifacts:
         return self._store.scoped(visitor.scope)
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /artifacts/{id}``."""
         view = self.view(visitor)
         return await content(request, view, await view.stat(request.match_info["id"]), self._metrics)
 
@@ -58,6 +59,7 @@ class Artifacts:
         return await content(request, self._store, await self._store.stat(key), self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /artifacts/{id}/meta``."""
         return json_answer(meta_of(await self.view(visitor).stat(request.match_info["id"])))
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -93,6 +95,7 @@ class Artifacts:
         return [ref for ref in self._listed[1] if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``DELETE /artifacts/{id}``."""
         view, key = self.view(visitor), request.match_info["id"]
         await view.stat(key)  # says who may not
         await view.delete(key)
@@ -100,6 +103,7 @@ class Artifacts:
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``POST /artifacts/{id}/verify``: all of it is read again."""
         view = self.view(visitor)
         ref = await view.stat(request.match_info["id"])
         digest, size = hashlib.sha256(), 0
@@ -114,6 +118,7 @@ class Artifacts:
         return json_answer({"ok": whole, "sha256": digest.hexdigest(), "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``POST /artifacts/{id}/link``. A session's link ends with its token at the latest."""
         ref = await self.view(visitor).stat(request.match_info["id"])
         seconds = seconds_in(await body_of(request), "expires", 3600.0)
         until = self._links.clock() + seconds
