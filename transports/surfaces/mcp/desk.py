@@ -53,6 +53,9 @@ class Desk:
             options = {**options, "headless": self._options.headless}
         return await self.apps.connect(target, options)
 
+    async def disconnect(self, app: App) -> None:
+        await self.apps.disconnect(app)
+
     def connected(self, app: App, apps: Apps) -> None:
         if self._activity:
             self._activity.connected(app, apps)

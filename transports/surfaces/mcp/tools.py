@@ -173,7 +173,7 @@ class Tools:
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         app = self._desk.apps.chosen(arguments.get("session"))
-        await self._desk.apps.disconnect(app)
+        await self._desk.disconnect(app)
         text = f"Disconnected {app.session.info.name} (session {app.key}); its artifacts are kept."
         return plain(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
 
