@@ -89,6 +89,13 @@ async def test_a_cookie_stands_for_a_token(web: Web) -> None:
     assert await status() == await status(Sec_Fetch_Site="same-origin") == await status(Sec_Fetch_Site="none") == 200
     # an app on another port of this machine is the same site, and a browser sends the cookie along
     assert await status(Sec_Fetch_Site="same-site") == await status(Sec_Fetch_Site="cross-site") == 401
+    async with running(web.store) as again:  # the same token and key: the page goes on after a restart
+        path = f"/artifacts/{ref.id}"
+        cookie = named.replace(web.netloc.rpartition(":")[2], again.netloc.rpartition(":")[2])
+        assert (await again.get(path, token=False, headers={"Cookie": cookie})).status == 200
+    async with running(web.store, token="another-token-than-before") as other:
+        cookie = named.replace(web.netloc.rpartition(":")[2], other.netloc.rpartition(":")[2])
+        assert (await other.get(path, token=False, headers={"Cookie": cookie})).status == 401
     out = await web.post("/logout", token=False, headers={"Cookie": named})
     assert out.status == 204 and "Max-Age=0" in out.headers["set-cookie"]
     assert await status() == 401

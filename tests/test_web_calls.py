@@ -143,10 +143,17 @@ async def test_an_artifact_goes_into_a_call(web: Web) -> None:
     session = await connected(web)
     ref = await kept(web.store)
     async with web.listen() as events:
-        body = {"capability": "size", "params": {}, "files": [{"param": "file", "artifact": ref.id}]}
+        body: dict[str, object] = {"capability": "size"}
+        body["files"] = [{"param": "file", "artifact": ref.id}]
         call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
         await events.until("call_finished", id=call, status="succeeded")
         assert (await web.get(f"/calls/{call}")).json["result"]["data"] == {"size": 10, "name": "digits.txt"}
+        body["params"] = {"list": [{"a": 1}]}
+        body["files"] = [{"param": "file", "artifact": ref.id}, {"param": "list.0.b", "artifact": ref.id}]
+        call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
+        await events.until("call_finished", id=call, status="succeeded")
+        body["files"] = [{"param": "list.7.b", "artifact": ref.id}]
+        assert (await web.post(f"/apps/{session}/calls", body)).status == 400
         guest = web.with_token((await web.post("/tokens", {"session": session})).json["token"])
         refused = await guest.post(f"/apps/{session}/calls", body)  # it is nobody's, so not the session's
         assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")

@@ -26,14 +26,23 @@ def outgoing(params: object) -> tuple[object, list[Found]]:
 
 
 def place(params: dict[str, Any], key: Sequence[str], value: object) -> None:
-    """Put ``value`` into ``params`` where the steps of ``key`` lead, making objects on the way. Raises
-    :class:`~transports.errors.UsageError` where something else than an object stands in the way."""
-    inner = params
-    for step in key[:-1]:
-        inner = inner.setdefault(step, {})
-        if not isinstance(inner, dict):
-            raise UsageError(f"{'.'.join(key)}: {step!r} already has a value that is no object; give the whole at once")
-    inner[key[-1]] = value
+    """Put ``value`` into ``params`` where the steps of ``key`` lead, making objects on the way; in a list a step is the
+    number of an item that is there, or of the next. Raises :class:`~transports.errors.UsageError` where neither an
+    object nor such a list stands in the way."""
+    inner: Any = params
+    for count, step in enumerate(key, 1):
+        at: Any = step
+        if isinstance(inner, list) and step.isascii() and step.isdigit() and int(step) <= len(inner):
+            at = int(step)
+            inner += [{}] if at == len(inner) else []
+        elif isinstance(inner, dict):
+            inner.setdefault(step, {})
+        else:
+            said = f"{key[count - 2]!r} already has a value that is no object"
+            raise UsageError(f"{'.'.join(key)}: {said}; give the whole at once")
+        if count == len(key):
+            inner[at] = value
+        inner = inner[at]
 
 
 def _prepare(node: object, path: Place, found: list[Found]) -> object:

@@ -19,8 +19,8 @@ from .links import Expired, Links
 
 __all__ = ["Access", "Guarded", "Visitor", "is_local"]
 
-#: Seconds that a cookie is good for, and how many that were given back are remembered.
-_COOKIE_SECONDS, _ENDED = 12 * 3600, 1000
+#: Seconds that a cookie is good for, and how many that were given back are known.
+_COOKIE_SECONDS, _COOKIES = 12 * 3600, 1000
 _COOKIE = "abp_serve"
 _SAME = ("same-origin", "none")
 
@@ -60,7 +60,6 @@ class Access:
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
         self._links = links
         self._host = host.strip("[]").lower()
-        self._marks = {_mark(secret): visitor for secret, visitor in self._tokens.items()}
         #: Cookies that were given back before their time.
         self._ended: OrderedDict[str, None] = OrderedDict()
 
@@ -111,14 +110,20 @@ class Access:
         # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
         if request.headers.get("Sec-Fetch-Site", "none") not in _SAME:
             return None
-        cookie = request.cookies.get(_cookie_name(request), "")
-        if not cookie or cookie in self._ended:
-            return None
+        return self._remembered(request.cookies.get(_cookie_name(request), ""))
+
+    def _remembered(self, cookie: str) -> Visitor | None:
+        """Who a cookie stands for: a token that this server still has, or a session."""
         try:
-            said = self._links.mark_of(cookie)
+            said = self._links.holder_of(cookie)
         except Expired:
             return None
-        return self._marks.get(said[0]) if said else self.holder(cookie)
+        if said is None or cookie in self._ended:
+            return None
+        kind, _, whose = said[0].partition(" ")
+        if kind == "session":
+            return Visitor(Scope(session=whose), until=said[1])
+        return next((visitor for token, visitor in self._tokens.items() if _digest(token) == whose), None)
 
     def holder(self, token: str) -> Visitor | None:
         """Whose token it is."""
@@ -139,30 +144,28 @@ class Access:
         visitor = self.holder(token)
         if visitor is None:
             raise Refused(401, "PERMISSION_REQUIRED", "this is no token of this server")
-        # A page that is open outlives the server. A session's token is signed and ends by itself: it is its own cookie.
-        mark = _mark(token)
-        known = mark in self._marks
-        cookie = self._links.cookie(mark, self._links.clock() + _COOKIE_SECONDS) if known else token
-        self._ended.pop(cookie, None)
+        until = self._links.clock() + _COOKIE_SECONDS
+        who = f"token {_digest(token)}" if token in self._tokens else f"session {visitor.scope.session}"
+        cookie = self._links.cookie(who, min(until, visitor.until or until))
         answer.set_cookie(
             _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"
         )
 
     def logout(self, request: web.Request, answer: web.Response) -> None:
-        """Forget the cookie."""
+        """End the cookie, and have the browser forget it."""
         name = _cookie_name(request)
-        self._ended[request.cookies.get(name, "")] = None
-        if len(self._ended) > _ENDED:
-            self._ended.popitem(last=False)
+        if self._remembered(cookie := request.cookies.get(name, "")):
+            self._ended[cookie] = None
+            if len(self._ended) > _COOKIES:
+                self._ended.popitem(last=False)
         answer.del_cookie(name, path="/", httponly=True, samesite="Strict")
 
 
-def _mark(token: str) -> str:
-    """What tells tokens apart and does not give them away."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
 _SCHEMES = ("http", "https")  # https: behind a proxy
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def _cookie_name(request: web.Request) -> str:

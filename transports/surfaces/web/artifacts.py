@@ -128,8 +128,12 @@ def _matches(ref: ArtifactRef, capability: str | None, kind: str | None, words: 
     return (
         (not capability or ref.source.get("capability") == capability)
         and (not kind or ref.mime_type.startswith(kind))
-        and (not words or words in ref.filename.casefold() or words in ref.id.casefold())
+        and (not words or any(words in str(text).casefold() for text in _searched(ref)))
     )
+
+
+def _searched(ref: ArtifactRef) -> tuple[object, ...]:
+    return ref.filename, ref.id, ref.source.get("capability", "")
 
 
 def _cursor(ref: ArtifactRef) -> str:

@@ -24,7 +24,8 @@ _PIECE = 128 << 10
 _PATIENCE = 30.0
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-#: Chromium shows no PDF in a sandbox; its viewer lives in a process of its own, and the type is certain.
+#: Firefox shows no PDF in a sandbox. Its viewer runs nothing on our origin, and a browser that must not guess takes
+#: nothing else for a PDF.
 _POLICY_PDF = f"{_CLOSED}; object-src 'self'"
 _POLICY = f"sandbox; {_CLOSED}"
 

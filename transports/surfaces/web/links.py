@@ -1,4 +1,4 @@
-"""Signed words: links that open one artifact until a time, and tokens for one session. No I/O."""
+"""Signed words, each good until a time: links that open one artifact, tokens for one session, cookies. No I/O."""
 
 from __future__ import annotations
 
@@ -45,13 +45,12 @@ class Links:
         """The session that a token is for, and until when; ``None`` if it is none of ours. Raises :class:`Expired`."""
         return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
 
-    def cookie(self, mark: str, expires_at: float) -> str:
-        """A cookie that stands for the token with that mark, also in a server that is started later."""
-        return str(self._cookies.dumps([mark, int(expires_at)]))
+    def cookie(self, who: str, expires_at: float) -> str:
+        """What a browser keeps: it holds over a restart of the server."""
+        return str(self._cookies.dumps([who, int(expires_at)]))
 
-    def mark_of(self, cookie: str) -> tuple[str, int] | None:
-        """The mark of the token that a cookie stands for, and until when; ``None`` if it is none of ours. Raises
-        :class:`Expired`."""
+    def holder_of(self, cookie: str) -> tuple[str, int] | None:
+        """For whom a cookie was made, and until when; ``None`` if it is none of ours. Raises :class:`Expired`."""
         return self._read(self._cookies, cookie)
 
     def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:

@@ -175,6 +175,7 @@ class _Site:
             [
                 web.get("/", _page),
                 web.get("/assets/{name}", _asset),
+                web.get("/favicon.ico", _nothing),
                 web.get("/healthz", _healthy),
                 web.post("/login", self._login),
                 web.post("/logout", self._logout),
@@ -275,6 +276,10 @@ def _static(name: str) -> web.StreamResponse:
         raise Refused(404, "NOT_FOUND", "there is nothing here")
     headers = {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
     return web.FileResponse(files[name], headers=headers)
+
+
+async def _nothing(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=204)
 
 
 async def _healthy(_: web.Request) -> web.StreamResponse:
