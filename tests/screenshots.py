@@ -91,6 +91,8 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
     await form.get_by_role("button", name="Run").click()
     await form.locator(".chip img").first.wait_for()
     await page.evaluate("scrollTo(0, 0)")
+    if not wide:
+        await form.evaluate("node => node.scrollIntoView()")
     await page.evaluate(DECODED)
     await save("form")
 

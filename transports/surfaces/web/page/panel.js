@@ -46,7 +46,7 @@ function answer(call) {
 
 function outcome(call) {
   return [
-    call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
+    call.status === 'failed' && call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
     call.artifacts.length > 0 && files(call.artifacts),
     answer(call),
   ].filter(Boolean);
