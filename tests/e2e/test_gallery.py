@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import FilePayload, expect
+from playwright.async_api import FilePayload, Route, expect
 
 from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
 from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery
@@ -73,6 +73,21 @@ async def test_what_is_stored_arrives_while_somebody_looks(gallery: Gallery, bro
             await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
         await expect(page.locator(".card")).to_have_count(0)
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+
+
+async def test_what_overtakes_a_list_is_not_lost_to_it(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
+
+        async def late(route: Route) -> None:
+            answer = await route.fetch()
+            await empty.upload("new.txt", "text/plain", b"new")
+            await expect(page.locator("#capability option[value=upload]")).to_have_count(1)  # the event is here
+            await route.fulfill(response=answer)
+
+        await page.route("**/artifacts?*", late)
+        await page.get_by_label("Type").select_option("text/")
+        await expect(card(page, "new.txt")).to_be_visible()
+        await page.unroute_all()
 
 
 async def test_many_come_page_by_page(empty: Gallery, browser: Browser) -> None:
@@ -212,7 +227,7 @@ async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
 
 
 async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Browser) -> None:
-    name = "a-name-without-any-place-to-break-it-" * 4 + ".txt"
+    name = "a_name_without_any_place_to_break_it_" * 4 + ".txt"
     long = (await gallery.upload(name, "text/plain", b"x" * 5000))["filename"]
     await gallery.upload("wide.csv", "text/csv", b",".join(b"column%d" % i for i in range(60)) + b"\n")
     await gallery.call("chart.render", csv="a,b\n1,2")
