@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import psutil
@@ -90,21 +90,21 @@ async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pyte
     many(4096)
     store = LocalStore(tmp_path / "out")
     rounds, each = 4, 100
-    async with serving(tmp_path / "out") as server:
+    async with serving(tmp_path / "out") as server, AsyncExitStack() as stack:
         await server.metrics()
         files, before = server.files, server.megabytes
-        deaf: list[socket.socket] = []
         for _ in range(50):
-            sock = socket.create_connection(("127.0.0.1", server.port))
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.sendall(f"GET /events HTTP/1.1\r\n{_HEAD}\r\n".encode())
-            deaf.append(sock)
         listeners = [await server.connect("/events") for _ in range(450)]
+        for _, writer in listeners:
+            stack.callback(writer.transport.abort)
         await server.until("abp_listeners", 500)
         joined = server.megabytes
         heard = [asyncio.ensure_future(_ids(reader, rounds * each)) for reader, _ in listeners]
         most = joined
-        words = "x" * 900  # an event of some KB, so that 50 clients cannot hide in the buffers of the system
+        words = "some words " * 80  # an event of some KB, so that 50 clients cannot hide in the buffers of the system
         for n in range(rounds):
             await asyncio.gather(*(
                 store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", source={"app": words, "capability": words})
@@ -124,11 +124,9 @@ async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pyte
         async with asyncio.timeout(20):
             while server.files > files + 2:
                 await asyncio.sleep(0.1)
-        for sock in deaf:
-            sock.close()
         with capsys.disabled():
             print(f"\n500 listeners: {before:.0f} MB before, {joined:.0f} with all, {most:.0f} at most")
-        assert most - before < 150
+        assert most - before < 100
 
 
 async def _ids(reader: asyncio.StreamReader, count: int) -> list[str]:
@@ -151,7 +149,6 @@ async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path, capsys: py
             yield n.to_bytes(4, "big") + block[4:]
 
     ref = await store.put_stream(pieces())
-    expected = [hashlib.sha256(n.to_bytes(4, "big") + block[4:]) for n in range(200)]
     async with serving(tmp_path / "out") as server:
         await server.metrics()
         files, before = server.files, server.megabytes
@@ -169,7 +166,7 @@ async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path, capsys: py
                 whole.update(block_number.to_bytes(4, "big") + block[4:])
             assert digest == whole.hexdigest(), n
         digest, size = await _whole(server, ref)
-        assert (digest, size) == (ref.sha256, ref.size_bytes) and len(expected) == 200
+        assert (digest, size) == (ref.sha256, ref.size_bytes)
         for _, writer in stuck:
             writer.transport.abort()
         async with asyncio.timeout(40):

@@ -7,6 +7,7 @@ behind the oldest entry is told so and ends; it has to load everything again.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -282,7 +283,10 @@ def _document(event: CallFinished) -> bytes:
         cancelled = error.code == "CANCELLED"
         return encode_json({"success": False, "error": error.as_dict(), "cancelled": cancelled})
     document = event.result.as_dict()
-    encoded = encode_json(document)
+    try:
+        encoded = encode_json(document)
+    except UnicodeEncodeError:  # a path may hold bytes that are no text
+        encoded = json.dumps(document).encode()
     if len(encoded) > _RESULT_BYTES:
         encoded = encode_json({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
     return encoded

@@ -159,7 +159,7 @@ class Apps(dict[str, App]):
         for running in [call for app in self.values() for call in app.running]:
             await running.aclose()
         await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values())))
-        await asyncio.gather(*(app.aclose() for app in tuple(self._opening)))
+        await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
 
     def chosen(self, key: object, capability: str | None = None) -> App:
         """The app that ``key`` names; without one the only app there is, or the only one with that capability. Raises

@@ -65,9 +65,16 @@ class Desk:
         if isinstance(event, CapabilitiesChanged):
             self.tools_changed()
 
+    async def connect(self, target: str, options: dict[str, object]) -> App:
+        """Connect an app. Raises what :func:`transports.connect` and opening do."""
+        return await self.apps.connect(target, options)
+
+    async def disconnect(self, app: App) -> None:
+        await self.apps.disconnect(app)
+
     def begin(self, target: str) -> None:
         """Connect an app in the background."""
-        self._first = asyncio.ensure_future(self.apps.connect(target, {}))
+        self._first = asyncio.ensure_future(self.connect(target, {}))
 
     async def ready(self, timeout: float | None = None) -> str | None:
         """Wait for the app that is connected from the start; why it could not be, if so."""

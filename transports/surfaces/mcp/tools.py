@@ -136,7 +136,7 @@ class Tools:
         target = str(options.pop("url"))
         if not target.lower().startswith(_SCHEMES):  # others run programs and load extensions: not for a model to say
             raise UsageError(f"url must begin with {', '.join(_SCHEMES)}; other targets are for `abp mcp --app`")
-        app = await self._desk.apps.connect(target, options)
+        app = await self._desk.connect(target, options)
         names = list(islice(app.session.capabilities, 40))
         more = len(app.session.capabilities) - len(names)
         text = (
@@ -168,7 +168,7 @@ class Tools:
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         app = self._desk.apps.chosen(arguments.get("session"))
-        await self._desk.apps.disconnect(app)
+        await self._desk.disconnect(app)
         text = f"Disconnected {app.session.info.name} (session {app.key}); its artifacts are kept."
         return plain(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
 

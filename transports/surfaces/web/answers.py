@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -21,8 +22,8 @@ from ...messages import decode_json, encode_json
 
 __all__ = ["Refused", "body_of", "failure", "json_answer"]
 
-#: Bytes of a JSON document that is sent here.
-_LONGEST = 16 << 20
+#: Bytes of a JSON document that is sent here, and seconds for all of it.
+_LONGEST, _PATIENCE = 16 << 20, 60.0
 _BY_KIND: tuple[tuple[type[ABPError], int], ...] = (
     (ArtifactNotFound, 404),
     (StoreFull, 507),
@@ -69,12 +70,15 @@ async def body_of(request: web.Request) -> dict[str, object]:
     if request.content_type != "application/json":  # a form on another page cannot send this type
         raise Refused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
     data = bytearray()
-    async for chunk in request.content.iter_any():
-        data += chunk
-        if len(data) > _LONGEST:
-            raise Refused(
-                413, "TOO_LARGE", f"the request is over {_LONGEST:,} bytes; upload files with POST /artifacts"
-            )
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.content.iter_any():
+                data += chunk
+                if len(data) > _LONGEST:
+                    words = f"the request is over {_LONGEST:,} bytes; upload files with POST /artifacts"
+                    raise Refused(413, "TOO_LARGE", words)
+    except TimeoutError:
+        raise Refused(408, "TIMEOUT", f"the body was not there within {_PATIENCE:g} seconds") from None
     try:
         document = decode_json(bytes(data))
     except ABPError:

@@ -57,9 +57,10 @@ class Arrivals:
             try:
                 pause = await self._look()
                 failed = False
-            except ABPError as error:
+            except Exception as error:
                 if not failed:
-                    logger.warning("cannot see what is stored: %s", error.message)
+                    known = isinstance(error, ABPError)
+                    logger.warning("cannot see what is stored: %s", error, exc_info=None if known else error)
                 pause, failed = _FAILED, True
 
     async def _look(self) -> float:

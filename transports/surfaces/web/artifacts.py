@@ -74,10 +74,11 @@ class Artifacts:
         ]
         total, after = len(found), query.get("after")
         if after:
-            found = [ref for ref in found if _cursor(ref) < after]
+            created, _, key = after.partition("~")
+            found = [ref for ref in found if _age(ref) < (created, key)]
         limit = _limit(query.get("limit"))
         page = found[:limit]
-        more = _cursor(page[-1]) if page and len(found) > limit else None
+        more = "~".join(_age(page[-1])) if page and len(found) > limit else None
         return json_answer({"artifacts": [meta_of(ref) for ref in page], "next": more, "total": total})
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -136,8 +137,9 @@ def _searched(ref: ArtifactRef) -> tuple[object, ...]:
     return ref.filename, ref.id, ref.source.get("capability", "")
 
 
-def _cursor(ref: ArtifactRef) -> str:
-    return f"{ref.source.get('created', '')}~{ref.id}"
+def _age(ref: ArtifactRef) -> tuple[str, str]:
+    """Sorts as stores list: the oldest first."""
+    return str(ref.source.get("created", "")), ref.id
 
 
 def _limit(text: str | None) -> int:

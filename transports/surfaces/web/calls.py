@@ -16,7 +16,7 @@ from ...capabilities import explained
 from ...elicitation import default_answer
 from ...errors import ABPError, CapabilityError
 from ...events import CallFinished
-from ...messages import ElicitationRequest, decode_json
+from ...messages import ElicitationRequest, encode_json
 from ...params import place
 from ...routing import GivenFile, accept_files
 from .access import Visitor
@@ -92,8 +92,9 @@ class Calls:
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         record = self._record(request, visitor)
-        result = self._activity.result(record.id)
-        return json_answer({**record.as_dict(), "result": decode_json(result) if result else None})
+        result = self._activity.result(record.id) or b"null"  # JSON already, and maybe much of it
+        body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
+        return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         record = self._record(request, visitor)

@@ -91,10 +91,12 @@ class Events:
             except Behind:
                 await _write(answer, _event(self._activity.last, "reset", {}))
                 return
-            seen = [self._text(entry) for entry in entries if visitor.scope.covers(entry.scope)]
-            if seen or not entries:
-                await _write(answer, b"".join(seen) or b":\n\n")
-            place = entries[-1].id if entries else place
+            if not entries:
+                await _write(answer, b":\n\n")
+            for entry in entries:  # one by one: what a client has not taken yet is bounded before the next
+                if visitor.scope.covers(entry.scope):
+                    await _write(answer, self._text(entry))
+                place = entry.id
 
     def _text(self, entry: Entry) -> bytes:
         text = self._texts.get(entry.id)

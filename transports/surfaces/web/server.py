@@ -12,13 +12,14 @@ from pathlib import Path
 
 import psutil
 from aiohttp import web
+from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
 
 from ...activity import Activity
 from ...apps import Apps, Connect
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...callbacks import end
-from ...errors import ABPError, UsageError
+from ...errors import ABPError, StoreError, UsageError
 from ...targets import connect as connect_app
 from .access import Access, Visitor, is_local
 from .answers import Refused, body_of, failure, json_answer
@@ -103,7 +104,7 @@ async def serve(
         )
     token = options.token or secrets.token_urlsafe()
     activity = Activity() if activity is None else activity
-    links = links or Links(options.key or state_key())
+    links = links or Links(options.key or _key())
     arrivals = Arrivals(store, activity)
     apps = Apps(store, connect, activity, most=options.max_apps)
     site = _Site(store, options, activity, arrivals, apps, links, Access(token, links, host=host, users=users))
@@ -124,7 +125,7 @@ async def serve(
         stack.push_async_callback(runner.cleanup)
         stack.push_async_callback(site.aclose)
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, "127.0.0.1" if host == "localhost" else host, port).start()
         except OSError as error:
             raise ABPError(
                 f"cannot listen on {host}:{port} ({error.strerror or error}); name another with --port, or leave it "
@@ -134,6 +135,14 @@ async def serve(
         url = f"http://{shown}:{runner.addresses[0][1]}/"
         stack.enter_context(noted(url, store.url))
         yield Served(url, token, apps, activity, links)
+
+
+def _key() -> str:
+    try:
+        return state_key()
+    except StoreError as error:
+        logger.warning("%s; until then links hold only while this server runs", error.message)
+        return secrets.token_urlsafe(32)
 
 
 class _Site:
@@ -226,7 +235,8 @@ class _Site:
             answer = failure(ABPError(f"this should not have happened ({type(error).__name__}); the log has more"))
         resource = request.match_info.route.resource
         route = resource.canonical if resource else "none"
-        self._metrics.count("abp_requests_total", method=request.method, route=route, status=str(answer.status))
+        method = request.method if request.method in METH_ALL else "other"
+        self._metrics.count("abp_requests_total", method=method, route=route, status=str(answer.status))
         return answer
 
     async def _login(self, request: web.Request) -> web.StreamResponse:

@@ -41,8 +41,8 @@ class Uploads:
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """One file as the body, or several as a form."""
         store = self._artifacts.view(visitor)
-        if request.content_length is not None and request.content_length > self._limit(store) + _PIECE:
-            raise self._too_large(store)
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise Refused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
         form = request.content_type == "multipart/form-data"
         refs = await self._form(request, store) if form else [await self._raw(request, store)]
         self._metrics.count("abp_uploads_total", len(refs))
@@ -52,6 +52,8 @@ class Uploads:
     async def _raw(self, request: web.Request, store: ArtifactStore) -> ArtifactRef:
         name = request.query.get("filename") or named(request.headers.get("Content-Disposition"))
         kind = request.headers.get("Content-Type")
+        if request.content_length is not None and request.content_length > self._limit(store):
+            raise self._too_large(store)
         return await self._store(request.content.iter_chunked(_PIECE), store, kind, name, request.content_length)
 
     async def _form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
