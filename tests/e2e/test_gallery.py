@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import FilePayload, Route, expect
 
-from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
+from tests.e2e.visits import card, opened, run, visit, visiting
 from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery
 from transports import Browser
 
@@ -188,7 +188,9 @@ async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> 
         assert outline == "solid"
 
 
-async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser) -> None:
+@pytest.mark.parametrize("heard", [True, False])
+async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser, heard: bool) -> None:
+    """With a place in the old stream, which the new server does not know (``reset``), and without one."""
     async with open_gallery(tmp_path / "store", browser) as first:
         port = int(first.url.rstrip("/").rpartition(":")[2])
         await first.upload("before.txt", "text/plain", b"1")
@@ -196,15 +198,18 @@ async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser:
         page = await context.new_page()
         await page.goto(first.entry)
         await expect(card(page, "before.txt")).to_be_visible()
+        if heard:
+            await first.upload("heard.txt", "text/plain", b"0")
+            await expect(card(page, "heard.txt")).to_be_visible()
     try:
         await expect(page.locator("#connection")).to_have_text("Connecting …")
         async with open_gallery(tmp_path / "store", browser, port=port) as second:
             await second.upload("meanwhile.txt", "text/plain", b"2")
-            await expect(page.locator("#connection")).to_have_text("Live", timeout=PATIENCE)
+            await expect(page.locator("#connection")).to_have_text("Live")
             await expect(card(page, "meanwhile.txt")).to_be_visible()
             await second.upload("after.txt", "text/plain", b"3")
             await expect(card(page, "after.txt")).to_be_visible()
-            await expect(page.locator(".card")).to_have_count(3)
+            await expect(page.locator(".card")).to_have_count(4 if heard else 3)
     finally:
         await context.close()
 
