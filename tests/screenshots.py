@@ -31,7 +31,11 @@ WIDE, TALL, NARROW = (
     ViewportSize(width=1280, height=960),
     ViewportSize(width=360, height=740),
 )
-DECODED = "Promise.all([...document.images].map(image => image.decode().catch(() => null)))"
+#: Waits for the images that can be seen; others may never be loaded.
+DECODED = """Promise.all([...document.images].filter(image => {
+  const box = image.getBoundingClientRect();
+  return image.checkVisibility() && box.bottom > 0 && box.top < innerHeight;
+}).map(image => image.decode().catch(() => null)))"""
 
 
 def report() -> str:
