@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import FilePayload, Route, expect
+from playwright.async_api import FilePayload, Page, Route, expect
 
-from tests.e2e.visits import card, opened, run, visit, visiting
+from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
 from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery
 from transports import Browser
 
@@ -186,6 +187,42 @@ async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> 
             "node => (node.focus(), getComputedStyle(node).outlineStyle)"
         )
         assert outline == "solid"
+
+
+async def test_a_tab_that_nobody_sees_keeps_no_connection(empty: Gallery, browser: Browser) -> None:
+    """A browser has six connections for all tabs of one server: a seventh tab could show nothing."""
+
+    async def listeners() -> str:
+        async with empty.http.get(f"{empty.url}metrics") as answer:
+            found = re.search(r"^abp_listeners (\d+)", await answer.text(), re.MULTILINE)
+        assert found is not None
+        return found[1]
+
+    async def listening(page: Page, count: str) -> None:
+        until = time.monotonic() + PATIENCE / 1000
+        while await listeners() != count:
+            assert time.monotonic() < until
+            await page.clock.run_for(100)
+
+    see = """hidden => {
+      Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});
+      document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    async with visiting(empty, browser) as page:
+        await page.clock.install()
+        await listening(page, "1")
+        await page.evaluate(see, True)
+        await page.clock.fast_forward(5_000)
+        await page.evaluate(see, False)
+        await page.clock.fast_forward(60_000)
+        await listening(page, "1")  # it was away for a moment only
+        await page.evaluate(see, True)
+        await page.clock.fast_forward(60_000)
+        await listening(page, "0")
+        await empty.upload("meanwhile.txt", "text/plain", b"1")
+        await page.evaluate(see, False)
+        await expect(card(page, "meanwhile.txt")).to_be_visible()
+        await listening(page, "1")
 
 
 @pytest.mark.parametrize("heard", [True, False])
