@@ -8,7 +8,15 @@ import pytest
 
 from tests.conftest import Connect
 from tests.test_calls import Listed
-from transports import ElicitationRequest, MemoryTransport, Notification, Progress
+from transports import (
+    CallTimeout,
+    CapabilityError,
+    ElicitationRequest,
+    MemoryTransport,
+    Notification,
+    Progress,
+    UsageError,
+)
 from transports.adapters.memory import Call
 from transports.capabilities import Capabilities
 from transports.events import CallFinished, CallStarted, CapabilitiesChanged, ConnectionChanged, Event, Listeners
@@ -69,6 +77,79 @@ async def test_a_listener_that_is_far_behind_loses_the_oldest_and_is_told(caplog
     assert len(heard) == 10_000
     assert heard[0] == Progress(progress=1)
     assert "has lost one" in caplog.text
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def counted(params: Mapping[str, object], call: Call) -> object:
+    """Tells what it was given as progress; fails, or waits for ever, if told so."""
+    await call.progress(progress=params["n"])
+    if params.get("fail"):
+        raise CapabilityError("no paper", code="PRINTER_EMPTY")
+    if params.get("hang"):
+        await asyncio.Event().wait()
+    await asyncio.sleep(0.05)
+    return {"n": params["n"]}
+
+
+async def test_each_call_is_told_from_its_beginning_to_its_end(app_of: Connect) -> None:
+    heard: list[Any] = []
+    async with app_of({"counted": counted}) as app:
+        task = asyncio.ensure_future(collect(app.events(), heard))
+        results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(5)))
+    await asyncio.wait_for(task, 2)
+    for n, result in enumerate(results):
+        started, progress, finished = [event for event in heard if event.call == f"call-{n}"]
+        assert started == CallStarted(f"call-{n}", "counted")
+        assert progress.progress == n  # so many at once, and each knows its own
+        assert isinstance(finished, CallFinished) and finished.result is result and finished.error is None
+        assert finished.artifacts == tuple(result.artifacts.values()) and finished.duration_ms >= 50
+        assert finished.artifacts[0].source["call"] == f"call-{n}"
+
+
+async def test_calls_that_come_to_nothing_are_told_too(app_of: Connect) -> None:
+    heard: list[Any] = []
+    async with app_of({"counted": counted}) as app:
+        task = asyncio.ensure_future(collect(app.events(), heard))
+        with pytest.raises(CapabilityError):
+            await app.call("counted", {"n": 1, "fail": True})
+        with pytest.raises(CallTimeout):
+            await app.call("counted", {"n": 1, "hang": True}, timeout=0.05)
+        cancelled = asyncio.ensure_future(app.call("counted", {"n": 1, "hang": True}))
+        async with asyncio.timeout(2):
+            while sum(isinstance(event, Progress) for event in heard) < 3:
+                await asyncio.sleep(0.01)
+        cancelled.cancel()
+        await asyncio.wait((cancelled,))
+        with pytest.raises(UsageError):
+            await app.screenshot()  # refused before anything begins: no call
+    await asyncio.wait_for(task, 2)
+    finished = [event for event in heard if isinstance(event, CallFinished)]
+    assert [event.error.code for event in finished if event.error] == ["PRINTER_EMPTY", "TIMEOUT", "CANCELLED"]
+    assert all(event.result is None and event.artifacts == () for event in finished)
+    assert len({event.call for event in heard}) == 3
+
+
+async def test_progress_of_every_attempt_belongs_to_the_one_call(app_of: Connect) -> None:
+    attempts = 0
+
+    async def flaky(params: Mapping[str, object], call: Call) -> object:
+        nonlocal attempts
+        attempts += 1
+        await call.progress(progress=attempts)
+        if attempts < 3:
+            raise CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=0.01)
+        return None
+
+    heard: list[Any] = []
+    async with app_of({"flaky": flaky}) as app:
+        task = asyncio.ensure_future(collect(app.events(), heard))
+        await app.call("flaky", call_id="mine")
+    await asyncio.wait_for(task, 2)
+    told = [(event.progress, event.call) for event in heard if isinstance(event, Progress)]
+    assert told == [(1, "mine"), (2, "mine"), (3, "mine")]
+    assert len({event.operation_id for event in heard if isinstance(event, Progress)}) == 3
 
 
 # --- capabilities -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Apps, calls, questions and events over HTTP."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -214,6 +215,19 @@ async def test_what_others_store_arrives(web: Web, tmp_path: Path) -> None:
         assert (await events.next())[1:] == ("resource_updated", {"uri": ref.uri})
         await other.delete(ref.id)
         assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
+
+
+async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:
+    store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
+    before = await store.mark()
+    await kept(store, b"1")
+    first, when = await store.mark(), folder.stat().st_mtime_ns
+    await kept(store, b"2")
+    os.utime(folder, ns=(when, when))  # as a file system with a coarse clock would have it
+    second = await store.mark()
+    assert len({before, first, second}) == 3
+    os.utime(folder, ns=(when - 10**9, when - 10**9))
+    assert await store.mark() == await store.mark()  # and nothing changes where nothing happens
 
 
 async def test_events_go_on_where_they_broke_off(web: Web) -> None:

@@ -187,3 +187,22 @@ async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) 
         assert len((await web.get("/apps")).json["apps"]) == 2  # the operator sees all
         for desk in desks.values():
             await desk.aclose()
+
+
+async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    out = tmp_path / "out"
+    store = LocalStore(out)
+    anns, bobs = [await store.scoped(Scope(user=user)).put_text(user) for user in ("ann", "bob")]
+    tokens = "ann=token-of-ann-0123,bob=token-of-bob-0123"
+    async with abp(out, "mcp", "--http", "127.0.0.1:0", "--token", tokens, "--gallery") as bridge:
+        told = await bridge.line(error=True)
+        page, _, token = told.removeprefix("abp: gallery: ").partition("#token=")
+        assert "serving at" in await bridge.line(error=True) and len(token) > 30
+        async with client(page, token) as operator:
+            assert (await operator.get("/artifacts")).json["total"] == 2
+            ann = operator.with_token("token-of-ann-0123")
+            assert (await ann.get(f"/artifacts/{anns.id}")).body == b"ann"
+            assert (await ann.get(f"/artifacts/{bobs.id}")).status == 404
+        status, text, _ = await bridge.end(signal.SIGTERM)
+        assert status == 143 and text == ""

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -103,24 +103,24 @@ class Behind(Exception):
     """What a listener asks for is no longer in the log."""
 
 
-@dataclass(slots=True)
 class Activity:
     """The log, the calls that were made, and the apps that are connected, of one server. A
     :class:`~transports.apps.Watcher` of apps tells it what they do; :meth:`stored` and :meth:`removed` are for whoever
     watches the store. For one event loop."""
 
-    #: Connected apps by key, oldest first.
-    apps: dict[str, Connected] = field(default_factory=dict)
-    #: Calls by id, oldest first.
-    calls: OrderedDict[str, CallRecord] = field(default_factory=OrderedDict)
-    #: Called when a call is over that stored something.
-    on_artifacts: Callable[[], object] = lambda: None
-    _log: deque[Entry] = field(default_factory=lambda: deque(maxlen=_ENTRIES))
-    #: Ids grow from one server to the next, so that a listener of an earlier one is told that it missed something.
-    _last: int = field(default_factory=lambda: int(time.time() * 1000))
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
-    _results: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
-    _told: dict[str, float] = field(default_factory=dict)
+    def __init__(self) -> None:
+        #: Connected apps by key, oldest first.
+        self.apps: dict[str, Connected] = {}
+        #: Calls by id, oldest first.
+        self.calls: OrderedDict[str, CallRecord] = OrderedDict()
+        #: Called when a call is over that stored something.
+        self.on_artifacts: Callable[[], object] = lambda: None
+        self._log: deque[Entry] = deque(maxlen=_ENTRIES)
+        # ids grow from one server to the next, so that a listener of an earlier one is told that it missed something
+        self._last = int(time.time() * 1000)
+        self._news = asyncio.Event()
+        self._results: OrderedDict[str, bytes] = OrderedDict()
+        self._told: dict[str, float] = {}
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ from .metrics import Metrics
 
 __all__ = ["Artifacts", "seconds_in", "utc"]
 
-#: Artifacts in one page of a list.
-_PAGE, _MOST = 100, 500
+#: Artifacts in one page of a list, and of how many a listing is remembered (a KB each).
+_PAGE, _MOST, _HELD = 100, 500, 20_000
+list_ = list  # there is a method of that name
 #: The longest that a link or a session's token holds, in seconds.
 _LONGEST = 30 * 86400.0
 
@@ -34,12 +35,15 @@ class Artifacts:
         self._arrivals = arrivals
         self._links = links
         self._metrics = metrics
+        #: The last listing of all, and the store's mark of that time.
+        self._listed: tuple[object, list_[ArtifactRef]] = None, []
 
     def view(self, visitor: Visitor) -> ArtifactStore:
         """The store as the visitor sees it."""
         return self._store.scoped(visitor.scope)
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /artifacts/{id}``."""
         view = self.view(visitor)
         return await content(request, view, await view.stat(request.match_info["id"]), self._metrics)
 
@@ -55,6 +59,7 @@ class Artifacts:
         return await content(request, self._store, await self._store.stat(key), self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /artifacts/{id}/meta``."""
         return json_answer(meta_of(await self.view(visitor).stat(request.match_info["id"])))
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -66,12 +71,8 @@ class Artifacts:
             if visitor.scope.session not in (None, session):
                 return json_answer({"artifacts": [], "next": None, "total": 0})
             view = view.scoped(Scope(session=session[:200]))
-        words = query.get("q", "").casefold()
-        found = [
-            ref
-            for ref in reversed(await view.list())
-            if _matches(ref, query.get("capability"), query.get("type"), words)
-        ]
+        capability, kind, words = query.get("capability"), query.get("type"), query.get("q", "").casefold()
+        found = [ref for ref in reversed(await self._all(view)) if _matches(ref, capability, kind, words)]
         total, after = len(found), query.get("after")
         if after:
             created, _, key = after.partition("~")
@@ -81,7 +82,20 @@ class Artifacts:
         more = "~".join(_age(page[-1])) if page and len(found) > limit else None
         return json_answer({"artifacts": [meta_of(ref) for ref in page], "next": more, "total": total})
 
+    async def _all(self, view: ArtifactStore) -> list_[ArtifactRef]:
+        """What the view sees, oldest first. People look through many pages of what has not changed meanwhile."""
+        mark = None if self._store.retention else await self._store.mark()  # time alone changes what is kept for a time
+        if mark is None:
+            return await view.list()
+        if mark != self._listed[0]:
+            listed = await self._store.list()
+            if len(listed) > _HELD:
+                return [ref for ref in listed if view.scope.covers(ref.scope)]
+            self._listed = mark, listed
+        return [ref for ref in self._listed[1] if view.scope.covers(ref.scope)]
+
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``DELETE /artifacts/{id}``."""
         view, key = self.view(visitor), request.match_info["id"]
         await view.stat(key)  # says who may not
         await view.delete(key)
@@ -89,6 +103,7 @@ class Artifacts:
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``POST /artifacts/{id}/verify``: all of it is read again."""
         view = self.view(visitor)
         ref = await view.stat(request.match_info["id"])
         digest, size = hashlib.sha256(), 0
@@ -103,6 +118,7 @@ class Artifacts:
         return json_answer({"ok": whole, "sha256": digest.hexdigest(), "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``POST /artifacts/{id}/link``. A session's link ends with its token at the latest."""
         ref = await self.view(visitor).stat(request.match_info["id"])
         seconds = seconds_in(await body_of(request), "expires", 3600.0)
         until = self._links.clock() + seconds

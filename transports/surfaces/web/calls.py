@@ -80,6 +80,7 @@ class Calls:
         self._running: dict[str, _Running] = {}
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /calls``, newest first."""
         session, limit = request.query.get("session"), request.query.get("limit", str(_PAGE))
         if not (limit.isascii() and limit.isdigit() and 0 < len(limit) < 9):
             raise Refused(400, "INVALID_PARAMS", "limit must be a whole number")
@@ -91,18 +92,21 @@ class Calls:
         return json_answer({"calls": found[: int(limit)]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /calls/{id}``, with the result."""
         record = self._record(request, visitor)
         result = self._activity.result(record.id) or b"null"  # JSON already, and maybe much of it
         body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``DELETE /calls/{id}``: of calls that were made here; one that is over stays as it is."""
         record = self._record(request, visitor)
         if record.duration_ms is None:
             self._mine(record).task.cancel()
         return json_answer(record.as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``POST /calls/{id}/answer``."""
         record = self._record(request, visitor)
         body = await body_of(request)
         if not isinstance(body.get("success"), bool):

@@ -29,10 +29,12 @@ class Connections:
         self._apps = apps
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /apps``."""
         seen = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
         return json_answer({"apps": [_described(one) for one in seen]})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``POST /apps``."""
         visitor.require_operator()
         body = await body_of(request)
         url, transport = body.get("url"), body.get("transport", "auto")
@@ -42,11 +44,13 @@ class Connections:
         return json_answer(_described(self._activity.apps[app.key]), status=201)
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``DELETE /apps/{session}``."""
         one = self.found(request, visitor)
         await one.apps.disconnect(one.app)
         return web.Response(status=204)
 
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """``GET /apps/{session}/capabilities/{name}``, as the app declares it."""
         session, name = self.found(request, visitor).app.session, request.match_info["name"]
         if name not in session.capabilities:
             unknown = CapabilityError(f"{session.info.name} has no {name!r}", code="UNKNOWN_CAPABILITY")

@@ -43,10 +43,13 @@ async def content(request: web.Request, store: ArtifactStore, ref: ArtifactRef, 
     }
     if modified:
         headers["Last-Modified"] = format_datetime(modified, usegmt=True)
+    if _other(request, tag, modified):
+        return web.Response(status=412, headers=headers)
     if _unchanged(request, tag, modified):
         return web.Response(status=304, headers=headers)
     start, end, status = 0, ref.size_bytes, 200
-    if request.headers.get("Range") and _range_holds(request, tag, modified):
+    # RFC 9110 §14.2: ranges are of GET alone
+    if request.method == "GET" and request.headers.get("Range") and _range_holds(request, tag, modified):
         asked = _asked(request.headers["Range"], ref.size_bytes)
         if asked == "unsatisfiable":
             headers["Content-Range"] = f"bytes */{ref.size_bytes}"
@@ -112,8 +115,17 @@ def _modified(ref: ArtifactRef) -> datetime | None:
     return created.astimezone(UTC).replace(microsecond=0)
 
 
+def _other(request: web.Request, tag: str, modified: datetime | None) -> bool:
+    """Whether it is not what the client wants it to be still; as in RFC 9110 §13.2.2 the tag counts before the date."""
+    tags = request.headers.get("If-Match")
+    if tags is not None:
+        return tags.strip() != "*" and tag not in (one.strip() for one in tags.split(","))
+    since = _date(request.headers.get("If-Unmodified-Since"))
+    return since is not None and modified is not None and modified > since
+
+
 def _unchanged(request: web.Request, tag: str, modified: datetime | None) -> bool:
-    """RFC 9110 §13.2.2: the tag counts before the date."""
+    """Whether the client has it already; likewise."""
     tags = request.headers.get("If-None-Match")
     if tags is not None:
         return tags.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in tags.split(","))
