@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from transports import Browser, Session, connect
+from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
 from transports.surfaces.web import Options, Served, serve
 from webapp_fixture import Fixture
@@ -76,16 +76,20 @@ class Gallery:
 
 @asynccontextmanager
 async def open_gallery(
-    folder: Path, browser: Browser, fixture: Fixture | None = None, *, port: int = 0
+    folder: Path, browser: Browser, fixture: Fixture | None = None, *, port: int = 0, memory: Transport | None = None
 ) -> AsyncIterator[Gallery]:
-    """Serve what is in ``folder``; the reference app, if one is given, is connected through ``browser``."""
+    """Serve what is in ``folder``; an app is connected if one is given: the reference app through ``browser``, or
+    ``memory``."""
 
     def reach(target: str, **options: Any) -> Session:
+        if memory is not None:
+            return connect(target, transport=memory, **options)
         return connect(target, **options, browser=browser if target.startswith("http") else None)
 
     store = open_store(folder)
     async with serve(store, Options(token=TOKEN, key=KEY), port=port, connect=reach) as served:
-        app = (await served.apps.connect(fixture.url, {})).key if fixture else ""
+        target = fixture.url if fixture else "memory:" if memory else None
+        app = (await served.apps.connect(target, {})).key if target else ""
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
             yield Gallery(served, http, app)
 

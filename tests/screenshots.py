@@ -31,7 +31,11 @@ WIDE, TALL, NARROW = (
     ViewportSize(width=1280, height=960),
     ViewportSize(width=360, height=740),
 )
-DECODED = "Promise.all([...document.images].map(image => image.decode().catch(() => null)))"
+#: Waits for the images that can be seen; others may never be loaded.
+DECODED = """Promise.all([...document.images].filter(image => {
+  const box = image.getBoundingClientRect();
+  return image.checkVisibility() && box.bottom > 0 && box.top < innerHeight;
+}).map(image => image.decode().catch(() => null)))"""
 
 
 def report() -> str:
@@ -91,6 +95,8 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
     await form.get_by_role("button", name="Run").click()
     await form.locator(".chip img").first.wait_for()
     await page.evaluate("scrollTo(0, 0)")
+    if not wide:
+        await form.evaluate("node => node.scrollIntoView()")
     await page.evaluate(DECODED)
     await save("form")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import FilePayload, expect
+from playwright.async_api import FilePayload, Page, Route, expect
 
 from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
 from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery
@@ -73,6 +74,21 @@ async def test_what_is_stored_arrives_while_somebody_looks(gallery: Gallery, bro
             await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
         await expect(page.locator(".card")).to_have_count(0)
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
+
+
+async def test_what_overtakes_a_list_is_not_lost_to_it(empty: Gallery, browser: Browser) -> None:
+    async with visiting(empty, browser) as page:
+
+        async def late(route: Route) -> None:
+            answer = await route.fetch()
+            await empty.upload("new.txt", "text/plain", b"new")
+            await expect(page.locator("#capability option[value=upload]")).to_have_count(1)  # the event is here
+            await route.fulfill(response=answer)
+
+        await page.route("**/artifacts?*", late)
+        await page.get_by_label("Type").select_option("text/")
+        await expect(card(page, "new.txt")).to_be_visible()
+        await page.unroute_all()
 
 
 async def test_many_come_page_by_page(empty: Gallery, browser: Browser) -> None:
@@ -173,7 +189,45 @@ async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> 
         assert outline == "solid"
 
 
-async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser) -> None:
+async def test_a_tab_that_nobody_sees_keeps_no_connection(empty: Gallery, browser: Browser) -> None:
+    """A browser has six connections for all tabs of one server: a seventh tab could show nothing."""
+
+    async def listeners() -> str:
+        async with empty.http.get(f"{empty.url}metrics") as answer:
+            found = re.search(r"^abp_listeners (\d+)", await answer.text(), re.MULTILINE)
+        assert found is not None
+        return found[1]
+
+    async def listening(page: Page, count: str) -> None:
+        until = time.monotonic() + PATIENCE / 1000
+        while await listeners() != count:
+            assert time.monotonic() < until
+            await page.clock.run_for(100)
+
+    see = """hidden => {
+      Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});
+      document.dispatchEvent(new Event('visibilitychange'));
+    }"""
+    async with visiting(empty, browser) as page:
+        await page.clock.install()
+        await listening(page, "1")
+        await page.evaluate(see, True)
+        await page.clock.fast_forward(5_000)
+        await page.evaluate(see, False)
+        await page.clock.fast_forward(60_000)
+        await listening(page, "1")  # it was away for a moment only
+        await page.evaluate(see, True)
+        await page.clock.fast_forward(60_000)
+        await listening(page, "0")
+        await empty.upload("meanwhile.txt", "text/plain", b"1")
+        await page.evaluate(see, False)
+        await expect(card(page, "meanwhile.txt")).to_be_visible()
+        await listening(page, "1")
+
+
+@pytest.mark.parametrize("heard", [True, False])
+async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser, heard: bool) -> None:
+    """With a place in the old stream, which the new server does not know (``reset``), and without one."""
     async with open_gallery(tmp_path / "store", browser) as first:
         port = int(first.url.rstrip("/").rpartition(":")[2])
         await first.upload("before.txt", "text/plain", b"1")
@@ -181,15 +235,18 @@ async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser:
         page = await context.new_page()
         await page.goto(first.entry)
         await expect(card(page, "before.txt")).to_be_visible()
+        if heard:
+            await first.upload("heard.txt", "text/plain", b"0")
+            await expect(card(page, "heard.txt")).to_be_visible()
     try:
         await expect(page.locator("#connection")).to_have_text("Connecting …")
         async with open_gallery(tmp_path / "store", browser, port=port) as second:
             await second.upload("meanwhile.txt", "text/plain", b"2")
-            await expect(page.locator("#connection")).to_have_text("Live", timeout=PATIENCE)
+            await expect(page.locator("#connection")).to_have_text("Live")
             await expect(card(page, "meanwhile.txt")).to_be_visible()
             await second.upload("after.txt", "text/plain", b"3")
             await expect(card(page, "after.txt")).to_be_visible()
-            await expect(page.locator(".card")).to_have_count(3)
+            await expect(page.locator(".card")).to_have_count(4 if heard else 3)
     finally:
         await context.close()
 
@@ -212,7 +269,7 @@ async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
 
 
 async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Browser) -> None:
-    name = "a-name-without-any-place-to-break-it-" * 4 + ".txt"
+    name = "a_name_without_any_place_to_break_it_" * 4 + ".txt"
     long = (await gallery.upload(name, "text/plain", b"x" * 5000))["filename"]
     await gallery.upload("wide.csv", "text/csv", b",".join(b"column%d" % i for i in range(60)) + b"\n")
     await gallery.call("chart.render", csv="a,b\n1,2")

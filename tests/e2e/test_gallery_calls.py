@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.e2e.visits import card, run, visiting
 from tests.gallery import PICTURE, Gallery
@@ -132,6 +132,23 @@ async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browse
         await expect(failed).to_have_count(1)
         await failed.locator("summary").click()
         await expect(failed.locator(".problem")).to_be_visible()
+
+
+async def test_a_question_that_overtakes_the_answer_to_the_call_stays(gallery: Gallery, browser: Browser) -> None:
+    async with visiting(gallery, browser) as page:
+        work = await run(page, "form.ask")
+
+        async def late(route: Route) -> None:
+            answer = await route.fetch()
+            await expect(page.locator(".call[data-status=asking]")).to_have_count(1)
+            await route.fulfill(response=answer)
+
+        await page.route("**/apps/*/calls", late)
+        await work.get_by_label("method").fill("elicitation/confirm")
+        await work.get_by_label(re.compile("^params")).fill('{"message": "Sure?"}')
+        await work.get_by_role("button", name="Run").click()
+        await work.get_by_role("button", name="No", exact=True).click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
 
 
 async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: Browser) -> None:

@@ -36,6 +36,11 @@ async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, brow
         assert await page.evaluate("navigator.clipboard.readText()") == meta["sha256"]
         await about.get_by_role("button", name="Check hash").click()
         await expect(about.get_by_text("the SHA-256 is right")).to_be_visible()
+        await page.route("**/verify", lambda route: route.abort())
+        await about.get_by_role("button", name="Check hash").click()
+        await expect(dialog.get_by_role("alert")).to_contain_text("does not answer")  # not behind the dialog
+        await dialog.get_by_role("button", name="Dismiss").click()
+        await page.unroute_all()
         for content in (tmp_path / "store" / ".abp").rglob("*"):
             if content.is_file() and content.stat().st_size == meta["size_bytes"]:
                 content.chmod(0o600)

@@ -13,6 +13,7 @@ from tests.gallery import Gallery
 from transports import Browser
 
 PATIENCE = 15_000  # ms
+expect.set_options(timeout=PATIENCE)
 
 
 @asynccontextmanager

@@ -32,10 +32,10 @@ export function say(text) {
   waiting.push(text);
 }
 
-/** A notice that goes away by itself after ten seconds, or by its button. */
+/** A notice that goes away by itself after ten seconds, or by its button. Behind an open dialog nobody would notice it. */
 export function notice(text) {
-  const box = h('div', { class: 'notice' }, h('span', {}, text), button('×', () => box.remove(), { class: 'quiet', 'aria-label': 'Dismiss' }));
-  byId('notices').append(box);
+  const box = h('div', { class: 'notice', role: 'alert' }, h('span', {}, text), button('×', () => box.remove(), { class: 'quiet', 'aria-label': 'Dismiss' }));
+  ([...document.querySelectorAll('dialog[open]')].at(-1) ?? byId('notices')).append(box);
   setTimeout(() => box.remove(), 10_000);
 }
 

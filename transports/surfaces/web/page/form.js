@@ -24,7 +24,7 @@ function constant(schema, options) {
 function choice(schema, options) {
   const names = schema.enumNames ?? schema.enum.map((value) => (typeof value === 'string' ? value : JSON.stringify(value)));
   const select = h('select', { required: options.required },
-    h('option', { value: '' }, options.required ? 'Choose …' : 'As the app decides'),
+    h('option', { value: '' }, options.required ? 'Choose …' : 'Default'),
     schema.enum.map((value, index) => h('option', { value: index }, names[index])));
   const preset = schema.enum.findIndex((value) => value === schema.default);
   if (preset >= 0) select.value = preset;

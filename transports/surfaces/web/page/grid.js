@@ -28,7 +28,9 @@ function see(meta) {
 const cards = new Map();
 let next = null;
 let total = 0;
-let loading = 0;
+let turn = 0;
+let loading = false;
+let meanwhile = []; // what events told while a list was under way, which may be older than they are
 
 const heading = h('h1', { id: 'artifacts-title' }, 'Artifacts');
 const count = h('p', { class: 'muted', id: 'count' });
@@ -51,7 +53,7 @@ function card(meta, arrived) {
 function render() {
   count.textContent = total ? `${plural(total, 'file')}${chosen.active() ? ' match' : ''}` : '';
   more.hidden = next === null;
-  const empty = cards.size === 0 && loading === 0;
+  const empty = cards.size === 0 && !loading;
   nothing.hidden = !empty;
   list.hidden = cards.size === 0;
   if (empty) nothing.replaceChildren(...hints());
@@ -70,10 +72,11 @@ function hints() {
 }
 
 async function load(after = null) {
-  const mine = ++loading;
+  const mine = ++turn;
+  loading = true;
   try {
     const answer = await get(address(['artifacts'], { ...chosen.query(), after, limit: PAGE }));
-    if (mine !== loading) return; // another choice was made meanwhile
+    if (mine !== turn) return; // another choice was made meanwhile
     const focused = document.activeElement?.dataset?.id;
     if (after === null) {
       cards.clear();
@@ -90,14 +93,18 @@ async function load(after = null) {
   } catch (error) {
     if (error.status !== 401) notice(error.message);
   } finally {
-    if (mine === loading) loading = 0;
-    render();
+    if (mine === turn) {
+      loading = false;
+      for (const change of meanwhile.splice(0)) change();
+      render();
+    }
   }
 }
 
 function stored(meta) {
   see(meta);
-  if (cards.has(meta.id) || !chosen.match(meta)) return;
+  if (loading) meanwhile.push(() => stored(meta));
+  if (loading || cards.has(meta.id) || !chosen.match(meta)) return;
   const node = card(meta, true);
   cards.set(meta.id, node);
   list.prepend(node);
@@ -121,7 +128,8 @@ async function updated({ uri }) {
 function removed({ id }) {
   known.delete(id);
   const node = cards.get(id);
-  if (!node) return;
+  if (loading) meanwhile.push(() => removed({ id }));
+  if (loading || !node) return;
   const focused = node.contains(document.activeElement);
   const beside = node.nextElementSibling ?? node.previousElementSibling;
   node.remove();

@@ -8,6 +8,8 @@ import { duration, plural, size } from './format.js';
 import { metaOf } from './grid.js';
 import { thumbnail } from './thumbs.js';
 
+const FILES = 60; // links in one panel
+
 export const STATES = {
   running: ['…', 'Running'], asking: ['?', 'Waiting for an answer'], succeeded: ['✓', 'Succeeded'],
   failed: ['✗', 'Failed'], cancelled: ['–', 'Cancelled'],
@@ -21,14 +23,15 @@ export function share(call) {
 
 /** Links to artifacts, each with a thumbnail as soon as its metadata is here. */
 function files(ids) {
-  return h('ul', { class: 'chips', role: 'list', 'aria-label': 'Files of this call' }, ids.map((id) => {
+  const more = ids.length > FILES && h('li', { class: 'muted' }, `and ${plural(ids.length - FILES, 'more file')} in the gallery`);
+  return h('ul', { class: 'chips', role: 'list', 'aria-label': 'Files of this call' }, ids.slice(0, FILES).map((id) => {
     const link = h('a', { class: 'chip', href: `#artifact=${encodeURIComponent(id)}` }, id);
     metaOf(id).then(
       (meta) => link.replaceChildren(thumbnail(meta), h('span', { class: 'name' }, meta.filename), h('span', { class: 'facts' }, size(meta.size_bytes))),
       () => link.replaceWith(h('span', { class: 'chip muted' }, `${id} (gone)`)),
     );
     return h('li', {}, link);
-  }));
+  }), more);
 }
 
 function answer(call) {
@@ -46,7 +49,7 @@ function answer(call) {
 
 function outcome(call) {
   return [
-    call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
+    call.status === 'failed' && call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
     call.artifacts.length > 0 && files(call.artifacts),
     answer(call),
   ].filter(Boolean);

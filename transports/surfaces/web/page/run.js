@@ -1,6 +1,6 @@
 // One capability of a connected app: its form, and the calls made with it.
 import { address, get, post } from './api.js';
-import { learn } from './calls.js';
+import { begun } from './calls.js';
 import { tree } from './content.js';
 import { busy, button, h, say } from './dom.js';
 import { formFor, jsonEditor } from './form.js';
@@ -62,7 +62,7 @@ export async function openCapability(app, name, place) {
       const { params, files } = made.read();
       const given = raw.node.hidden ? params : (raw.read() ?? {});
       const call = await post(address(['apps', app.session, 'calls']), { capability: name, params: given, files, timeout: Number(timeout.value) });
-      learn(call);
+      begun(call);
       say(`${name} runs`);
       calls.prepend(panel(call.id));
       calls.firstChild.scrollIntoView({ block: 'nearest' });

@@ -50,7 +50,7 @@ function row(call) {
 }
 
 function told(call) {
-  if (call.error) return call.error.code;
+  if (call.status === 'failed') return call.error?.code ?? 'failed';
   if (call.status === 'asking') return 'asks a question';
   if (running(call)) return call.progress?.text || (share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`);
   return call.artifacts.length ? plural(call.artifacts.length, 'file') : STATES[call.status][1].toLowerCase();
@@ -149,7 +149,7 @@ export function openCall(id) {
 export function startTimeline(place) {
   place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), nothing, list);
   on('calls_changed', soon);
-  on('call_finished', (call) => say(`${call.capability} ${call.error ? `failed: ${call.error.code}` : call.status}`));
+  on('call_finished', (call) => say(`${call.capability} ${call.status}${call.status === 'failed' ? `: ${call.error?.code}` : ''}`));
   on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
   setInterval(tick, TICK);
 }
