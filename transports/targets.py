@@ -98,9 +98,10 @@ def connect(
         _refuse(where, "a transport that is made already; give them to it")
     else:
         transport = _make_transport(target, transport, headless, timeout, settings, where)
+    discovering = _discovery(target, transport, settings)
     if record is not None:
-        recording = record if isinstance(record, Recording) else Recording(record)
-        transport = recording_of(transport, recording)
+        transport = recorder = recording_of(transport, record if isinstance(record, Recording) else Recording(record))
+        discovering = recorder.discovering(discovering) if discovering else None
     return Session(
         transport,
         store=_open_store(store, settings),
@@ -111,12 +112,16 @@ def connect(
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
         routing=routing,
-        discover=_discovery(target, settings),
+        discover=discovering,
     )
 
 
-def _discovery(target: str, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Only a page has a manifest (PROTOCOL "Discovery")."""
+def _discovery(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
+    """Only a page has a manifest (PROTOCOL "Discovery"), or what was recorded of one."""
+    if target.lower().startswith(_REPLAY):
+        from .adapters.replay import ReplayTransport
+
+        return transport.discovering() if isinstance(transport, ReplayTransport) else None
     if not target.lower().startswith(("http://", "https://")):
         return None
     return partial(discover, target, allow_private=settings.allow_private_addresses)

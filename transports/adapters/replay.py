@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ from ..artifacts import Staged
 from ..base import Features, Transport
 from ..binary import BinaryData, Download, Handle
 from ..callbacks import end
+from ..discovery import Discovery
 from ..download import Fetched
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, NotRecorded, TransportError
-from ..messages import Effect, Message
+from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, DiscoveryFailed, NotRecorded, TransportError
+from ..messages import Effect, Manifest, Message, parse
 from ..recording.content import Packer, hashed, unpacked, unpacked_leaf
 from ..recording.entries import STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Kind, Problem
-from ..recording.file import Reader, has_tools
+from ..recording.file import Reader, header_of
 from ..recording.score import Action, Score, key_of
 from ..recording.scrub import Scrubber
 
@@ -44,7 +45,8 @@ _CHUNK = 1 << 20
 
 def replay_of(path: str | Path) -> ReplayTransport:
     """A transport that plays the recording ``path``, with a page's tools if what was recorded had them."""
-    return (PageReplay if has_tools(Path(path)) else ReplayTransport)(path)
+    header = header_of(Path(path))
+    return (PageReplay if header is not None and header.tools else ReplayTransport)(path)
 
 
 class ReplayTransport(Transport):
@@ -60,11 +62,11 @@ class ReplayTransport(Transport):
         self._path = Path(path)
         self._url: str | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._opened = self._listening = False
+        self._listening = False
         #: Lines that have happened again, and what tells that there is one more.
         self._happened: set[int] = set()
         self._news = asyncio.Event()
-        self._closed = asyncio.Event()
+        self._open, self._closed = asyncio.Event(), asyncio.Event()
         #: Ids of calls as they were recorded → as they are now, and back.
         self._now: dict[str, str] = {}
         self._then: dict[str, str] = {}
@@ -81,18 +83,18 @@ class ReplayTransport(Transport):
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
         self._packer = Packer(hashed, Scrubber(reader.header.fields, reader.header.patterns))
         self._score = Score(reader)
-        self._opened = True
+        self._open.set()
         await self._played(Ask(n=0, kind="open"))
 
     async def aclose(self) -> None:
         self._closed.set()
-        if self._opened:
+        if self._open.is_set():
             self._done(*(action.start for action in self._score.actions if action.ask.kind == "close"))
         await end(self._tasks)
         self._events.put_nowait(None)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        if self._closed.is_set() or not self._opened:
+        if self._closed.is_set() or not self._open.is_set():
             raise Disconnected("the transport is closed; connect again")
         payload: Any = message.payload
         if message.type == "capabilities/cancel":
@@ -103,12 +105,16 @@ class ReplayTransport(Transport):
                 action, answer = await self._played(ask)
         except TimeoutError:
             raise CallTimeout(f"no answer within {timeout:g} s") from None
+        reply = await asyncio.to_thread(self._reply, action, answer) if answer.leaves else self._reply(action, answer)
+        reply.id = message.id
+        return reply
+
+    def _reply(self, action: Action, answer: Answer) -> Message:
         line = action.end or action.start
         outputs = [unpacked_leaf(self._reader, line, leaf) for leaf in answer.outputs]
         return Message(
             answer.type,
             self._renamed(unpacked(self._reader, line, answer.payload, answer.leaves)),
-            id=message.id,
             outputs=[output for output in outputs if isinstance(output, BinaryData)],
             effects=[self._effect(effect) for effect in answer.effects],
             warnings=answer.warnings,
@@ -130,6 +136,25 @@ class ReplayTransport(Transport):
         while (message := await self._events.get()) is not None:
             yield message
             self._events.task_done()
+
+    def discovering(self) -> Callable[[], Awaitable[Discovery]] | None:
+        """What finds out what was read of the page's manifest when this was recorded, if it was."""
+        header = header_of(self._path)
+        return self._discover if header is not None and header.discovers else None
+
+    async def _discover(self) -> Discovery:
+        await self._open.wait()
+        _, answer = await self._played(Ask(n=0, kind="discover"))
+        found: Any = answer.payload
+        manifest, reason = found.get("manifest"), found.get("reason")
+        return Discovery(
+            page_url=str(found.get("page_url")),
+            manifest_url=found.get("manifest_url"),
+            title=str(found.get("title")),
+            manifest=None if manifest is None else parse(Manifest, manifest, "the recorded manifest"),
+            warnings=tuple(found.get("warnings", ())),
+            reason=None if reason is None else DiscoveryFailed(reason["message"], code=reason["code"]),
+        )
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -264,9 +289,7 @@ class ReplayTransport(Transport):
         """With the ids that calls have now."""
         match node:
             case str():
-                for then, now in self._now.items():
-                    node = node.replace(then, now)
-                return node
+                return self._now.get(node, node)
             case dict():
                 return {key: self._renamed(value) for key, value in node.items()}
             case list():
