@@ -20,8 +20,9 @@ from ..errors import ABPError, Disconnected, NotRecorded
 from ..messages import Effect, Message
 from .content import Packer
 from .copied import Copied
-from .entries import FORMAT, STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Header, Kind, Problem
+from .entries import FORMAT, STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Header, Kind
 from .file import Recording, Writer
+from .problems import problem_of
 
 __all__ = ["Recorder", "recording_of"]
 
@@ -129,7 +130,7 @@ class Recorder(Transport):
                         "title": found.title,
                         "manifest": found.manifest and found.manifest.model_dump(by_alias=True),
                         "warnings": [*found.warnings],
-                        "reason": found.reason and self._problem(found.reason).model_dump(),
+                        "reason": found.reason and problem_of(found.reason, self._scrubber).model_dump(),
                     }
                 )
             }
@@ -190,12 +191,14 @@ class Recorder(Transport):
         try:
             result = await work()
             self._watch(writer)
-            with self._anyway(lambda error: writer.write(Failed(n=n, at=writer.now, error=self._problem(error)))):
+            with self._anyway(
+                lambda error: writer.write(Failed(n=n, at=writer.now, error=problem_of(error, self._scrubber)))
+            ):
                 fields = await told(result) if told else {}
                 writer.write(Answer(n=n, at=writer.now).model_copy(update=fields))
         except ABPError as error:
             self._watch(writer)
-            writer.write(Failed(n=n, at=writer.now, error=self._problem(error)))
+            writer.write(Failed(n=n, at=writer.now, error=problem_of(error, self._scrubber)))
             raise
         except BaseException:
             writer.write(Abandoned(n=n, at=writer.now))
@@ -237,20 +240,6 @@ class Recorder(Transport):
         detail = self._scrubber.tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return Effected(kind=effect.kind, call=effect.call, detail=detail)
-
-    def _problem(self, error: ABPError) -> Problem:
-        details = self._scrubber.tree(error.details)
-        assert isinstance(details, dict)
-        return Problem(
-            name=type(error).__name__,
-            code=error.code,
-            message=self._scrubber.text(error.message),
-            retryable=error.retryable,
-            retry_after=error.retry_after,
-            alternatives=[*error.alternatives],
-            details=details,
-            cancelled=getattr(error, "cancelled", False),
-        )
 
 
 class PageRecorder(Recorder):
