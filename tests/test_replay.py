@@ -6,6 +6,7 @@ The whole contract suite, recorded over Playwright and replayed, is in ``e2e/tes
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import subprocess
@@ -59,7 +60,7 @@ async def wait(params: Mapping[str, object], call: Call) -> object:
 
 
 async def lose(params: Mapping[str, object], call: Call) -> object:
-    raise Disconnected("the far side is gone")
+    raise Disconnected("the far side is gone", retry_after=3, details={"sent": True})
 
 
 async def login(params: Mapping[str, object], call: Call) -> object:
@@ -161,6 +162,44 @@ async def test_a_program_that_does_it_one_after_the_other(recorded: Make, replay
     async with replayed() as app:
         for n in (2, 0, 1):
             assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
+
+
+async def test_calls_that_are_alike_are_answered_in_their_order(tmp_path: Path, file: Path, replayed: Make) -> None:
+    count = itertools.count()
+
+    async def tick(params: Mapping[str, object], call: Call) -> object:
+        return {"n": next(count)}
+
+    async with connect("memory:", transport=MemoryTransport({"tick": tick}), record=file, store=tmp_path) as app:
+        for _ in range(3):
+            await app.call("tick", {"a": 1, "b": 2.0})
+    async with replayed() as app:
+        assert [(await app.call("tick", {"b": 2, "a": 1})).data for _ in range(3)] == [{"n": n} for n in range(3)]
+
+
+async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed: Make) -> None:
+    """A call that was cancelled waits for that, and another one goes on meanwhile."""
+    for make in (recorded, replayed):
+        async with make() as app:
+            waiting = asyncio.ensure_future(app.call("wait"))
+            assert (await app.call("shout", {"text": "hi"})).data == {"text": "HI"}
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            assert waiting.cancelled()
+
+
+async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, replayed: Make) -> None:
+    for make in (recorded, replayed):
+        heard: dict[str, list[object]] = {"one": [], "two": []}
+        async with make() as app:
+            await asyncio.gather(
+                *(
+                    app.call("shout", {"text": name}, on_progress=lambda item, seen=seen: seen.append(item.stage))
+                    for name, seen in heard.items()
+                )
+            )
+        assert heard == {"one": ["half"], "two": ["half"]}
 
 
 async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
