@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from transports import (
     CapabilityError,
     Disconnected,
     MemoryTransport,
+    Progress,
     Result,
     Session,
     UsageError,
@@ -190,15 +192,14 @@ async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed
 
 
 async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, replayed: Make) -> None:
+    async def note(seen: list[object], item: Progress) -> None:
+        seen.append(item.stage)
+
     for make in (recorded, replayed):
         heard: dict[str, list[object]] = {"one": [], "two": []}
         async with make() as app:
-            await asyncio.gather(
-                *(
-                    app.call("shout", {"text": name}, on_progress=lambda item, seen=seen: seen.append(item.stage))
-                    for name, seen in heard.items()
-                )
-            )
+            calls = [app.call("shout", {"text": name}, on_progress=partial(note, heard[name])) for name in heard]
+            await asyncio.gather(*calls)
         assert heard == {"one": ["half"], "two": ["half"]}
 
 
