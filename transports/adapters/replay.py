@@ -172,7 +172,8 @@ class ReplayTransport(Transport):
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
         payload: Any = answer.payload
-        return Fetched(payload.get("content_type"), payload.get("filename"), bool(payload.get("complete")))
+        said = {"content_type": None, "filename": None, "complete": False, **payload}
+        return Fetched(**{field.name: said[field.name] for field in fields(Fetched) if field.name in said})
 
     async def _file(self, ask: Ask) -> Path:
         return await self._content(*await self._played(ask))
