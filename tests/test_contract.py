@@ -100,7 +100,7 @@ def other_bytes(transport: MemoryTransport) -> None:
         payload: Any = reply.payload
         if reply.type == "capabilities/call-result":
             file = payload["data"]["file"]
-            file["content"] = f"AAAA{file['content'][4:]}"
+            file["content"] = f"BBBB{file['content'][4:]}"
 
     every_reply(transport, change)
 
