@@ -361,6 +361,8 @@ async def test_a_newer_version(recorded: Make, replayed: Make, file: Path) -> No
         ({"does": "sing"}, r"does not match any of the expected tags"),
         ({"kind": "sing"}, r"kind: Input should be 'open'"),
         ({"n": 0}, r"the number 0 was used before"),
+        ({"leaves": [{"path": ["nowhere"], "kind": "text"}]}, r"the tree has no place 'nowhere'"),
+        ({"leaves": [{"path": [], "kind": "bytes", "sha256": "../../etc/passwd"}]}, r"sha256: String should match"),
     ],
 )
 async def test_what_was_edited_by_hand_is_named(
@@ -380,6 +382,14 @@ async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, r
     await refused(replayed, "line 5: Invalid JSON")
     file.write_text("\n".join([*lines, '{"does":"answer","n":99}', ""]))
     await refused(replayed, f"line {len(lines) + 1}: there is no ask 99")
+
+
+async def test_an_answer_that_is_no_object(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = await written(recorded, file)
+    (at,) = [n for n, line in enumerate(lines) if line.get("type") == "recorder/state"]
+    lines[at]["payload"] = [1]
+    rewrite(file, lines)
+    await refused(replayed, f"line {at + 1}: its payload is no object")
 
 
 async def test_content_that_is_gone_or_was_changed(recorded: Make, replayed: Make, file: Path) -> None:

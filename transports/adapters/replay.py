@@ -27,7 +27,7 @@ from ..errors import CallTimeout, Disconnected, DiscoveryFailed
 from ..messages import Effect, Manifest, Message, parse
 from ..recording.content import Packer, hashed, unpacked, unpacked_leaf
 from ..recording.course import Course
-from ..recording.entries import STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Kind
+from ..recording.entries import STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Kind, Problem
 from ..recording.file import Reader, header_of
 from ..recording.problems import error_of
 from ..recording.score import Action, Score, key_of
@@ -139,8 +139,8 @@ class ReplayTransport(Transport):
 
     async def _discover(self) -> Discovery:
         await self._open.wait()
-        _, answer = await self._played(Ask(n=0, kind="discover"))
-        found: Any = answer.payload
+        action, answer = await self._played(Ask(n=0, kind="discover"))
+        found = self._object(action.end, answer.payload)
         manifest, reason = found.get("manifest"), found.get("reason")
         return Discovery(
             page_url=str(found.get("page_url")),
@@ -148,7 +148,7 @@ class ReplayTransport(Transport):
             title=str(found.get("title")),
             manifest=None if manifest is None else parse(Manifest, manifest, "the recorded manifest"),
             warnings=tuple(found.get("warnings", ())),
-            reason=None if reason is None else DiscoveryFailed(reason["message"], code=reason["code"]),
+            reason=None if reason is None else _failure(parse(Problem, reason, "the recorded reason")),
         )
 
     # --- content ------------------------------------------------------------------------------------------------------
@@ -171,12 +171,16 @@ class ReplayTransport(Transport):
         with source.open("rb") as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
-        payload: Any = answer.payload
-        said = {"content_type": None, "filename": None, "complete": False, **payload}
+        said = {"content_type": None, "filename": None, "complete": False, **self._object(action.end, answer.payload)}
         return Fetched(**{field.name: said[field.name] for field in fields(Fetched) if field.name in said})
 
     async def _file(self, ask: Ask) -> Path:
         return await self._content(*await self._played(ask))
+
+    def _object(self, line: int | None, payload: object) -> dict[str, Any]:
+        if not isinstance(payload, dict):
+            raise self._reader.bad(line or 1, "its payload is no object", "undo what was edited, or record again")
+        return payload
 
     async def _content(self, action: Action, answer: Answer) -> Path:
         line = action.end or action.start
@@ -205,10 +209,11 @@ class ReplayTransport(Transport):
             for line, event in action.events:
                 if line < last:
                     await self._course.reached(line, before)
-                    self._emit(event)
+                    self._emit(line, event)
             if before:
                 await self._course.reached(last, before)
-                await asyncio.sleep(min(self._score.pause(last), _PAUSE))
+                if ask.kind == "request":
+                    await asyncio.sleep(min(self._score.pause(last), _PAUSE))
             await self._heard()
             return action, await self._outcome(action)
         finally:
@@ -235,13 +240,14 @@ class ReplayTransport(Transport):
         before = deque(self._score.between(last, late[-1][0]))
         for line, event in late:
             await self._course.reached(line, before)
-            self._emit(event)
+            self._emit(line, event)
 
-    def _emit(self, event: Happened) -> None:
+    def _emit(self, line: int, event: Happened) -> None:
         payload: Any = self._renamed(event.payload)
         if event.type == STATE:
-            self._url = payload.get("url")
-            self.features = Features(**{field.name: bool(payload.get(field.name)) for field in fields(Features)})
+            state = self._object(line, payload)
+            self._url = state.get("url")
+            self.features = Features(**{field.name: bool(state.get(field.name)) for field in fields(Features)})
             return
         if event.effect is not None:
             payload = self._effect(event.effect)
@@ -293,3 +299,8 @@ class PageReplay(ReplayTransport):
             if isinstance(made := unpacked_leaf(self._reader, line, leaf), BinaryData):
                 return made
         raise self._reader.bad(line, "the content is not there", "undo what was edited, or record again")
+
+
+def _failure(problem: Problem) -> DiscoveryFailed:
+    error = error_of(problem)
+    return error if isinstance(error, DiscoveryFailed) else DiscoveryFailed(error.message, code=error.code)

@@ -49,7 +49,11 @@ class Score:
         self._read()
         self._waiting: dict[str, deque[Action]] = {}
         for action in self.actions:
-            self._waiting.setdefault(key_of(action.ask), deque()).append(action)
+            try:
+                key = key_of(action.ask)
+            except KeyError as error:
+                raise self._bad(action.start, str(error.args[0])) from None
+            self._waiting.setdefault(key, deque()).append(action)
         self._at = {action.start: action for action in self.actions}
         self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
 
