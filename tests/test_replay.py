@@ -6,11 +6,13 @@ The whole contract suite, recorded over Playwright and replayed, is in ``e2e/tes
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from transports import (
     CapabilityError,
     Disconnected,
     MemoryTransport,
+    Progress,
     Result,
     Session,
     UsageError,
@@ -59,7 +62,7 @@ async def wait(params: Mapping[str, object], call: Call) -> object:
 
 
 async def lose(params: Mapping[str, object], call: Call) -> object:
-    raise Disconnected("the far side is gone")
+    raise Disconnected("the far side is gone", retry_after=3, details={"sent": True})
 
 
 async def login(params: Mapping[str, object], call: Call) -> object:
@@ -161,6 +164,43 @@ async def test_a_program_that_does_it_one_after_the_other(recorded: Make, replay
     async with replayed() as app:
         for n in (2, 0, 1):
             assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
+
+
+async def test_calls_that_are_alike_are_answered_in_their_order(tmp_path: Path, file: Path, replayed: Make) -> None:
+    count = itertools.count()
+
+    async def tick(params: Mapping[str, object], call: Call) -> object:
+        return {"n": next(count)}
+
+    async with connect("memory:", transport=MemoryTransport({"tick": tick}), record=file, store=tmp_path) as app:
+        for _ in range(3):
+            await app.call("tick", {"a": 1, "b": 2.0})
+    async with replayed() as app:
+        assert [(await app.call("tick", {"b": 2, "a": 1})).data for _ in range(3)] == [{"n": n} for n in range(3)]
+
+
+async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed: Make) -> None:
+    """A call that was cancelled waits for that, and another one goes on meanwhile."""
+    for make in (recorded, replayed):
+        async with make() as app:
+            waiting = asyncio.ensure_future(app.call("wait"))
+            assert (await app.call("shout", {"text": "hi"})).data == {"text": "HI"}
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            assert waiting.cancelled()
+
+
+async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, replayed: Make) -> None:
+    async def note(seen: list[object], item: Progress) -> None:
+        seen.append(item.stage)
+
+    for make in (recorded, replayed):
+        heard: dict[str, list[object]] = {"one": [], "two": []}
+        async with make() as app:
+            calls = [app.call("shout", {"text": name}, on_progress=partial(note, heard[name])) for name in heard]
+            await asyncio.gather(*calls)
+        assert heard == {"one": ["half"], "two": ["half"]}
 
 
 async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
@@ -321,6 +361,8 @@ async def test_a_newer_version(recorded: Make, replayed: Make, file: Path) -> No
         ({"does": "sing"}, r"does not match any of the expected tags"),
         ({"kind": "sing"}, r"kind: Input should be 'open'"),
         ({"n": 0}, r"the number 0 was used before"),
+        ({"leaves": [{"path": ["nowhere"], "kind": "text"}]}, r"the tree has no place 'nowhere'"),
+        ({"leaves": [{"path": [], "kind": "bytes", "sha256": "../../etc/passwd"}]}, r"sha256: String should match"),
     ],
 )
 async def test_what_was_edited_by_hand_is_named(
@@ -340,6 +382,14 @@ async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, r
     await refused(replayed, "line 5: Invalid JSON")
     file.write_text("\n".join([*lines, '{"does":"answer","n":99}', ""]))
     await refused(replayed, f"line {len(lines) + 1}: there is no ask 99")
+
+
+async def test_an_answer_that_is_no_object(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = await written(recorded, file)
+    (at,) = [n for n, line in enumerate(lines) if line.get("type") == "recorder/state"]
+    lines[at]["payload"] = [1]
+    rewrite(file, lines)
+    await refused(replayed, f"line {at + 1}: its payload is no object")
 
 
 async def test_content_that_is_gone_or_was_changed(recorded: Make, replayed: Make, file: Path) -> None:

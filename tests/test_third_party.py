@@ -64,7 +64,7 @@ def test_a_deviation_that_does_not_show_fails(package: Path, site: Path) -> None
     for name, words in (("it says what it is", "take it out of the deviations"), ("it sings", "do not exist")):
         wrong = text.replace("DEVIATIONS = {", f'DEVIATIONS = {{\n    "{name}": "so it is",')
         (package / "tests" / "test_wrong.py").write_text(wrong, encoding="utf-8")
-        options = ("-q", "-p", "no:cacheprovider", "tests/test_wrong.py", "-k", "says and what")
+        options = ("-q", "-p", "no:cacheprovider", "tests/test_wrong.py", "-k", "says and what and lifecycle")
         command = [sys.executable, "-m", "pytest", *options]
         done = subprocess.run(
             command, cwd=package, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120

@@ -111,9 +111,10 @@ def connect(
         transport = _mcp(target, timeout, settings, sampling=on_elicitation is not None, **sent)
     else:
         transport = _make_transport(target, transport, headless, timeout, settings, where, sent)
+    discovering = _discovery(target, transport, settings)
     if record is not None:
-        recording = record if isinstance(record, Recording) else Recording(record)
-        transport = recording_of(transport, recording)
+        transport = recorder = recording_of(transport, record if isinstance(record, Recording) else Recording(record))
+        discovering = recorder.discovering(discovering) if discovering else None
     return Session(
         transport,
         store=_open_store(store, settings),
@@ -124,7 +125,7 @@ def connect(
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
         routing=routing,
-        discover=_discovery(target, settings),
+        discover=discovering,
     )
 
 
@@ -139,8 +140,12 @@ def _mcp(target: str, timeout: float | None, settings: Settings, **options: Any)
     return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 
-def _discovery(target: str, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Only a page has a manifest (PROTOCOL "Discovery")."""
+def _discovery(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
+    """Only a page has a manifest (PROTOCOL "Discovery"), or what was recorded of one."""
+    if target.lower().startswith(_REPLAY):
+        from .adapters.replay import ReplayTransport
+
+        return transport.discovering() if isinstance(transport, ReplayTransport) else None
     if not target.lower().startswith(("http://", "https://")):
         return None
     return partial(discover, target, allow_private=settings.allow_private_addresses)

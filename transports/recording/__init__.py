@@ -5,7 +5,9 @@
 * :mod:`.content` — messages as JSON, their content beside the file.
 * :mod:`.file` — writing and reading both.
 * :mod:`.recorder` — a transport that records another one.
+* :mod:`.problems` — errors as lines, and back.
 * :mod:`.score` — what was recorded, in the order in which it is to be played again.
+* :mod:`.course` — how far a replay has come.
 
 :class:`transports.adapters.replay.ReplayTransport` plays it.
 """

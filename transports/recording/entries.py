@@ -33,7 +33,9 @@ FORMAT = 1
 #: An event of the recorder's own: the transport's address and features are others from here on.
 STATE = "recorder/state"
 
-Kind: TypeAlias = Literal["open", "close", "request", "notify", "save", "download", "render_to_pdf", "screenshot"]
+Kind: TypeAlias = Literal[
+    "open", "close", "discover", "request", "notify", "save", "download", "render_to_pdf", "screenshot"
+]
 
 
 class _Line(BaseModel):
@@ -60,12 +62,14 @@ class Leaf(_Line):
 
 
 class Header(_Line):
-    """``abp_recording`` is the version of the format; ``transport`` the name of the one that was recorded. ``fields``
-    and ``patterns`` are the rules for secrets beside the usual ones."""
+    """``abp_recording`` is the version of the format; ``transport`` the name of the one that was recorded, with a
+    page's ``tools`` or not; ``discovers`` if the page's manifest was read too. ``fields`` and ``patterns`` are the
+    rules for secrets beside the usual ones."""
 
     abp_recording: int
     transport: str
     tools: bool = False
+    discovers: bool = False
     fields: list[str] = []
     patterns: list[str] = []
 

@@ -26,7 +26,7 @@ from ..messages import encode_json
 from .entries import FORMAT, Entry, Header, Leaf, entry
 from .scrub import Scrubber
 
-__all__ = ["Reader", "Recording", "Writer", "has_tools"]
+__all__ = ["Reader", "Recording", "Writer", "header_of"]
 
 logger = logging.getLogger("transports.recording")
 
@@ -192,13 +192,13 @@ class Reader:
         return path
 
 
-def has_tools(path: Path) -> bool:
-    """Whether a recording is of an app in a page. One that cannot be read says so when it is opened."""
+def header_of(path: Path) -> Header | None:
+    """What a recording says of itself. One that cannot be read says so when it is opened."""
     try:
         with path.open("rb") as file:
-            return Header.model_validate_json(file.readline(_CHUNK)).tools
+            return Header.model_validate_json(file.readline(_CHUNK))
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _folder(path: Path) -> Path:

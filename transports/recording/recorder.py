@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ..artifacts import Staged
 from ..base import PageTools, Transport
 from ..binary import BinaryData, Download, Handle
+from ..discovery import Discovery
 from ..download import Fetched
-from ..errors import ABPError, Disconnected
+from ..errors import ABPError, Disconnected, NotRecorded
 from ..messages import Effect, Message
 from .content import Packer
 from .copied import Copied
-from .entries import FORMAT, STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Header, Kind, Problem
+from .entries import FORMAT, STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Header, Kind
 from .file import Recording, Writer
+from .problems import problem_of
 
 __all__ = ["Recorder", "recording_of"]
+
+logger = logging.getLogger("transports.recording")
 
 T = TypeVar("T")
 
 #: Fields of an Answer.
 _Told: TypeAlias = Mapping[str, object]
+
+
+Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
 def recording_of(transport: Transport, recording: Recording) -> Recorder:
@@ -48,6 +57,7 @@ class Recorder(Transport):
         self._writer: Writer | None = None
         self._packer: Packer | None = None
         self._state: object = None
+        self._discovers = False
 
     @property
     def url(self) -> str | None:
@@ -58,6 +68,7 @@ class Recorder(Transport):
             abp_recording=FORMAT,
             transport=self.name,
             tools=isinstance(self.wrapped, PageTools),
+            discovers=self._discovers,
             fields=[*self._recording.fields],
             patterns=[*self._recording.patterns],
         )
@@ -102,8 +113,29 @@ class Recorder(Transport):
                     change: dict[str, object] = {"effect": self._effect(payload)}
                 else:
                     change = {"payload": self._scrubber.tree(payload)}
-                writer.write(happened.model_copy(update=change))
+                with self._anyway(lambda _: None):
+                    writer.write(happened.model_copy(update=change))
             yield message
+
+    def discovering(self, discover: Discover) -> Discover:
+        """``discover``, with what it finds recorded. To be made before the transport is opened, and used after."""
+        self._discovers = True
+
+        async def told(found: Discovery) -> _Told:
+            return {
+                "payload": self._scrubber.tree(
+                    {
+                        "page_url": found.page_url,
+                        "manifest_url": found.manifest_url,
+                        "title": found.title,
+                        "manifest": found.manifest and found.manifest.model_dump(by_alias=True),
+                        "warnings": [*found.warnings],
+                        "reason": found.reason and problem_of(found.reason, self._scrubber).model_dump(),
+                    }
+                )
+            }
+
+        return lambda: self._recorded("discover", discover, told)
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -158,17 +190,30 @@ class Recorder(Transport):
         writer.write(Ask(n=n, at=writer.now, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
         try:
             result = await work()
-            fields = await told(result) if told else {}
+            self._watch(writer)
+            with self._anyway(
+                lambda error: writer.write(Failed(n=n, at=writer.now, error=problem_of(error, self._scrubber)))
+            ):
+                fields = await told(result) if told else {}
+                writer.write(Answer(n=n, at=writer.now).model_copy(update=fields))
         except ABPError as error:
             self._watch(writer)
-            writer.write(Failed(n=n, at=writer.now, error=self._problem(error)))
+            writer.write(Failed(n=n, at=writer.now, error=problem_of(error, self._scrubber)))
             raise
         except BaseException:
             writer.write(Abandoned(n=n, at=writer.now))
             raise
-        self._watch(writer)
-        writer.write(Answer(n=n, at=writer.now).model_copy(update=fields))
         return result
+
+    @contextmanager
+    def _anyway(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
+        """What is no JSON cannot be recorded, and must not break the conversation."""
+        try:
+            yield
+        except (TypeError, ValueError, RecursionError) as error:
+            failure = NotRecorded(f"what came of this could not be recorded, since it is no JSON: {error}")
+            logger.warning("%s", failure.message)
+            instead(failure)
 
     def _watch(self, writer: Writer) -> None:
         """The page's address and the features may be others after each request."""
@@ -195,20 +240,6 @@ class Recorder(Transport):
         detail = self._scrubber.tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return Effected(kind=effect.kind, call=effect.call, detail=detail)
-
-    def _problem(self, error: ABPError) -> Problem:
-        details = self._scrubber.tree(error.details)
-        assert isinstance(details, dict)
-        return Problem(
-            name=type(error).__name__,
-            code=error.code,
-            message=self._scrubber.text(error.message),
-            retryable=error.retryable,
-            retry_after=error.retry_after,
-            alternatives=[*error.alternatives],
-            details=details,
-            cancelled=getattr(error, "cancelled", False),
-        )
 
 
 class PageRecorder(Recorder):

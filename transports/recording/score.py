@@ -49,13 +49,18 @@ class Score:
         self._read()
         self._waiting: dict[str, deque[Action]] = {}
         for action in self.actions:
-            self._waiting.setdefault(key_of(action.ask), deque()).append(action)
+            try:
+                key = key_of(action.ask)
+            except KeyError as error:
+                raise self._bad(action.start, str(error.args[0])) from None
+            self._waiting.setdefault(key, deque()).append(action)
         self._at = {action.start: action for action in self.actions}
         self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
 
     def _read(self) -> None:
         by_number: dict[int, Action] = {}
         calls: dict[str, Action] = {}
+        under_way: dict[int, Action] = {}
         owner: Action | None = None
         for line, entry in self._reader.entries:
             if isinstance(entry, Ask):
@@ -66,9 +71,10 @@ class Score:
                 if action.call is not None:
                     calls[action.call] = action
                 if entry.kind in ("open", "request"):
-                    owner = action
+                    owner = under_way[entry.n] = action
             elif isinstance(entry, Happened):
-                named = calls.get(_operation(entry.payload)) or self._open(owner)
+                latest = next(reversed(under_way.values()), owner)  # whose it is if it names nobody
+                named = calls.get(_operation(entry.payload), latest)
                 if named is None:
                     raise self._bad(line, "an event stands before anything was asked")
                 named.events.append((line, entry))
@@ -77,11 +83,7 @@ class Score:
                 if answered is None or answered.outcome is not None:
                     raise self._bad(line, f"there is no ask {entry.n} that waits for an answer")
                 answered.outcome, answered.end = entry, line
-
-    def _open(self, latest: Action | None) -> Action | None:
-        """Whose an event is that names nobody: that of the latest request under way, else of the latest one."""
-        under_way = [action for action in self.actions if action.ask.kind == "request" and action.outcome is None]
-        return under_way[-1] if under_way else latest
+                under_way.pop(entry.n, None)
 
     def _bad(self, line: int, what: str) -> BadRecording:
         return self._reader.bad(line, what, "undo what was edited, or record again")

@@ -66,7 +66,8 @@ class Behaviour:
     check: Callable[[Subject], Awaitable[None]] = field(repr=False)
 
     def __str__(self) -> str:
-        return self.name
+        """For a test's id, so that ``pytest -k`` takes themes too."""
+        return f"{self.theme}: {self.name}"
 
     @property
     def theme(self) -> str:

@@ -53,10 +53,19 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
     try:
         async with asyncio.timeout(subject.timeout):
             await behaviour.check(subject)
-    except (AssertionError, ABPError, TimeoutError) as error:
-        if reason is not None:
+    except Exception as error:
+        if reason is not None and isinstance(error, AssertionError | ABPError | TimeoutError):
             pytest.xfail(reason)
-        said = f"it did not end within {subject.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-        raise AssertionError(f"{behaviour.name}: {said}  [source: {behaviour.source}]") from error
+        raise AssertionError(f"{behaviour.name}: {_said(error, subject)}  [source: {behaviour.source}]") from error
     if reason is not None:
         pytest.fail(f"{behaviour.name}: it holds, so take it out of the deviations (there because: {reason})")
+
+
+def _said(error: Exception, subject: Subject) -> str:
+    match error:
+        case AssertionError():
+            return str(error)
+        case TimeoutError():
+            return f"it did not end within {subject.timeout:g} s"
+        case _:
+            return f"{type(error).__name__}: {error}"
