@@ -15,7 +15,6 @@ from ..planted import ALLOWED, FAULTS, Planted
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT = 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +23,12 @@ def private(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
 
 
-async def checked(fixture: Fixture, browser: Browser, kind: str, path: str, query: str, *only: str) -> Report:
+async def checked(fixture: Fixture, browser: Browser, kind: str, planted: Planted | None = None) -> Report:
     base = {"page": fixture.url, "embedded": fixture.embed_url, "websocket": fixture.ws_url}[kind]
+    plan = Plan(timeout=planted.timeout, only=planted.only) if planted else Plan(timeout=1.0)
     return await check_app(
-        f"{base}{path}?{query}",
-        Plan(timeout=TIMEOUT, only=only),
+        f"{base}{planted.path}?{planted.query}" if planted else base,
+        plan,
         transport="postmessage" if kind == "embedded" else "auto",
         browser=None if kind == "websocket" else browser,
     )
@@ -43,7 +43,7 @@ def found(report: Report) -> dict[str, tuple[str, ...]]:
     [pytest.param(one, kind, id=f"{one.name}-{one.check}-{kind}") for one in FAULTS for kind in one.kinds],
 )
 async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
-    report = await checked(fixture, browser, kind, planted.path, planted.query, *planted.only)
+    report = await checked(fixture, browser, kind, planted)
     by = found(report)
     assert planted.check in by, by
     level = next(check.level for check in CHECKS if check.id == planted.check)
@@ -55,27 +55,14 @@ async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fi
     [pytest.param(one, kind, id=f"{one.name}{one.path}-{kind}") for one in ALLOWED for kind in one.kinds],
 )
 async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
-    report = await checked(fixture, browser, kind, planted.path, planted.query, *planted.only)
+    report = await checked(fixture, browser, kind, planted)
     assert found(report) == {}
 
 
 @pytest.mark.parametrize("kind", ["page", "embedded", "websocket"])
 async def test_the_reference_app_passes(kind: str, fixture: Fixture, browser: Browser) -> None:
-    report = await checked(fixture, browser, kind, "", "")
+    report = await checked(fixture, browser, kind)
     assert found(report) == {}
     assert report.conformant and report.app == "Workbench 1.0.0" and report.skipped == {}
     passed = {outcome.check.theme for outcome in report.with_status("passed")}
     assert passed >= {"session", "schema", "answers", "binary", "errors", "cancel"}
-
-
-def test_every_check_finds_something_planted() -> None:
-    assert {check.id for check in CHECKS} == {one.check for one in FAULTS}
-
-
-def test_every_fault_of_the_app_is_in_the_table() -> None:
-    import webapp_fixture
-    from webapp_fixture.wire import FAULTS as WIRE
-
-    names = [entry["name"].removeprefix("fault.") for entry in webapp_fixture.capabilities(faults=True)]
-    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*FAULTS, *ALLOWED)}
-    assert {*names, *WIRE} <= named
