@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import os
+import pty
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -204,6 +209,23 @@ def test_an_app_that_conforms(
     assert main(["conformance", target, "--only", "fault.*", "--badge", str(badge)]) == 0
     assert "warn  binary.alphabet" in capsys.readouterr().out
     assert json.loads(badge.read_text())["message"] == "conformant (1 warnings)"
+
+
+def test_a_terminal_gets_colours_and_what_is_looked_at(served: webapp_fixture.Fixture) -> None:
+    leader, terminal = pty.openpty()
+    command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    seen = b""
+    with subprocess.Popen(
+        [*command, "--only", "fault.*"], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, env=environment
+    ) as process:
+        os.close(terminal)
+        with contextlib.suppress(OSError):  # how Linux tells that the last writer has closed it
+            while chunk := os.read(leader, 65536):
+                seen += chunk
+        os.close(leader)
+        assert process.wait(60) == 0
+    assert b"looking at" in seen and b"\x1b[32m" in seen and b"\x1b[33m  warn  binary.alphabet" in seen
 
 
 @pytest.mark.parametrize(
