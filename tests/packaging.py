@@ -129,7 +129,7 @@ def lowest(folder: Path) -> Sequence[str]:
             "--no-header",
             "--no-annotate",
         ),
-        *("--python-version", "3.11", "--all-extras", "pyproject.toml"),
+        *("--python-version", "3.11", "pyproject.toml"),
     )
     pinned = [line for line in said.splitlines() if "==" in line]
     (folder / "lowest.txt").write_text("\n".join(pinned), encoding="utf-8")

@@ -168,9 +168,7 @@ async def _drive(evidence: Evidence, plan: Plan, make: Callable[[], Transport]) 
             evidence.again = await line.greet()
         plan.told("reload")
         await line.hang_up()
-        with contextlib.suppress(ABPError):
-            await line.dial()
-            evidence.reopened = await line.greet()
+        evidence.reopened = await line.greet()
         evidence.outside = line.outside
         return address
 
