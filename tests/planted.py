@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import quote
 
 PAGE, EMBEDDED, WEBSOCKET = "page", "embedded", "websocket"
@@ -20,7 +20,12 @@ class Planted:
     kinds: tuple[str, ...]
     query: str
     path: str = ""
-    only: tuple[str, ...] = field(default=("fault.*", "wire.*"))
+    only: tuple[str, ...] = ("fault.*", "wire.*")
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that each call is given; large answers take some."""
+        return 10.0 if "megabytes" in self.query else 1.0
 
 
 def fault(name: str, check: str, kinds: tuple[str, ...], **given: object) -> Planted:
@@ -84,7 +89,8 @@ FAULTS: tuple[Planted, ...] = (
     fault("deep", "answers.readable", ALL),
     fault("big_json", "answers.size", ALL, megabytes=11),
     fault("crash_half", "answers.data", ALL),
-    fault("bad_answer", "answers.shape", ALL),
+    fault("bad_answer", "answers.shape", (PAGE, WEBSOCKET)),
+    fault("bad_answer", "errors.clear", (EMBEDDED,)),
     fault("bad_answer", "answers.shape", ALL, value=[]),
     fault("status_only", "answers.real", ALL),
     # what the app does beside answering
@@ -158,7 +164,7 @@ FAULTS: tuple[Planted, ...] = (
     breaks("moody", "session.reopened", BROWSER),
     breaks("badschema", "schema.valid"),
     breaks("badoutputschema", "schema.valid"),
-    breaks("undescribed", "schema.described"),
+    page("manifest=none&breaks=undescribed", "schema.described"),
     breaks("refuses", "schema.params", BROWSER),
     breaks("result", "schema.result", BROWSER),
     breaks("errortext", "errors.shape", BROWSER),
@@ -174,7 +180,7 @@ FAULTS: tuple[Planted, ...] = (
     breaks("cancelsall", "cancel.unknown"),
     breaks("cancelsnone", "cancel.running", BROWSER, ("job.wait",)),
     breaks("canceltext", "cancel.forms"),
-    breaks("cancelonce", "cancel.again", BROWSER, ("job.wait",)),
+    breaks("cancelonce", "cancel.again", (PAGE,), ("job.wait",)),
 )
 
 #: What the protocol allows although a client may find it hard: nothing is found.
@@ -189,6 +195,6 @@ ALLOWED: tuple[Planted, ...] = (
     page("ownevents=assign", "", BROWSER, ("job.run",)),
     page("ownevents=call", "", BROWSER, ("job.run",)),
     page("isolated", "", BROWSER),
-    page("capabilities=300", "", ALL),
+    page("capabilities=300", "", (PAGE, WEBSOCKET)),
     path("/strict", ""),
 )

@@ -47,6 +47,8 @@ class Connection(Conversation):
         name, params, options = payload.get("capability"), payload.get("params"), payload.get("options")
         options = options if isinstance(options, dict) else {}
         params = {} if params is None else params
+        if self.named and isinstance(name, str) and name in self.named and isinstance(params, dict):
+            params = {**params, **self.given}
         shuffle, place = self.join_shuffle(name, params)
         try:
             if not self.session_id:
@@ -59,8 +61,6 @@ class Connection(Conversation):
             refusal = envelope("capabilities/call-result", message_id, payload=failure(error))
             return self.spawn(self.reply(refusal, shuffle, place))
         self.record.push(self.record.calls, callId=options.get("callId"), capability=name, state="wire")
-        if self.named and name in self.named:
-            params = {**params, **self.given}
         reply = make_reply(name, message_id, params, options)
         return self.spawn(self.reply(reply.message(), shuffle, place) if shuffle else FAULTS[name](self.pipe, reply))
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from transports import Browser
+from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
+from transports.testing.keeping import serving
 from webapp_fixture import Fixture
 
 from ..planted import ALLOWED, FAULTS, Planted
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.browser
+in_session = pytest.mark.asyncio(loop_scope="session")
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT = 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +28,12 @@ def private(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
 
 
-async def checked(fixture: Fixture, browser: Browser, kind: str, path: str, query: str, *only: str) -> Report:
+async def checked(fixture: Fixture, browser: Browser, kind: str, planted: Planted | None = None) -> Report:
     base = {"page": fixture.url, "embedded": fixture.embed_url, "websocket": fixture.ws_url}[kind]
+    plan = Plan(timeout=planted.timeout, only=planted.only) if planted else Plan(timeout=1.0)
     return await check_app(
-        f"{base}{path}?{query}",
-        Plan(timeout=TIMEOUT, only=only),
+        f"{base}{planted.path}?{planted.query}" if planted else base,
+        plan,
         transport="postmessage" if kind == "embedded" else "auto",
         browser=None if kind == "websocket" else browser,
     )
@@ -42,8 +47,9 @@ def found(report: Report) -> dict[str, tuple[str, ...]]:
     ("planted", "kind"),
     [pytest.param(one, kind, id=f"{one.name}-{one.check}-{kind}") for one in FAULTS for kind in one.kinds],
 )
+@in_session
 async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
-    report = await checked(fixture, browser, kind, planted.path, planted.query, *planted.only)
+    report = await checked(fixture, browser, kind, planted)
     by = found(report)
     assert planted.check in by, by
     level = next(check.level for check in CHECKS if check.id == planted.check)
@@ -54,28 +60,62 @@ async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fi
     ("planted", "kind"),
     [pytest.param(one, kind, id=f"{one.name}{one.path}-{kind}") for one in ALLOWED for kind in one.kinds],
 )
+@in_session
 async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
-    report = await checked(fixture, browser, kind, planted.path, planted.query, *planted.only)
+    report = await checked(fixture, browser, kind, planted)
     assert found(report) == {}
 
 
 @pytest.mark.parametrize("kind", ["page", "embedded", "websocket"])
+@in_session
 async def test_the_reference_app_passes(kind: str, fixture: Fixture, browser: Browser) -> None:
-    report = await checked(fixture, browser, kind, "", "")
+    report = await checked(fixture, browser, kind)
     assert found(report) == {}
     assert report.conformant and report.app == "Workbench 1.0.0" and report.skipped == {}
     passed = {outcome.check.theme for outcome in report.with_status("passed")}
     assert passed >= {"session", "schema", "answers", "binary", "errors", "cancel"}
 
 
-def test_every_check_finds_something_planted() -> None:
-    assert {check.id for check in CHECKS} == {one.check for one in FAULTS}
+def extension(folder: Path) -> Path:
+    """The minimal app as a Chrome extension."""
+    shutil.copytree(ROOT / "examples" / "minimal_app", folder)
+    (folder / "app.html").rename(folder / "abp-app.html")
+    manifest = {
+        "manifest_version": 3,
+        "name": "Badges",
+        "version": "1.0.0",
+        "background": {"service_worker": "worker.js"},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "worker.js").write_text("")
+    return folder
 
 
-def test_every_fault_of_the_app_is_in_the_table() -> None:
-    import webapp_fixture
-    from webapp_fixture.wire import FAULTS as WIRE
+@in_session
+async def test_an_extension(tmp_path: Path) -> None:
+    report = await check_app(f"extension:{extension(tmp_path / 'badges')}", Plan(timeout=1.0))
+    assert found(report) == {} and report.kind == "extension" and report.called == ("badge.make",)
+    assert {one.check.id for one in report.with_status("passed")} >= {"page.reload", "binary.type", "session.list"}
 
-    names = [entry["name"].removeprefix("fault.") for entry in webapp_fixture.capabilities(faults=True)]
-    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*FAULTS, *ALLOWED)}
-    assert {*names, *WIRE} <= named
+
+@in_session
+async def test_an_extension_that_does_not_conform() -> None:
+    report = await check_app(str(ROOT / "tests" / "extension"), Plan(timeout=1.0))
+    assert {"page.members", "page.call"} <= set(found(report))
+
+
+@pytest.mark.parametrize("tell", ["page", "embedded"])
+@in_session
+async def test_nothing_is_left_behind(tell: str, fixture: Fixture, browser: Browser) -> None:
+    contexts = len(browser.playwright.contexts)
+    await checked(fixture, browser, tell)
+    assert len(browser.playwright.contexts) == contexts
+
+
+def test_the_command_on_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving() as address_of:
+        url = address_of(ROOT / "examples" / "minimal_app" / "app.html")
+        assert main(["conformance", url, "--timeout", "2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"]["warning"] == document["counts"]["failed"] == 0
+    assert document["app"] == "Badge maker 1.0.0" and document["kind"] == "page"

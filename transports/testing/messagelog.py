@@ -41,7 +41,7 @@ class MessageLog:
             try:
                 reply = await request(message, timeout=timeout)
             except ABPError as error:
-                self._add("←", {"id": message.id, "error": error.as_dict()})
+                self._add("←", {"id": message.id, "error": shortened(error.as_dict())})
                 raise
             self._note("←", reply)
             return reply

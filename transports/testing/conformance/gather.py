@@ -22,6 +22,7 @@ from ...browser.transport import PageTransport
 from ...capabilities import Capabilities
 from ...discovery import discover
 from ...errors import ABPError, ProtocolError, UsageError
+from ...params import outgoing
 from ...settings import Settings
 from .contents import pieces_of
 from .evidence import Cancelling, Evidence, Exchange, Kind, Trial
@@ -115,7 +116,9 @@ async def gather(
         evidence.oddities = ["a message of another window or origin"] * strangers
         if not embeddings and address is not None:
             plan.told("page object")
-            evidence.page = await look_at_page(shared, address, storage_state=storage_state, timeout=opening)
+            evidence.page = await look_at_page(
+                shared, address, storage_state=storage_state, timeout=opening, lasting=_lasting_call(evidence)
+            )
     return evidence
 
 
@@ -165,9 +168,7 @@ async def _drive(evidence: Evidence, plan: Plan, make: Callable[[], Transport]) 
             evidence.again = await line.greet()
         plan.told("reload")
         await line.hang_up()
-        with contextlib.suppress(ABPError):
-            await line.dial()
-            evidence.reopened = await line.greet()
+        evidence.reopened = await line.greet()
         evidence.outside = line.outside
         return address
 
@@ -241,6 +242,16 @@ def _lasting(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
     able = [trial for trial, _ in called if told(trial)]
     chosen = {trial.name: trial for trial in (*late, *able, *(trial for trial, _ in slow))}
     return list(chosen.values())[:_MOST_CANCELLED]
+
+
+def _lasting_call(evidence: Evidence) -> Mapping[str, object] | None:
+    """One of those calls, for a look at the page object itself."""
+    for trial in _lasting(evidence.called):
+        _, content = outgoing(dict(trial.params))
+        if not content:
+            milliseconds = {"timeout": evidence.timeout * 1000, "after": _RUNNING * 1000}
+            return {"name": trial.name, "params": dict(trial.params), **milliseconds}
+    return None
 
 
 async def _cancelled(line: Line, trial: Trial, timeout: float) -> Cancelling:

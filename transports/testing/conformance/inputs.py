@@ -118,7 +118,7 @@ def _first_of(
     reason = Unmade("its inputSchema has no alternatives")
     for branch in branches:
         try:
-            return _sample(_merged(base, branch), root, depth + 1, hint)
+            return _sample(branch if branch is False else _merged(base, branch), root, depth + 1, hint)
         except Unmade as error:
             reason = error
     raise reason
@@ -196,7 +196,8 @@ def _array(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hi
 def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", math.inf)
     known = _FORMATS.get(schema.get("format", ""), "")
-    fitting = [known] if known else [(text * shortest)[: max(len(text), shortest)] for text in (*_CANDIDATES, "")]
+    grown = ((text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES)
+    fitting = [known] if known else [*grown, ""]
     if isinstance(pattern := schema.get("pattern"), str):
         # The engine that is safe with patterns of strangers; one that it does not know fits nothing.
         fitting = [text for text in (*fitting, *_FORMATS.values()) if not differences({"pattern": pattern}, text)]
@@ -209,11 +210,11 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
 def _number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     whole = _kind(schema) == "integer"
     least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    step = schema.get("multipleOf") or (1 if whole else 0)
+    step, gap = schema.get("multipleOf") or (1 if whole else 0), 1 if whole else 0.5
     if "exclusiveMinimum" in schema:
-        least = max(least, schema["exclusiveMinimum"] + (step or 1))
+        least = max(least, schema["exclusiveMinimum"] + gap)
     if "exclusiveMaximum" in schema:
-        most = min(most, schema["exclusiveMaximum"] - (step or 1))
+        most = min(most, schema["exclusiveMaximum"] - gap)
     value = min(max(1, least), most)
     if step:
         value = math.ceil(value / step) * step

@@ -1,6 +1,6 @@
-// What a page object is like, without calling a capability. Evaluated in the app's page as probe({nonsense, step}):
-// answers JSON {name: {value} | {threw}}. Each look has `step` milliseconds.
-async ({ nonsense, step }) => {
+// What a page object is like. Evaluated in the app's page as probe({nonsense, step, lasting}): answers JSON
+// {name: {value} | {threw}}. Each look has `step` milliseconds; `lasting` is a call that may be cancelled, or null.
+async ({ nonsense, step, lasting }) => {
   const seen = {};
   const plain = (value) => { try { return JSON.parse(JSON.stringify(value ?? null)); } catch { return null; } };
   const look = async (name, what) => {
@@ -37,6 +37,19 @@ async ({ nonsense, step }) => {
   if (typeof abp.cancel === 'function') {
     await look('cancelText', () => abp.cancel(nonsense, 'a check'));
     await look('cancelObject', () => abp.cancel({ callId: nonsense, reason: 'a check' }));
+  }
+  if (lasting && typeof abp.cancel === 'function') {
+    const call = Promise.resolve(abp.call(lasting.name, lasting.params, { callId: 'lasting', timeout: lasting.timeout }));
+    let ended = false;
+    call.then(() => { ended = true; }, () => { ended = true; });
+    await new Promise((resolve) => setTimeout(resolve, lasting.after));
+    if (!ended) {
+      await look('cancelRunning', () => abp.cancel('lasting', 'a check'));
+      if (seen.cancelRunning.value?.cancelled !== true) {
+        await look('cancelRunning', () => abp.cancel({ callId: 'lasting', reason: 'a check' }));
+        await look('cancelAgain', () => abp.cancel({ callId: 'lasting', reason: 'a check' }));
+      } else await look('cancelAgain', () => abp.cancel('lasting', 'a check'));
+    }
   }
   await look('shutdown', () => abp.shutdown());
   await look('shutdownAgain', () => abp.shutdown());

@@ -26,24 +26,31 @@ _POLL = 0.05
 
 
 async def look_at_page(
-    browser: Browser, url: str, *, storage_state: StorageState | None, timeout: float
+    browser: Browser,
+    url: str,
+    *,
+    storage_state: StorageState | None,
+    timeout: float,
+    lasting: Mapping[str, object] | None,
 ) -> Mapping[str, Step]:
     """What the page object at ``url`` is, and, as ``ready`` and ``reloaded``, whether it was there when the page had
-    loaded, and what ``initialize`` answers after a reload. Steps that could not be made are missing."""
+    loaded, and what ``initialize`` answers after a reload. Steps that could not be made are missing. ``lasting`` is a
+    call that runs for a while, ``{name, params, timeout, after}`` (ms), to be cancelled ``after`` so long."""
     own = browser.context is None
     state: Any = storage_state
     context = browser.context or await browser.playwright.new_context(storage_state=state)
     page = await context.new_page()
     steps: dict[str, Step] = {}
+    looks = {"nonsense": NONSENSE, "step": _STEP * 1000}
     try:
         async with asyncio.timeout(timeout + 20 * _STEP):
             await page.goto(url, timeout=timeout * 1000)
             steps["ready"] = Step(await page.evaluate("() => window.abp != null"))
             await _appeared(page, timeout)
-            steps |= _read(await page.evaluate(_script(), {"nonsense": NONSENSE, "step": _STEP * 1000}))
+            steps |= _read(await page.evaluate(_script(), {**looks, "lasting": lasting}))
             await page.reload(timeout=timeout * 1000)
             await _appeared(page, timeout)
-            again = _read(await page.evaluate(_script(), {"nonsense": NONSENSE, "step": _STEP * 1000}))
+            again = _read(await page.evaluate(_script(), {**looks, "lasting": None}))
             steps["reloaded"] = again["initialize"]
     except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
         steps["broke"] = Step(threw=str(error).partition("\n")[0] or type(error).__name__)

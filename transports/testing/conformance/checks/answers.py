@@ -19,15 +19,16 @@ _NATIVE = {"dialog", "popup", "filechooser", "download"}
 _LARGE = 10 * 1000 * 1000
 #: Seconds that an answer may need on its way.
 _TOLERANCE = 0.25
-_STATUS_KEYS = {
-    *("success", "ok", "done", "saved", "exported", "created", "status", "state", "message", "msg", "info", "note"),
-    *("path", "file", "filepath", "filename", "name", "location", "folder", "result"),
-}
-_STATUS_TEXT = re.compile(
+#: Members that only say that something was done, and where: texts about it, names of files, the rest.
+_MESSAGES = {"message", "msg", "info", "note", "result"}
+_PLACES = {"path", "file", "filepath", "filename", "folder"}
+_REST = {"success", "ok", "done", "saved", "exported", "created", "status", "state", "name", "location"}
+_DONE = re.compile(
     r"\s*(ok|okay|done|success(ful(ly)?)?|(the )?[\w ]{0,30}\b(was|were|has been|have been|is|are)? ?"
     r"(saved|exported|created|written|generated|downloaded|finished|completed?))\b.{0,200}",
     re.IGNORECASE | re.DOTALL,
 )
+_PATH = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
 
 
 def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
@@ -110,7 +111,7 @@ def data(app: Evidence) -> Iterator[str]:
 
 @RULES(
     "answers.real",
-    "MUST",
+    "SHOULD",
     "An answer is the result itself, not a message that there is one",
     source="seed Data Flow Routing, Best Practices: return the actual data and let the client handle storage",
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
@@ -118,17 +119,27 @@ def data(app: Evidence) -> Iterator[str]:
 def real(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         said = call.fields.get("data")
-        if call.succeeded and not call.outputs and not trial.pieces and _only_status(said):
+        if call.succeeded and not call.outputs and not trial.pieces and _only_says_so(said):
             yield f"{trial.name} answered {str(said)[:120]}"
 
 
-def _only_status(said: object) -> bool:
+def _only_says_so(said: object) -> bool:
+    """By its look, so that this is no more than a warning: ``{status: "active"}`` is data."""
     if isinstance(said, str):
-        return len(said) < 300 and _STATUS_TEXT.fullmatch(said) is not None
-    if not isinstance(said, Mapping) or not said:
+        return _is_done(said)
+    if not isinstance(said, Mapping):
         return False
-    scalar = all(value is None or isinstance(value, str | bool) for value in said.values())
-    return scalar and {str(key).lower() for key in said} <= _STATUS_KEYS
+    members = {str(key).lower(): value for key, value in said.items()}
+    scalar = all(value is None or isinstance(value, str | bool) for value in members.values())
+    if not scalar or not set(members) <= _MESSAGES | _PLACES | _REST:
+        return False
+    return any(_is_done(members.get(name)) for name in _MESSAGES) or any(
+        isinstance(place := members.get(name), str) and _PATH.fullmatch(place) for name in _PLACES
+    )
+
+
+def _is_done(text: object) -> bool:
+    return isinstance(text, str) and len(text) < 300 and _DONE.fullmatch(text) is not None
 
 
 @RULES(

@@ -60,7 +60,9 @@ def running(app: Evidence) -> Iterator[str]:
     if not seen:
         raise NotApplicable("no call ran long enough to be cancelled")
     for one in seen:
-        if one.first.fields.get("cancelled") is not True and one.ran_on > _ENDING:
+        # A host page settles the call by itself, whatever the app does.
+        settled = one.call.fields.get("cancelled") is True
+        if one.first.fields.get("cancelled") is not True and (settled or one.ran_on > _ENDING):
             said = one.first.error.message if one.first.error is not None else str(one.first.answer)[:80]
             yield f"{one.name}: cancelling it while it ran: {said}"
         if one.call.error is not None:
@@ -78,10 +80,13 @@ def running(app: Evidence) -> Iterator[str]:
 )
 def again(app: Evidence) -> Iterator[str]:
     seen = [one for one in app.cancellings if one.first.fields.get("cancelled") is True]
-    if not seen:
+    looked = (app.page or {}).get("cancelAgain")
+    if not seen and looked is None:
         raise NotApplicable("no call was cancelled")
     for one in seen:
         if one.again.error is not None:
             yield f"{one.name}: {one.again.error.message}"
         elif not isinstance(one.again.fields.get("cancelled"), bool):
             yield f"{one.name}: the second time it answered {str(one.again.answer)[:80]}"
+    if looked is not None and looked.threw is not None:
+        yield f"the second time it threw: {looked.threw}"

@@ -1,0 +1,49 @@
+"""What is published: the wheel is whole, and works in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests import packaging
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return packaging.built(tmp_path_factory.mktemp("dist"))
+
+
+def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None:
+    wheel, sdist = published
+    names = packaging.contents(wheel)
+    needed = {
+        *("transports/py.typed", "transports/browser/page/agent.js", "transports/surfaces/cli/selftest.html"),
+        *("transports/testing/plugin.py", "transports/testing/conformance/probe.js"),
+        *("webapp_fixture/static/index.html", "webapp_fixture/static/breaks.js", "webapp_fixture/capabilities.json"),
+    }
+    assert needed <= set(names)
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {
+        "transports",
+        "webapp_fixture",
+        "abp_transports",
+    }
+    (points,) = [name for name in names if name.endswith("entry_points.txt")]
+    assert points
+    with tarfile.open(sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"tests/packaging.py", "examples/minimal_app/app.js", "docs/conformance.md", "pyproject.toml"} <= inside
+
+
+def test_a_project_of_three_files_in_a_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
+    binaries = packaging.environment(tmp_path / "venv", sys.executable, f"{published[0]}[test]")
+    assert packaging.three_files(binaries, tmp_path).startswith("2 passed")
+    assert packaging.demo(binaries, tmp_path).startswith("each was read again: its size and SHA-256")
+    said = packaging.run(
+        binaries / "abp", "doctor", "--json", cwd=tmp_path, env={"ABP_OUTPUT_DIR": str(tmp_path / "out")}
+    )
+    assert '"self_test":"ok' in said and "mcp (not installed)" in said

@@ -1,0 +1,280 @@
+"""The pytest plugin, as the tests of somebody else's app use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from transports.browser.find import find_browser
+from transports.testing.messagelog import shortened
+
+pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+#: As in an environment of its own, where the entry point loads the plugin and nothing is known of ours.
+ARGS = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:playwright", "-p", "no:cacheprovider")
+
+
+def ran(pytester: pytest.Pytester, *args: str, plugins: tuple[str, ...] = ARGS) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*plugins, *args, timeout=120)
+
+
+@pytest.fixture(autouse=True)
+def asyncio_is_set_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = --strict-markers\n")
+
+
+def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+        from pathlib import Path
+
+        @pytest.mark.abp_transports("playwright", "websocket", "postmessage")
+        def test_table(abp_fixture_app, abp_app, abp_artifacts, abp_transport, tmp_path):
+            ref = abp_app.call("data.csv", {"rows": [{"a": 1}]}).artifacts["file"]
+            assert abp_app.transport.name == abp_transport
+            assert [one.id for one in abp_artifacts.list()] == [ref.id]
+            assert Path(ref.path).parent == tmp_path / "artifacts"
+
+        @pytest.mark.asyncio
+        async def test_async(abp_fixture_app, abp_app_async):
+            async with abp_app_async() as app:
+                assert (await app.call("file.list")).data["files"]
+    """)
+    result = ran(pytester, "-v")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(["*test_table[[]websocket[]] PASSED*"])
+    assert not (pytester.path / "abp-results").exists()
+
+
+def test_the_target_comes_from_a_marker_an_option_or_a_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def running(abp_fixture_app):
+            return abp_fixture_app
+
+        def test_option(abp_app):
+            assert abp_app.transport.name == "websocket"
+
+        class TestOwn:
+            @pytest.fixture
+            def abp_target(self, running):
+                return running.strict_url
+
+            def test_fixture(self, abp_app):
+                assert abp_app.transport.url.endswith("/strict")
+
+        @pytest.mark.abp("ws://127.0.0.1:1/nobody")
+        def test_marker(abp_app): ...
+    """)
+    pytester.makepyfile(
+        serve="""
+        import asyncio, webapp_fixture
+
+        async def main():
+            async with webapp_fixture.serve() as served:
+                print(served.ws_url, flush=True)
+                await asyncio.Event().wait()
+
+        asyncio.run(main())
+    """
+    )
+    with subprocess.Popen([sys.executable, "serve.py"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        result = ran(pytester, f"--abp-target={url}")
+        process.terminate()
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*127.0.0.1:1*"])
+
+
+def test_without_a_target_it_says_how_to_name_one(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing(abp_app): ...")
+    result = ran(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*which app is meant? Say it with @pytest.mark.abp(*"])
+
+
+def test_the_transports_of_an_option(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(abp_fixture_app, abp_app): ...\ndef test_other(): ...")
+    result = ran(pytester, "--abp-transport=websocket", "--abp-transport=postmessage", "-v")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*test_it[[]postmessage[]]*"])
+
+
+def test_a_failure_leaves_messages_artifacts_and_a_trace(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        def test_blocking(abp_fixture_app, abp_app):
+            abp_app.call("file.generate", {"bytes": 2000, "as": "url", "auth": "bearer"})
+            assert False, "on purpose"
+
+        @pytest.mark.asyncio
+        async def test_async(abp_fixture_app, abp_app_async):
+            async with abp_app_async() as app:
+                await app.call("file.list")
+                assert False, "on purpose"
+
+        @pytest.mark.asyncio
+        async def test_skipped(abp_fixture_app, abp_app_async):
+            async with abp_app_async():
+                pytest.skip("no reason to keep anything")
+
+        def test_fine(abp_fixture_app, abp_app):
+            abp_app.call("file.list")
+    """)
+    result = ran(pytester, "--abp-output=kept")
+    result.assert_outcomes(passed=1, failed=2, skipped=1)
+    kept = pytester.path / "kept"
+    result.stdout.fnmatch_lines([f"kept in {kept}/*test_blocking: messages.jsonl, trace.zip*, artifacts"])
+    assert sorted(folder.name.rpartition("-")[2] for folder in kept.iterdir()) == ["test_async", "test_blocking"]
+    for folder in kept.iterdir():
+        with zipfile.ZipFile(folder / "trace.zip") as trace:
+            assert "trace.trace" in trace.namelist()
+    (blocking,) = kept.glob("*test_blocking")
+    entries = [json.loads(line) for line in (blocking / "messages.jsonl").read_text().splitlines()]
+    types = [entry.get("type") for entry in entries]
+    assert types[0] == "initialize" and {"capabilities/call", "capabilities/call-result"} <= set(types)
+    answer = next(entry for entry in entries if entry.get("type") == "capabilities/call-result")
+    assert answer["payload"]["data"]["file"]["auth"]["header"] == "<redacted>"
+    assert (blocking / "artifacts" / "generated.bin").stat().st_size == 2000
+
+
+def test_golden_files(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import io, os
+        import pytest
+        from PIL import Image
+        from pathlib import Path
+        from transports.testing.assertions import assert_schema, assert_size
+
+        def picture(shade):
+            image = Image.new("RGB", (20, 10), (10, 10, 10))
+            image.putpixel((3, 4), (10 + shade, 10, 10))
+            out = io.BytesIO()
+            image.save(out, "PNG")
+            return out.getvalue()
+
+        SHADE = int(os.environ["SHADE"])
+
+        def test_pdf(abp_fixture_app, abp_app, abp_golden):
+            text = "Hello" if SHADE < 100 else "Goodbye"
+            result = abp_app.call("export.pdf", {"html": f"<h1>{text}</h1>"})
+            abp_golden.check(result.artifacts["document"], "hello.pdf")
+            assert_schema(result.data, {"required": ["rendered"]})
+            assert_size(result.artifacts["document"], at_least=500)
+            with pytest.raises(AssertionError, match="has .* bytes, not exactly 1"):
+                assert_size(result.artifacts["document"], 1)
+            with pytest.raises(AssertionError, match="missing"):
+                assert_schema(result.data, {"required": ["missing"]})
+
+        def test_picture(abp_golden):
+            abp_golden.check(picture(SHADE), "picture.png", tolerance=8)
+
+        def test_bytes(abp_golden):
+            abp_golden.check(b"same" if SHADE < 100 else b"some", "text.txt")
+    """)
+    environment = pytest.MonkeyPatch()
+    with environment.context() as patched:
+        patched.setenv("SHADE", "0")
+        result = ran(pytester)
+        result.assert_outcomes(failed=3)
+        result.stdout.fnmatch_lines(["*there is no golden file */golden/hello.pdf; look at the result*"])
+        ran(pytester, "--abp-update-golden").assert_outcomes(passed=3)
+        patched.setenv("SHADE", "5")
+        ran(pytester).assert_outcomes(passed=3)
+        patched.setenv("SHADE", "100")
+        result = ran(pytester)
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*page 1 reads 'Goodbye'*'Hello'*",
+            "*1 of 200 pixels differ from */golden/picture.png (tolerance 8)*",
+            "*differs from byte 1 on from the 4 bytes of */golden/text.txt*",
+        ]
+    )
+    (shown,) = pytester.path.glob("abp-results/*test_picture/picture.difference.png")
+    from PIL import Image
+
+    with Image.open(shown) as image:
+        assert image.getpixel((3, 4)) == (255, 0, 80) and image.getpixel((0, 0)) == (194, 194, 194)
+
+
+def test_on_a_page_of_pytest_playwright(pytester: pytest.Pytester) -> None:
+    choice = find_browser()
+    assert choice is not None
+    pytester.makepyfile(f"""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def browser_type_launch_args(browser_type_launch_args):
+            return {{**browser_type_launch_args, "executable_path": {choice.path!r}, "args": ["--no-sandbox"]}}
+
+        def test_both(abp_fixture_app, page, abp_app):
+            abp_app.call("job.run", {{"steps": 1, "delay": 1, "label": "seen"}})
+            assert page.url == abp_fixture_app.url
+            assert "job.run" in page.locator("#log").inner_text()
+    """)
+    result = ran(
+        pytester,
+        plugins=tuple(
+            arg for pair in zip(ARGS[::2], ARGS[1::2], strict=True) if pair[1] != "no:playwright" for arg in pair
+        ),
+    )
+    result.assert_outcomes(passed=1)
+
+
+def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import sys
+
+        def test_plain():
+            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session", "transports.sync"}
+            assert not heavy & set(sys.modules)
+    """)
+    ran(pytester, "-p", "no:asyncio").assert_outcomes(passed=1)
+
+
+def test_the_example_is_an_app_with_its_tests() -> None:
+    """In place, so that its golden file counts."""
+    folder = ROOT / "examples" / "minimal_app"
+    args = ["-o", "asyncio_default_fixture_loop_scope=function", "-q", str(folder)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *ARGS, *args],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    lines = {name: len((folder / name).read_text().splitlines()) for name in ("app.js", "test_app.py")}
+    assert lines["app.js"] <= 45 and lines["test_app.py"] <= 30
+
+
+def test_what_is_logged_is_short_and_without_secrets() -> None:
+    shown = shortened(
+        {
+            "url": "https://user:pw@example.org/a?token=abc",
+            "text": "x" * 5000,
+            "note": "Authorization: Bearer abcdef",
+            "apiKey": "abc",
+            "content": b"12345",
+            "many": list(range(500)),
+            "deep": {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": {"j": {"k": {"l": 1}}}}}}}}}}}},
+        }
+    )
+    text = json.dumps(shown, ensure_ascii=False)
+    assert "pw" not in text and "abc" not in text and "<5 bytes>" in text and "… 450 more" in text
+    assert len(text) < 2500
