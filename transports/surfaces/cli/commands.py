@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from . import artifacts, calls, demo, discover, doctor, fixture
+from . import artifacts, calls, demo, discover, doctor, fixture, resources
 from .outcome import begin, failed, out, perform, say, version_of
 
 __all__ = ["app", "run"]
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(resources.resources)
 app.command()(discover.discover)
 app.command()(doctor.doctor)
 app.command()(fixture.fixture)
