@@ -31,7 +31,7 @@ from mcp_types import (
 )
 
 from ...artifacts import ArtifactStore, Scope
-from ...errors import ABPError, UsageError
+from ...errors import ABPError, UsageError, redact_url
 from ...schema import check_params
 from ...targets import connect
 from .answers import failure, for_version
@@ -152,7 +152,9 @@ class Bridge:
                 return await tools.capability(own, arguments)
             check_params(params.name, FIXED[params.name].input_schema, arguments)
             if trouble and not desk.apps and params.name in ("abp_call", "abp_status"):
-                raise UsageError(f"{self.options.app} could not be connected: {trouble}", code="NOT_INITIALIZED")
+                raise UsageError(
+                    f"{redact_url(self.options.app or '')} could not be connected: {trouble}", code="NOT_INITIALIZED"
+                )
             return await tools.fixed(params.name, arguments)
         except ABPError as error:
             return failure(error, self.options.max_answer_bytes)
