@@ -20,6 +20,7 @@ CODES = {
     "ArtifactNotFound": "ARTIFACT_NOT_FOUND",
     "BadDescriptor": "PROTOCOL_ERROR",
     "BadEncoding": "INVALID_ENCODING",
+    "BadRecording": "BAD_RECORDING",
     "BinaryError": "INTERNAL_ERROR",
     "BrowserCrashed": "DISCONNECTED",
     "BrowserNotFound": "BROWSER_ERROR",
@@ -33,6 +34,7 @@ CODES = {
     "DownloadFailed": "DOWNLOAD_FAILED",
     "EncodingRefused": "DOWNLOAD_FAILED",
     "NotAbpApp": "NOT_SUPPORTED",
+    "NotRecorded": "NOT_RECORDED",
     "PageCrashed": "DISCONNECTED",
     "ProfileInUse": "BROWSER_ERROR",
     "ProtocolError": "PROTOCOL_ERROR",
@@ -58,6 +60,7 @@ RETRYABLE = {
     "Truncated",
 }
 ENDS_THE_SESSION = {
+    "BadRecording",
     "ConnectFailed",
     "BrowserNotFound",
     "NotAbpApp",

@@ -15,6 +15,8 @@ a ``message`` that says what to do next and never holds a credential, and says w
     │   ├── DiscoveryFailed   DISCOVERY_FAILED    a page gave no manifest; it may speak ABP all the same
     │   ├── CallTimeout       TIMEOUT             no answer within the deadline
     │   ├── ProtocolError     PROTOCOL_ERROR      an answer came and made no sense; the session goes on
+    │   ├── NotRecorded       NOT_RECORDED        a replay was asked what its recording does not hold
+    │   ├── BadRecording      BAD_RECORDING       a recording cannot be read, or what it refers to is gone
     │   └── Disconnected      DISCONNECTED        the far side is gone
     │       ├── BrowserCrashed                    the browser or its driver died
     │       ├── PageCrashed                       the page's renderer died
@@ -53,6 +55,7 @@ __all__ = [
     "ArtifactNotFound",
     "BadDescriptor",
     "BadEncoding",
+    "BadRecording",
     "BinaryError",
     "BrowserCrashed",
     "BrowserNotFound",
@@ -66,6 +69,7 @@ __all__ = [
     "DownloadFailed",
     "EncodingRefused",
     "NotAbpApp",
+    "NotRecorded",
     "PageCrashed",
     "ProfileInUse",
     "ProtocolError",
@@ -182,6 +186,19 @@ class CallTimeout(TransportError):
 
 class ProtocolError(TransportError):
     code = "PROTOCOL_ERROR"
+
+
+class NotRecorded(TransportError):
+    """The message shows the nearest thing that was recorded, and ``details["diff"]`` how it differs."""
+
+    code = "NOT_RECORDED"
+
+
+class BadRecording(TransportError):
+    """``details["line"]`` is the line at fault, counted from 1."""
+
+    code = "BAD_RECORDING"
+    session_survives = False
 
 
 class Disconnected(TransportError):

@@ -15,6 +15,7 @@ from .discovery import Discovery, discover
 from .errors import UsageError, redact_url
 from .inbox import OnElicitation, OnNotification, OnProgress
 from .plugins import installed, make_transport
+from .recording import Recording, recording_of
 from .routing import RoutingPolicy
 from .session import Session, seconds_of
 from .settings import Settings
@@ -31,6 +32,7 @@ __all__ = ["connect"]
 _PAGE = ("playwright", "postmessage")
 #: The ways to reach a target, by scheme; the first is ``auto``.
 _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
+_REPLAY = "replay:"
 #: Schemes of MCP servers (:mod:`transports.adapters.mcp.servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 
@@ -56,14 +58,16 @@ def connect(
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
     routing: RoutingPolicy | None = None,
+    record: Recording | str | Path | None = None,
 ) -> Session:
     """A session with the app at ``target``, to be used as ``async with connect(…) as app``.
 
     ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
-    WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), or an MCP server
-    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``). ``transport`` is a name or an instance;
-    ``"postmessage"`` embeds an ``http(s)`` app in an iframe. ``store`` is a store, its URL, or an object that has one
-    as its ``artifact_store``; the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``.
+    WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
+    (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
+    recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
+    ``store`` is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``,
+    else the folder ``ABP_OUTPUT_DIR``.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``).
 
@@ -79,7 +83,9 @@ def connect(
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one a question is answered with the default that the app itself names, else declined, and
     a destructive one never with yes. ``requested_capabilities`` are names that the app is told when it is greeted;
-    ``routing`` says what becomes of an answer's parts (:class:`~transports.routing.RoutingPolicy`).
+    ``routing`` says what becomes of an answer's parts (:class:`~transports.routing.RoutingPolicy`). ``record`` is a
+    file that the conversation is written to, without secrets, or a :class:`~transports.recording.Recording` that names
+    more of those.
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense; opening raises
     :class:`~transports.errors.TransportError`.
@@ -105,6 +111,10 @@ def connect(
         transport = _mcp(target, timeout, settings, sampling=on_elicitation is not None, **sent)
     else:
         transport = _make_transport(target, transport, headless, timeout, settings, where, sent)
+    discovering = _discovery(target, transport, settings)
+    if record is not None:
+        transport = recorder = recording_of(transport, record if isinstance(record, Recording) else Recording(record))
+        discovering = recorder.discovering(discovering) if discovering else None
     return Session(
         transport,
         store=_open_store(store, settings),
@@ -115,7 +125,7 @@ def connect(
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
         routing=routing,
-        discover=_discovery(target, settings),
+        discover=discovering,
     )
 
 
@@ -130,8 +140,12 @@ def _mcp(target: str, timeout: float | None, settings: Settings, **options: Any)
     return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 
-def _discovery(target: str, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Only a page has a manifest (PROTOCOL "Discovery")."""
+def _discovery(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
+    """Only a page has a manifest (PROTOCOL "Discovery"), or what was recorded of one."""
+    if target.lower().startswith(_REPLAY):
+        from .adapters.replay import ReplayTransport
+
+        return transport.discovering() if isinstance(transport, ReplayTransport) else None
     if not target.lower().startswith(("http://", "https://")):
         return None
     return partial(discover, target, allow_private=settings.allow_private_addresses)
@@ -170,6 +184,8 @@ def _ways(target: str) -> tuple[str, ...]:
     """The names of the transports that reach ``target``, the first of which is ``auto``."""
     if extension_folder(target) is not None:
         return ("playwright",)
+    if target.lower().startswith(_REPLAY):
+        return ("replay",)
     try:
         parts = urlsplit(target)
         known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
@@ -179,7 +195,8 @@ def _ways(target: str) -> tuple[str, ...]:
         also = "".join(f", or a target of {plugin.name}" for plugin in installed())
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
-            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, or an MCP server (mcp+stdio:COMMAND){also}"
+            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
+            f"replay:FILE{also}"
         )
     return _TRANSPORTS[parts.scheme]
 
@@ -199,9 +216,14 @@ def _make_transport(
         return made
     ways = _ways(target)
     if name not in ("auto", *ways):
-        kind = f"{target.partition('://')[0]}://" if "://" in target else "an extension"
+        kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
         raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, ways))}")
     chosen = ways[0] if name == "auto" else name
+    if chosen == "replay":
+        from .adapters.replay import replay_of
+
+        _refuse(where | sent, "a recording, which needs no browser")
+        return replay_of(target[len(_REPLAY) :])
     if chosen == "websocket":
         from .adapters.websocket import WebSocketTransport
 

@@ -11,12 +11,14 @@ The app also has named faults (``fault.*`` and ``wire.*`` capabilities, ``/fault
 Ctrl-C.
 """
 
+from webapp_fixture.conversation import Conversation
 from webapp_fixture.definitions import capabilities, manifest
 from webapp_fixture.generate import block, digest, generate
 from webapp_fixture.records import RequestRecord
 from webapp_fixture.server import Fixture, serve
 
 __all__ = [
+    "Conversation",
     "Fixture",
     "RequestRecord",
     "block",

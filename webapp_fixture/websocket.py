@@ -9,166 +9,35 @@ import asyncio
 import contextlib
 import hmac
 import json
-import uuid
-from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from webapp_fixture.answers import fault_handlers
-from webapp_fixture.calls import Calls, Capability, Context, Json, Record, Ticket
-from webapp_fixture.definitions import app_info
+from webapp_fixture.calls import Json, Ticket
+from webapp_fixture.conversation import Conversation
 from webapp_fixture.downloads import offered_credential
 from webapp_fixture.frames import PONG, Pipe, envelope
-from webapp_fixture.handlers import app_handlers, greeting, sync, with_definitions
-from webapp_fixture.problems import MISSING, AbpError, failure
+from webapp_fixture.problems import AbpError, failure
 from webapp_fixture.records import SESSION_COOKIE, STATE, RequestRecord, State
 from webapp_fixture.validate import validate_params
 from webapp_fixture.wire import FAULTS, Shuffle, definitions, make_reply
 
-PROTOCOL_VERSION = "0.1"
-FEATURES = {"notifications": True, "progress": True, "elicitation": True, "dynamicCapabilities": True}
 MAX_MESSAGE = 1 << 30
 GOODBYE = 0.1  # seconds that a client gets to answer the closing handshake
-GATED = {"notification": "notifications", "progress": "progress"}
 routes = web.RouteTableDef()
 
 
-def _bulk(count: int) -> dict[str, Capability]:
-    schema = {"type": "object", "properties": {"value": {"type": "string", "description": "Anything"}}}
-    rest = {"inputSchema": schema, "outputSchema": {}, "features": {}, "available": True, "requirements": []}
-    made = {}
-    for at in range(count):
-        name = f"bulk.{at:06}"
-        description = f"Number {at} of {count} capabilities that make the list long"
-        handler = sync(lambda params, name=name: {"name": name, "value": params.get("value", "")})  # type: ignore[misc]
-        made[name] = Capability({"name": name, "description": description, **rest}, handler)
-    return made
-
-
-class Connection:
-    """One client: its session, its calls, its questions."""
+class Connection(Conversation):
+    """One client on a WebSocket, where the wire can go wrong too."""
 
     def __init__(self, state: State, query: dict[str, str], socket: web.WebSocketResponse, pipe: Pipe) -> None:
-        self.socket, self.pipe, self.query = socket, pipe, query
-        self.session_id: str | None = None
-        self.features: Json = {}
-        self.record = Record()
-        count = query.get("capabilities", "")
-        handlers = {**app_handlers(state, self.record), "app.toggle": self.toggle}
-        usual = with_definitions(handlers) | _bulk(int(count) if count.isdigit() else 0)
-        faults = with_definitions(fault_handlers(state), faults=True)
-        self.listed = [entry.definition for entry in usual.values()]
+        super().__init__(pipe.message, query, state)
+        self.socket, self.pipe = socket, pipe
         if "faults" in query:
-            self.listed += [*(entry.definition for entry in faults.values()), *definitions()]
-        self.extra: dict[str, Capability] = {}
+            self.listed += definitions()
         self.wire = {entry["name"]: entry for entry in definitions()}
-        self.calls = Calls(usual | faults, self.record, self.send, self.elicit)
-        self.questions: dict[str, asyncio.Future[Any]] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
         self.shuffle: Shuffle | None = None
         self.done = asyncio.Event()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do that beside the reading; it ends with the connection at the latest."""
-        task = asyncio.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def send(self, kind: str, payload: Json) -> None:
-        """A message that answers nothing, unless the client said that it does not want such."""
-        if self.features.get(GATED.get(kind, "")) is not False:
-            self.record.push(self.record.events, kind=kind, payload=payload)
-            await self.pipe.message(envelope(kind, payload=payload))
-
-    async def elicit(self, request: Json) -> Json:
-        """Ask the client; always answers {success, data?, error?, cancelled?}."""
-        self.record.push(self.record.events, kind="elicitation", payload=request)
-        if self.features.get("elicitation") is False:
-            error = AbpError("NOT_SUPPORTED", "the client does not answer questions")
-            return {"success": False, "error": error.as_json()}
-        question = str(uuid.uuid4())
-        self.questions[question] = answer = asyncio.get_running_loop().create_future()
-        timeout = request.get("timeout")
-        try:
-            async with asyncio.timeout(timeout / 1000 if timeout else None):
-                await self.pipe.message(envelope("elicitation/request", question, payload=request))
-                response = await answer
-        except TimeoutError:
-            error = AbpError("TIMEOUT", f"no answer within {timeout} ms", retryable=True)
-            response = {"success": False, "error": error.as_json()}
-        finally:
-            del self.questions[question]
-        if not isinstance(response, dict):
-            response = {"success": False, "cancelled": True}
-        self.record.push(self.record.events, kind="elicitationAnswer", payload=response)
-        return response
-
-    def initialize(self, params: Json) -> Json:
-        """Begin the session."""
-        agent = params.get("agent")
-        version = str(params.get("protocolVersion", PROTOCOL_VERSION))
-        if self.session_id:
-            raise AbpError("ALREADY_INITIALIZED", "there is a session already; send shutdown first")
-        if not isinstance(agent, dict) or not isinstance(agent.get("name"), str):
-            raise AbpError("MISSING_PARAM", "initialize needs agent: {name, version}")
-        if version.split(".", maxsplit=1)[0] != PROTOCOL_VERSION.split(".", maxsplit=1)[0]:
-            message = f"protocol version {version} is not supported; this app speaks {PROTOCOL_VERSION}"
-            raise AbpError("NOT_SUPPORTED", message)
-        features = params.get("features")
-        self.features = features if isinstance(features, dict) else {}
-        self.session_id = str(uuid.uuid4())
-        app = {name: value for name, value in app_info().items() if name != "description"}
-        return {
-            "sessionId": self.session_id,
-            "protocolVersion": PROTOCOL_VERSION,
-            "app": app,
-            "capabilities": self.listed,
-            "features": dict(FEATURES),
-        }
-
-    async def toggle(self, params: Json, context: Context) -> Json:
-        """app.toggle: add one more capability, or remove it again."""
-        name = params.get("capability", "extra.hello")
-        extra, known = self.extra.pop(name, None), self.calls.capabilities
-        if extra is None and name in known:
-            raise AbpError("INVALID_PARAMS", f"{name} is always there; give a name of your own")
-        if extra is None:
-            known[name] = self.extra[name] = greeting(name)
-            self.listed.append(known[name].definition)
-        else:
-            del known[name]
-            self.listed.remove(extra.definition)
-        changes: Json = {"added": [], "removed": [], "changed": []}
-        changes["added" if extra is None else "removed"].append(name)
-        await context.notify("notifications/capabilities/list_changed", changes)
-        return {"capability": name, "available": extra is None}
-
-    async def receive(self, message: Json) -> None:
-        """One message of the client's. Calls go on by themselves; what is unknown is recorded and otherwise ignored."""
-        kind, message_id, payload = message.get("type"), message.get("id"), message.get("payload")
-        payload = payload if isinstance(payload, dict) else {}
-        if kind == "capabilities/call":
-            self.take_call(message_id, payload)
-        elif kind == "capabilities/cancel":
-            answer = self.calls.cancel(payload.get("callId"), payload.get("reason"))
-            self.spawn(self.pipe.message(envelope("capabilities/cancel-result", message_id, payload=answer)))
-        elif kind == "elicitation/response":
-            question = self.questions.get(message_id) if isinstance(message_id, str) else None
-            if question and not question.done():
-                question.set_result(message.get("payload"))
-        elif kind == "initialize":
-            if "noinit" not in self.query:
-                try:
-                    answer = self.initialize(payload)
-                except AbpError as error:
-                    answer = {"success": False, "error": error.as_json()}
-                await self.pipe.message(envelope("initialize-result", message_id, payload=answer))
-        elif kind == "shutdown":
-            self.calls.cancel_all("shutdown")
-            self.session_id = None
-        else:
-            self.record.push(self.record.events, kind="ignored", payload={"type": kind})
 
     def take_call(self, message_id: Any, payload: Json) -> None:
         """Begin a call: refuse it, or run it beside the others. In order, so that a cancel that follows finds it."""
@@ -181,7 +50,7 @@ class Connection:
                 raise AbpError("NOT_INITIALIZED", "send initialize first", retryable=True)
             if not isinstance(name, str) or name not in self.wire:
                 ticket = self.calls.begin(name, options)
-                return self.spawn(self.finish(message_id, ticket, params, shuffle, place))
+                return self.spawn(self.shuffled(message_id, ticket, params, shuffle, place))
             validate_params(params, self.wire[name]["inputSchema"])
         except AbpError as error:
             refusal = envelope("capabilities/call-result", message_id, payload=failure(error))
@@ -190,11 +59,9 @@ class Connection:
         reply = make_reply(name, message_id, params, options)
         return self.spawn(self.reply(reply.message(), shuffle, place) if shuffle else FAULTS[name](self.pipe, reply))
 
-    async def finish(self, message_id: Any, ticket: Ticket, params: Any, shuffle: Shuffle | None, place: int) -> None:
-        """Run a call and send its answer."""
-        answer = await self.calls.finish(ticket, params)
-        rest = {} if answer is MISSING else {"payload": answer}
-        await self.reply(envelope("capabilities/call-result", message_id, **rest), shuffle, place)
+    async def shuffled(self, message_id: Any, ticket: Ticket, params: Any, shuffle: Shuffle | None, place: int) -> None:
+        """Run a call and send its answer when its turn has come."""
+        await self.reply(await self.answer(message_id, ticket, params), shuffle, place)
 
     async def reply(self, message: Json, shuffle: Shuffle | None, place: int) -> None:
         """Send an answer, or hold it until all of its shuffle are there."""
@@ -217,10 +84,7 @@ class Connection:
         try:
             await self._read()
         finally:
-            for task in self.tasks:
-                task.cancel()
-            await asyncio.gather(*self.tasks, return_exceptions=True)
-            self.calls.close()
+            await self.aclose()
             self.pipe.drop(at_once=self.pipe.silent)
             self.done.set()
 

@@ -1,15 +1,15 @@
-"""One behaviour suite, run over every transport: the same session, the same content, the same results, another wire.
+"""The public contract suite over each of our own transports: the same app, the same results, another wire.
 
 Known differences are data: :data:`DIFFERENCES`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
+import itertools
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +17,28 @@ import pytest
 from playwright.async_api import Page
 
 from transports import (
+    ABPError,
     Browser,
-    CallTimeout,
     CapabilityError,
     MemoryTransport,
     PlaywrightTransport,
     PostMessageTransport,
-    Progress,
+    Result,
     Session,
     Transport,
     WebSocketTransport,
     connect,
 )
-from transports.adapters.memory import Call
+from transports.adapters.memory import Call, Handler
+from transports.adapters.replay import replay_of
 from transports.browser import transport as transport_module
 from transports.browser.channel import Channel, PlaywrightChannel
 from transports.envelope import encode_envelope
-from transports.errors import BinaryError
-from transports.events import CapabilitiesChanged
 from transports.messages import Message
 from transports.params import outgoing
-from webapp_fixture import Fixture, digest
+from transports.recording import Recording, recording_of
+from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
+from webapp_fixture import Fixture
 from webapp_fixture.answers import fault_handlers
 from webapp_fixture.calls import Capability, Context, Record
 from webapp_fixture.handlers import app_handlers, with_definitions
@@ -46,20 +47,31 @@ from webapp_fixture.records import State
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-#: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium; ``firefox`` has no other.
-TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage")
-CALLED = {"evaluate": "playwright", "firefox": "playwright"}
+#: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium; ``firefox`` has no other. ``replay`` plays
+#: what was recorded over Playwright a moment before.
+TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "replay")
 
-#: (behaviour, transport) → why it does not hold there.
-DIFFERENCES = {
-    ("download URLs are followed", "memory"): "an app in the same process has no address",
-    ("content in parameters is a buffer", "websocket"): "binary input travels as base64 (seed 001)",
-    ("content in parameters is a buffer", "memory"): "the reference app's Python side reads base64",
-    ("capabilities come and go", "memory"): "the reference app's changes belong to its connections",
-    ("capabilities come with their schemas", "memory"): "handlers are plain functions without a schema",
+_NO_ADDRESS = "an app in the same process has no address"
+_NO_SCHEMA = "handlers are plain functions without a schema"
+#: transport → behaviour → why it does not hold there.
+DIFFERENCES: Mapping[str, Mapping[str, str]] = {
+    "memory": {
+        "download URLs are followed": _NO_ADDRESS,
+        "download URLs get their credentials": _NO_ADDRESS,
+        "a download that was cut is resumed": _NO_ADDRESS,
+        "a download that is not there is refused": _NO_ADDRESS,
+        "a download that has expired is refused": _NO_ADDRESS,
+        "a download of another size is refused": _NO_ADDRESS,
+        "content in parameters is a buffer": "the reference app's Python side reads base64",
+        "capabilities come and go": "the reference app's changes belong to its connections",
+        "capabilities come with their schemas": _NO_SCHEMA,
+        "the session knows the app": "the in-process app has a name of its own",
+        "an answer that is no answer fails alone": "handlers return data, and the transport makes the answer of it",
+        "parameters are checked before they travel": _NO_SCHEMA,
+    },
+    "websocket": {"content in parameters is a buffer": "binary input travels as base64 (seed 001)"},
+    "replay": {},
 }
-
-Connected = Callable[..., AbstractAsyncContextManager[Session]]
 
 
 def in_process() -> MemoryTransport:
@@ -67,7 +79,7 @@ def in_process() -> MemoryTransport:
     record, state = Record(), State()
     known = with_definitions(app_handlers(state, record)) | with_definitions(fault_handlers(state), faults=True)
 
-    def handler(capability: Capability) -> Any:
+    def handler(capability: Capability) -> Handler:
         async def run(params: Mapping[str, object], call: Call) -> object:
             prepared, content = outgoing(dict(params))
             message = Message("capabilities/call", {"params": prepared}, content=content)
@@ -79,16 +91,39 @@ def in_process() -> MemoryTransport:
             try:
                 return await capability.handler(plain, Context(call.id, call.progress, call.notify, elicit))
             except Cancelled:
-                error = CapabilityError("cancelled", code="CANCELLED")
-                error.cancelled = True
-                raise error from None
+                raise refusal({"cancelled": True}) from None
             except AbpError as error:
-                described = error.as_json()
-                raise CapabilityError(described["message"], code=described["code"]) from error
+                raise refusal({"error": error.as_json()}) from error
 
         return run
 
-    return MemoryTransport({name: handler(capability) for name, capability in known.items()})
+    def raw(name: str) -> Handler:
+        async def run(params: Mapping[str, object], call: Call) -> object:
+            answer = (await known[name].handler(dict(params), Context(call.id, call.progress, call.notify, None))).value  # type: ignore[arg-type]
+            if answer.get("success"):
+                return answer.get("data")
+            raise refusal(answer)
+
+        return run
+
+    async def stopped(params: Mapping[str, object], call: Call) -> object:
+        return {"cancelled": [{"reason": reason} for reason in transport.cancelled.values()]}
+
+    handlers = {name: handler(capability) for name, capability in known.items()}
+    raws = {name: raw(name) for name in ("fault.bad_answer", "fault.crash_half")}
+    transport = MemoryTransport({**handlers, **raws, "app.record": stopped})
+    return transport
+
+
+def refusal(answer: Mapping[str, Any]) -> CapabilityError:
+    described = {"code": "CANCELLED", "message": "the call was cancelled", **answer.get("error", {})}
+    error = CapabilityError(described["message"], code=described["code"], details=described.get("details"))
+    error.cancelled = bool(answer.get("cancelled"))
+    return error
+
+
+async def evaluating(page: Page) -> Channel:
+    return PlaywrightChannel(page)
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -98,59 +133,81 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def app(
-    name: str,
-    fixture: Fixture,
-    browser: Browser,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Connected:
+def make(
+    name: str, fixture: Fixture, browser: Browser, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Transport]:
     if name == "evaluate":
         monkeypatch.setattr(transport_module, "open_channel", evaluating)
     shared = request.getfixturevalue("firefox") if name == "firefox" else browser
     makers: dict[str, Callable[[], Transport]] = {
         "memory": in_process,
-        "playwright": lambda: PlaywrightTransport(fixture.url, browser=shared),
         "websocket": lambda: WebSocketTransport(fixture.ws_url),
         "postmessage": lambda: PostMessageTransport(fixture.embed_url, browser=browser),
     }
-
-    def connected(**options: Any) -> Session:
-        options.setdefault("store", tmp_path / "out")
-        targets = {"websocket": fixture.ws_url, "postmessage": fixture.embed_url, "memory": "memory:"}
-        made = CALLED.get(name, name)
-        return connect(targets.get(name, fixture.url), transport=makers[made](), **options)
-
-    return connected
-
-
-async def evaluating(page: Page) -> Channel:
-    return PlaywrightChannel(page)
-
-
-def holds(behaviour: str, name: str) -> bool:
-    return (behaviour, name) not in DIFFERENCES
-
-
-def value(tree: object, *path: str | int) -> Any:
-    for step in path:
-        tree = tree[step]  # type: ignore[index]
-    return tree
+    return makers.get(name, lambda: PlaywrightTransport(fixture.url, browser=shared))
 
 
 async def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
-    assert len(DIFFERENCES) < 10
-    assert {transport for _, transport in DIFFERENCES} <= set(TRANSPORTS)
+    assert sum(map(len, DIFFERENCES.values())) < 20
+    assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
-async def test_the_session_knows_the_app(app: Connected, name: str) -> None:
-    async with app() as session:
-        assert {"data.csv", "export.pdf", "file.generate", "job.run"} <= set(session.capabilities)
-        assert session.transport.name == CALLED.get(name, name)
-        if holds("capabilities come with their schemas", name):
-            assert session.info.name == "Workbench"
-            assert session.capabilities["data.csv"].input_schema
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
+async def test_behaviour(
+    behaviour: Behaviour,
+    name: str,
+    make: Callable[[], Transport],
+    fixture: Fixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    targets = {"memory": "memory:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
+    if name != "replay":
+        await verify(behaviour, Subject(make, tmp_path, targets.get(name, fixture.url)), DIFFERENCES.get(name))
+        return
+    recorded, replayed = outcomes(monkeypatch, tmp_path / "a"), outcomes(monkeypatch, tmp_path / "b")
+    files = (itertools.count(), itertools.count())
+    with recorded as first:
+        subject = Subject(
+            lambda: recording_of(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")), tmp_path / "a", fixture.url
+        )
+        await verify(behaviour, subject)
+    with replayed as second:
+        subject = Subject(lambda: replay_of(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
+        await verify(behaviour, subject, DIFFERENCES[name])
+    assert second == first
+
+
+@contextmanager
+def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str]]:
+    """What comes of each call, in the order of the calls: the whole result or the whole error, without what belongs to
+    one run: ids of calls, folders, names made of the time."""
+    folder.mkdir()
+    seen: list[str] = []
+    call = Session.call
+
+    def shown(outcome: dict[str, Any]) -> str:
+        text = json.dumps({**outcome, "transport": "", "duration_ms": 0}, sort_keys=True)
+        text = text.replace(str(folder), "FOLDER")
+        text = re.sub(r"(_\d{13})?(-\d+)?(\.\w+\")", r"\3", text)  # names that the store made, by time and number
+        if text != (text := re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text)):
+            text = re.sub(r"\b[0-9a-f]{64}\b|_[0-9a-f]{12}\b", "SHA", text)  # of an answer with ids of this run
+        return text
+
+    async def spying(self: Session, *args: Any, **options: Any) -> Result:
+        place = len(seen)
+        seen.append("cancelled")
+        try:
+            result = await call(self, *args, **options)
+        except ABPError as error:
+            seen[place] = shown({"error": type(error).__name__, **error.as_dict()})
+            raise
+        seen[place] = shown(result.as_dict())
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "call", spying)
+        yield seen
 
 
 async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
@@ -164,170 +221,6 @@ async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browse
         async with connect(url, transport=transport, store=tmp_path, timeout=60) as session:
             assert len(session.capabilities) > 100_000
             assert "bulk.099999" in session.capabilities
-            assert value((await session.call("bulk.099999", {"value": "x"})).data, "value") == "x"
+            assert (await session.call("bulk.099999", {"value": "x"})).data == {"name": "bulk.099999", "value": "x"}
             with pytest.raises(CapabilityError, match="no capability"):
                 await session.call("bulk.1000000")
-
-
-async def test_json_results_become_files(app: Connected, name: str) -> None:
-    async with app() as session:
-        result = await session.call("convert.markdownToHtml", {"markdown": "# Hi"})
-        assert "<h1>Hi</h1>" in value(result.data, "html")
-        assert json.loads(Path(str(result.artifacts[""].path)).read_text()) == result.data
-        assert result.transport == CALLED.get(name, name)
-
-
-async def test_one_capabilitys_bytes_are_the_same_over_all_of_them(app: Connected) -> None:
-    async with app() as session:
-        rows = [{"product": "tea", "sold": 12}, {"product": "cöffee, black", "sold": 30}]
-        ref = (await session.call("data.csv", {"rows": rows})).artifacts["file"]
-        assert ref.mime_type == "text/csv"
-        content = Path(str(ref.path)).read_bytes()
-        assert ref.sha256 == hashlib.sha256(content).hexdigest()
-        assert content.decode() == 'product,sold\r\ntea,12\r\n"cöffee, black",30\r\n'
-
-
-@pytest.mark.parametrize("size", [0, 1000, 256 * 1024 + 1, 3 << 20])
-async def test_content_arrives_byte_for_byte(app: Connected, name: str, size: int) -> None:
-    async with app() as session:
-        ref = (await session.call("file.generate", {"bytes": size, "seed": 3})).artifacts["file"]
-        assert (ref.size_bytes, ref.sha256) == (size, digest(size, 3))
-
-
-async def test_download_urls_are_followed(app: Connected, name: str) -> None:
-    if not holds("download URLs are followed", name):
-        pytest.skip(DIFFERENCES["download URLs are followed", name])
-    async with app() as session:
-        for auth in ("none", "bearer", "query"):
-            params = {"bytes": 50_000, "as": "url", "auth": auth}
-            assert (await session.call("file.generate", params)).artifacts["file"].sha256 == digest(50_000, 0)
-
-
-async def test_content_in_parameters_arrives_byte_for_byte(app: Connected, name: str, tmp_path: Path) -> None:
-    async with app() as session:
-        for size in (0, 10, 300_000):
-            data = bytes(i % 251 for i in range(size))
-            (tmp_path / "in.bin").write_bytes(data)
-            for way in (data, tmp_path / "in.bin"):
-                received = (await session.call("file.digest", {"file": way})).data
-                assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
-                buffer = holds("content in parameters is a buffer", name)
-                assert value(received, "received") == ("ArrayBuffer" if buffer else "base64")
-
-
-async def test_places_and_siblings(app: Connected) -> None:
-    async with app() as session:
-        deep = await session.call("shape", {"shape": "deep"})
-        (place,) = deep.artifacts
-        assert place.count(".") >= 4
-        flat = await session.call("shape", {"shape": "flat"})
-        assert next(iter(flat.artifacts.values())).size_bytes == 1024
-        assert value(flat.data, "size") == 1024
-
-
-@pytest.mark.parametrize("fault", ["wrong_size", "bad_size", "bad_base64", "noncanonical_base64"])
-async def test_content_that_lies_is_refused_and_the_session_goes_on(
-    app: Connected, name: str, tmp_path: Path, fault: str
-) -> None:
-    async with app() as session:
-        with pytest.raises(BinaryError):
-            await session.call(f"fault.{fault}", {"value": -1} if fault == "bad_size" else {})
-        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-        assert (await session.call("file.list")).artifacts
-
-
-async def test_errors_of_the_app_are_typed(app: Connected) -> None:
-    async with app() as session:
-        with pytest.raises(CapabilityError) as unknown:
-            await session.call("export.pfd")
-        assert unknown.value.code == "UNKNOWN_CAPABILITY"
-        with pytest.raises(CapabilityError) as thrown:
-            await session.call("fault.throws")
-        assert thrown.value.code == "OPERATION_FAILED"
-
-
-async def test_progress_comes_in_order_and_each_once(app: Connected) -> None:
-    seen: list[Progress] = []
-    async with app() as session:
-        await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
-    assert [item.progress for item in seen] == [1, 2, 3, 4, 5]
-
-
-async def test_notifications_reach_the_session(app: Connected) -> None:
-    events: list[str] = []
-    async with app(on_notification=lambda notification: events.append(notification.event)) as session:
-        await session.call("job.run", {"steps": 1, "delay": 1})
-        async with asyncio.timeout(2):
-            while len(events) < 2:
-                await asyncio.sleep(0.01)
-    assert events == ["notifications/operation/started", "notifications/operation/completed"]
-
-
-async def test_capabilities_come_and_go(app: Connected, name: str) -> None:
-    if not holds("capabilities come and go", name):
-        pytest.skip(DIFFERENCES["capabilities come and go", name])
-    told: list[str] = []
-    async with app(on_notification=lambda notification: told.append(notification.event)) as session:
-        events: Any = session.events()
-        for wanted in (True, False):
-            assert value((await session.call("app.toggle")).data, "available") is wanted
-            async with asyncio.timeout(5):
-                while not isinstance(change := await anext(events), CapabilitiesChanged):
-                    pass
-            assert change == CapabilitiesChanged(**{"added" if wanted else "removed": ("extra.hello",)})
-            assert ("extra.hello" in session.capabilities) is wanted
-            if wanted:
-                assert (await session.call("extra.hello")).artifacts
-    assert told == ["notifications/capabilities/list_changed"] * 2
-
-
-async def test_elicitation_is_answered_or_declined(app: Connected) -> None:
-    async def answer(request: object) -> Mapping[str, object]:
-        return {"success": True, "data": {"value": "blue"}}
-
-    question = {"method": "elicitation/input", "params": {"message": "Colour?"}}
-    async with app(on_elicitation=answer) as session:
-        answered = value((await session.call("form.ask", question)).data, "response")
-        assert answered["data"] == {"value": "blue"}
-    async with app() as session:
-        with pytest.raises(CapabilityError) as caught:
-            await session.call("files.clear")
-        assert caught.value.cancelled
-
-
-async def test_timeout_and_cancellation_reach_the_app_and_the_next_call_works(app: Connected, name: str) -> None:
-    async with app() as session:
-        with pytest.raises(CallTimeout):
-            await session.call("job.wait", timeout=0.2)
-        waiting = asyncio.ensure_future(session.call("job.wait"))
-        await asyncio.sleep(0.2)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        if isinstance(session.transport, MemoryTransport):
-            reasons = list(session.transport.cancelled.values())
-        else:
-            record = (await session.call("app.record")).data
-            reasons = [entry["reason"] for entry in value(record, "cancelled")]
-        assert list(dict.fromkeys(reasons)) == ["timeout", "cancelled by the client"]
-
-
-async def test_calls_at_once_each_get_their_own(app: Connected) -> None:
-    async with app() as session:
-        calls = [session.call("file.digest", {"file": str(n).encode()}) for n in range(40)]
-        sums = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
-        assert sums == [hashlib.sha256(str(n).encode()).hexdigest() for n in range(40)]
-
-
-async def test_closing_twice_is_harmless_and_leaves_no_task(app: Connected) -> None:
-    def tasks() -> int:
-        """Those of the server are its own affair: a browser keeps connections to it."""
-        return sum("RequestHandler" not in str(task.get_coro()) for task in asyncio.all_tasks())
-
-    before = tasks()
-    session = app()
-    async with session as opened:
-        await opened.call("file.list")
-    await opened.aclose()
-    await asyncio.sleep(0.1)
-    assert tasks() <= before

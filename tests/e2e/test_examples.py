@@ -137,6 +137,12 @@ def test_without_a_browser(tmp_path: Path) -> None:
     assert printed.startswith("rendering\nFile saved: ") and printed.rstrip().endswith('Metadata: {"pages":1}')
 
 
+def test_replay(url: str, tmp_path: Path) -> None:
+    recorded = run("replay.py", url, "session.jsonl", cwd=tmp_path)
+    replayed = run("replay.py", "session.jsonl", cwd=tmp_path)
+    assert recorded == replayed and recorded.startswith("application/pdf ")
+
+
 def test_mcp_client(url: str, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     printed = run("mcp_client.py", url, cwd=tmp_path)

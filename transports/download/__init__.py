@@ -10,8 +10,8 @@
 
 from __future__ import annotations
 
-from .asked import Cookies, Fetched
+from .asked import Cookies, Downloads, Fetched
 from .fetch import RETRIES, download
 from .transfer import MAX_REDIRECTS
 
-__all__ = ["MAX_REDIRECTS", "RETRIES", "Cookies", "Fetched", "download"]
+__all__ = ["MAX_REDIRECTS", "RETRIES", "Cookies", "Downloads", "Fetched", "download"]

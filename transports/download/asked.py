@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from aiohttp.abc import AbstractResolver
 
+from ..artifacts.base import Staged
 from ..binary import Download
 from ..errors import TooLarge, UrlExpired
 from .urls import Origin, Target
 
-__all__ = ["Asked", "Cookies", "Fetched", "expired", "too_large"]
+__all__ = ["Asked", "Cookies", "Downloads", "Fetched", "expired", "too_large"]
 
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 
@@ -25,6 +26,16 @@ class Fetched:
     content_type: str | None
     filename: str | None
     complete: bool
+
+
+@runtime_checkable
+class Downloads(Protocol):
+    """What a transport may do that has a say in the session's downloads: one that records or replays them."""
+
+    async def fetch_download(
+        self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
+    ) -> Fetched:
+        """Fill ``staged`` with what ``reference`` leads to; ``fetch`` does so over the network."""
 
 
 @dataclass(frozen=True, slots=True)

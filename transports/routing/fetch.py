@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -10,7 +11,7 @@ from ..artifacts import Staged
 from ..artifacts.disk import in_thread, reporting
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
-from ..download import download
+from ..download import Downloads, download
 from ..errors import ABPError, TooLarge, TransportError
 
 __all__ = ["Fetcher"]
@@ -60,9 +61,9 @@ class Fetcher:
             await self.transport.save(handle, staged.path, timeout=self.timeout)
 
     async def _download(self, reference: Download, staged: Staged, binary: BinaryData) -> BinaryData:
-        fetched = await download(
+        fetch = partial(
+            download,
             reference,
-            staged,
             timeout=self.timeout,
             size=binary.size,
             limit=self.limit,
@@ -70,6 +71,10 @@ class Fetcher:
             cookies=self.transport.cookies if self.transport and self.transport.features.cookies else None,
             allow_private=self.allow_private,
         )
+        if isinstance(self.transport, Downloads):
+            fetched = await self.transport.fetch_download(reference, staged, fetch)
+        else:
+            fetched = await fetch(staged)
         return replace(
             binary,
             mime_type=binary.mime_type or fetched.content_type,

@@ -31,6 +31,7 @@ from ..base import Transport
 from ..browser import launch
 from ..inbox import OnElicitation, OnNotification, OnProgress
 from ..messages import AppInfo, Capability
+from ..recording import Recording
 from ..routing import Fetcher, RoutingPolicy
 from .bridge import (
     Blocking,
@@ -292,6 +293,7 @@ def connect(
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
     routing: RoutingPolicy | None = None,
+    record: Recording | str | Path | None = None,
 ) -> Session:
     given = locals()  # the first line, so that it holds the parameters and all of them
     options = {name: _asynchronous(value) for name, value in given.items() if value is not None}

@@ -23,7 +23,8 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, mcp+stdio:COMMAND",
+        help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, mcp+stdio:COMMAND, "
+        "replay:FILE",
     ),
 ]
 TransportName = Annotated[
@@ -68,6 +69,9 @@ def call(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
+    ] = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
@@ -93,6 +97,7 @@ def call(
                 profile=profile,
                 storage_state=storage_state,
                 cdp_url=cdp_url,
+                record=record,
             )
             async with session as app:
                 result = await app.call(capability, values, timeout=timeout, on_progress=on_progress)

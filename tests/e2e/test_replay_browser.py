@@ -1,0 +1,101 @@
+"""What only a page can do, recorded and replayed without one: effects, its tools, a manifest, what is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import ABPError, Browser, PlaywrightTransport, Session, connect
+from transports.errors import Disconnected, NotAbpApp
+from transports.events import ConnectionChanged, Event
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+Make = Callable[[], Session]
+
+
+@pytest.fixture
+def makers(fixture: Fixture, browser: Browser, tmp_path: Path) -> tuple[Make, Make]:
+    """The app in a page, recorded; and the recording."""
+    return (
+        lambda: connect(
+            fixture.url,
+            transport=PlaywrightTransport(fixture.url, browser=browser),
+            record=tmp_path / "page.jsonl",
+            store=tmp_path / "recorded",
+        ),
+        lambda: connect(f"replay:{tmp_path / 'page.jsonl'}", store=tmp_path / "replayed"),
+    )
+
+
+async def test_effects_and_what_came_beside_the_answer(makers: tuple[Make, Make]) -> None:
+    steps = [{"kind": "confirm", "message": "Sure?"}, {"kind": "download"}, {"kind": "print"}]
+    seen = []
+    for make in makers:
+        async with make() as app:
+            result = await app.call("fault.native_ui", {"do": steps})
+            files = {name: (ref.sha256, ref.mime_type, ref.size_bytes) for name, ref in result.artifacts.items()}
+            effects = [(effect.kind, effect.call is None, {**effect.detail}) for effect in result.effects]
+            seen.append((files, effects, result.data))
+    assert seen[0] == seen[1]
+    assert {kind for kind, _, _ in seen[0][1]} >= {"dialog", "download", "print"} and len(seen[0][0]) >= 2
+
+
+async def test_the_pages_tools(makers: tuple[Make, Make]) -> None:
+    seen = []
+    for make in makers:
+        async with make() as app:
+            picture = await app.screenshot(full_page=True)
+            document = await app.render_to_pdf("<h1>Hi</h1>", format="A4")
+            with pytest.raises(ABPError):
+                await app.screenshot(full_page="often")
+            seen.append((picture.artifacts["image"].sha256, document.artifacts["document"].sha256))
+    assert seen[0] == seen[1]
+
+
+async def test_what_the_manifest_told(makers: tuple[Make, Make]) -> None:
+    seen = []
+    for make in makers:
+        async with make() as app:
+            seen.append((app.warnings, {name: app.capabilities[name] for name in app.capabilities}, app.info))
+    assert seen[0] == seen[1]
+
+
+async def test_a_page_that_is_lost_and_opened_again(makers: tuple[Make, Make]) -> None:
+    async def listen(events: Any, heard: list[bool]) -> None:
+        async for event in events:
+            note: Event = event
+            if isinstance(note, ConnectionChanged):
+                heard.append(note.connected)
+
+    seen = []
+    for make in makers:
+        heard: list[bool] = []
+        async with make() as app:
+            listening = asyncio.ensure_future(listen(app.events(), heard))
+            with pytest.raises(Disconnected) as caught:
+                await app.call("fault.navigate", {"how": "reload"})
+            await app.call("file.list")
+        await listening
+        seen.append((type(caught.value), caught.value.as_dict(), heard))
+    assert seen[0] == seen[1] and seen[0][2] == [False, True]
+
+
+async def test_a_page_that_is_no_app(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+    url, file = f"{fixture.url}static/blank.html", tmp_path / "page.jsonl"
+    words = []
+    for session in (
+        connect(
+            url, transport=PlaywrightTransport(url, browser=browser, grace=0.2), record=file, store=tmp_path / "out"
+        ),
+        connect(f"replay:{file}", store=tmp_path / "out"),
+    ):
+        with pytest.raises(NotAbpApp) as caught:
+            await session.__aenter__()
+        words.append(caught.value.as_dict())
+    assert words[0] == words[1]

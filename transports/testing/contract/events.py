@@ -1,0 +1,137 @@
+"""What comes beside answers: progress, notifications, questions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from ...errors import CapabilityError
+from ...messages import ElicitationRequest, Notification, Progress
+from .behaviour import Subject, behaviour, expect, raises, until, value
+
+_STARTED = "notifications/operation/started"
+_COMPLETED = "notifications/operation/completed"
+
+
+@behaviour("progress comes in order and each once", 'PROTOCOL "App → client": __abp_progress')
+async def progress(subject: Subject) -> None:
+    seen: list[Progress] = []
+    async with subject.connect() as session:
+        await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
+        await until(lambda: len(seen) >= 5, "five reports of progress arrive")
+    expect([item.progress for item in seen], [1, 2, 3, 4, 5], "the progress")
+    expect([item.fraction for item in seen], [0.2, 0.4, 0.6, 0.8, 1.0], "the progress as a part of the whole")
+
+
+@behaviour("progress belongs to its call", 'PROTOCOL "App → client": operationId')
+async def progress_of_two(subject: Subject) -> None:
+    seen: dict[str, list[str | None]] = {"one": [], "two": []}
+    async with subject.connect() as session:
+        await asyncio.gather(
+            *(
+                session.call(
+                    "job.run",
+                    {"steps": 3, "delay": 5, "label": label},
+                    on_progress=lambda item, label=label: seen[label].append(item.stage),  # type: ignore[misc]
+                )
+                for label in seen
+            )
+        )
+        await until(lambda: sum(map(len, seen.values())) >= 6, "six reports of progress arrive")
+    expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "whose progress each call heard of")
+
+
+@behaviour("a callback that fails or dawdles breaks no call", "DESIGN: progress callbacks never block or break a call")
+async def bad_callback(subject: Subject) -> None:
+    async def callback(item: Progress) -> None:
+        if item.progress == 1:
+            raise ValueError("a callback of the contract suite fails on purpose")
+        await asyncio.sleep(3600)
+
+    async with subject.connect() as session:
+        result = await asyncio.wait_for(
+            session.call("job.run", {"steps": 2, "delay": 1}, on_progress=callback), subject.timeout / 2
+        )
+        expect(value(result.data, "steps"), 2, "the call's answer")
+
+
+@behaviour("notifications reach the session", 'PROTOCOL "App → client": __abp_notification')
+async def notifications(subject: Subject) -> None:
+    seen: list[Notification] = []
+    async with subject.connect(on_notification=seen.append) as session:
+        await session.call("job.run", {"steps": 1, "delay": 1, "label": "mine"})
+        await until(lambda: len(seen) >= 2, "two notifications arrive")
+    expect([notification.event for notification in seen], [_STARTED, _COMPLETED], "the notifications")
+    expect(value(seen[0].data, "label"), "mine", "what the first one tells")
+
+
+@behaviour("events() tells what happens", "DESIGN: Session.events")
+async def listened(subject: Subject) -> None:
+    seen: list[str] = []
+
+    async def listen() -> None:
+        async for event in events:
+            seen.append(event.event if isinstance(event, Notification) else type(event).__name__)
+
+    async with subject.connect() as session:
+        events = session.events()
+        listening = asyncio.ensure_future(listen())
+        await session.call("job.run", {"steps": 2, "delay": 1})
+        await until(lambda: len(seen) >= 4, "four events arrive")
+    await asyncio.wait_for(listening, 5)
+    expect(sorted(seen), sorted([_STARTED, "Progress", "Progress", _COMPLETED]), "the events")
+
+
+@behaviour("a question is answered", 'PROTOCOL "App → client": elicitation/input → {value}')
+async def answered(subject: Subject) -> None:
+    asked: list[ElicitationRequest] = []
+
+    async def answer(request: ElicitationRequest) -> Mapping[str, object]:
+        asked.append(request)
+        return {"success": True, "data": {"value": "blue"}}
+
+    question = {"method": "elicitation/input", "params": {"message": "Colour?"}}
+    async with subject.connect(on_elicitation=answer) as session:
+        response = value((await session.call("form.ask", question)).data, "response")
+        expect(value(response, "data"), {"value": "blue"}, "the answer as the app got it")
+    expect([request.params.get("message") for request in asked], ["Colour?"], "the question")
+
+
+@behaviour("several questions of one call are answered in turn", 'PROTOCOL "App → client"; id of elicitation/request')
+async def answered_at_once(subject: Subject) -> None:
+    async def answer(request: ElicitationRequest) -> Mapping[str, object]:
+        return {"success": True, "data": {"value": f"to {request.params.get('message')}"}}
+
+    async with subject.connect(on_elicitation=answer) as session:
+        questions = [{"method": "elicitation/input", "params": {"message": str(n)}} for n in range(4)]
+        results = await asyncio.gather(*(session.call("form.ask", question) for question in questions))
+    seen = [value(result.data, "response", "data", "value") for result in results]
+    expect(seen, ["to 0", "to 1", "to 2", "to 3"], "the answers as the app got them")
+
+
+@behaviour("a question that nobody answers is declined", "PROTOCOL: cancelled; transports.elicitation")
+async def declined(subject: Subject) -> None:
+    async with subject.connect() as session:
+        with raises(CapabilityError, "files.clear without a yes") as caught:
+            await session.call("files.clear")
+        expect(caught.error.cancelled, True, "whether the call says that it was cancelled")
+        expect(len(value((await session.call("file.list")).data, "files")) > 0, True, "whether the files are there")
+
+
+@behaviour("the app's own default is the answer when nobody is asked", "transports.elicitation")
+async def default(subject: Subject) -> None:
+    question = {"method": "elicitation/input", "params": {"message": "Colour?", "default": "red"}}
+    async with subject.connect() as session:
+        response = value((await session.call("form.ask", question)).data, "response")
+        expect(value(response, "data", "value"), "red", "the answer as the app got it")
+
+
+@behaviour("a handler that raises declines", "DESIGN: an elicitation handler raises to decline")
+async def handler_raises(subject: Subject) -> None:
+    async def answer(request: ElicitationRequest) -> Mapping[str, object]:
+        raise ValueError("no answer")
+
+    question = {"method": "elicitation/input", "params": {"message": "Colour?"}}
+    async with subject.connect(on_elicitation=answer) as session:
+        response = value((await session.call("form.ask", question)).data, "response")
+        expect(value(response, "success"), False, "success of the answer as the app got it")

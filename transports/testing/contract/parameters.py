@@ -1,0 +1,70 @@
+"""Content in parameters."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from ...binary import BinaryData
+from ...errors import CapabilityError
+from .behaviour import Subject, behaviour, expect, raises, value
+
+_DATA = bytes(n % 251 for n in range(300_000))
+
+
+async def _digest(subject: Subject, *given: object) -> list[dict[str, object]]:
+    async with subject.connect() as session:
+        return [value((await session.call("file.digest", {"file": item})).data) for item in given]
+
+
+def _files(folder: Path, *contents: bytes) -> list[Path]:
+    paths = [folder / f"in-{n}.bin" for n in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+@behaviour("bytes in parameters arrive byte for byte", "seed 001: binary input")
+async def given_bytes(subject: Subject) -> None:
+    contents = [_DATA[:size] for size in (0, 10, 300_000)]
+    seen = [answer["sha256"] for answer in await _digest(subject, *contents)]
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of what arrived")
+
+
+@behaviour("files in parameters arrive byte for byte", "seed 001: binary input; DESIGN: Path in params")
+async def given_files(subject: Subject) -> None:
+    contents = [_DATA[:size] for size in (0, 10, 300_000)]
+    seen = [answer["sha256"] for answer in await _digest(subject, *_files(subject.folder, *contents))]
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of what arrived")
+
+
+@behaviour("content in parameters is a buffer", "seed 001: ArrayBuffer in the page")
+async def buffers(subject: Subject) -> None:
+    seen = [answer["received"] for answer in await _digest(subject, b"small", _DATA)]
+    expect(seen, ["ArrayBuffer", "ArrayBuffer"], "how the app received small and large content")
+
+
+@behaviour("content in parameters keeps its description", "seed 001: {content, mimeType, size}")
+async def keeps_description(subject: Subject) -> None:
+    described = {"content": b"GIF89a", "mimeType": "image/x-contract", "filename": "a.gif"}
+    answers = await _digest(subject, described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif"))
+    wanted = [hashlib.sha256(b"GIF89a").hexdigest()] * 2
+    expect([answer["sha256"] for answer in answers], wanted, "SHA-256 of what arrived")
+    expect([answer["size"] for answer in answers], [6, 6], "its size")
+
+
+@behaviour("content of many calls at once is not mixed up", "Transport: any number of requests at once")
+async def at_once(subject: Subject) -> None:
+    contents = [_DATA[n : n + 100_000] for n in range(6)]
+    async with subject.connect() as session:
+        calls = [session.call("file.digest", {"file": content}) for content in contents]
+        seen = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of each")
+
+
+@behaviour("what the app says of content is its error", "PROTOCOL: INVALID_PARAMS of the app")
+async def refused(subject: Subject) -> None:
+    async with subject.connect() as session:
+        with raises(CapabilityError, "image.info of what is no PNG", code="INVALID_PARAMS"):
+            await session.call("image.info", {"image": {"content": b"no picture", "mimeType": "image/png"}})

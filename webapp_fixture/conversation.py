@@ -1,0 +1,191 @@
+"""The app as messages, whatever carries them: one client's session, calls and questions."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from webapp_fixture.answers import fault_handlers
+from webapp_fixture.calls import Calls, Capability, Context, Json, Record, Ticket
+from webapp_fixture.definitions import app_info
+from webapp_fixture.frames import envelope
+from webapp_fixture.handlers import app_handlers, greeting, sync, with_definitions
+from webapp_fixture.problems import MISSING, AbpError, failure
+from webapp_fixture.records import State
+
+PROTOCOL_VERSION = "0.1"
+FEATURES = {"notifications": True, "progress": True, "elicitation": True, "dynamicCapabilities": True}
+GATED = {"notification": "notifications", "progress": "progress"}
+
+
+def _bulk(count: int) -> dict[str, Capability]:
+    schema = {"type": "object", "properties": {"value": {"type": "string", "description": "Anything"}}}
+    rest = {"inputSchema": schema, "outputSchema": {}, "features": {}, "available": True, "requirements": []}
+    made = {}
+    for at in range(count):
+        name = f"bulk.{at:06}"
+        description = f"Number {at} of {count} capabilities that make the list long"
+        handler = sync(lambda params, name=name: {"name": name, "value": params.get("value", "")})  # type: ignore[misc]
+        made[name] = Capability({"name": name, "description": description, **rest}, handler)
+    return made
+
+
+class Conversation:
+    """The reference app for one client. ``deliver`` sends it an envelope, a dictionary of JSON values;
+    :meth:`receive` takes one of its. What carries them is somebody else's: a socket, a pipe, a queue. Close it with
+    :meth:`aclose`. ``query`` holds options as in the address of the WebSocket (``websocket.py``)."""
+
+    def __init__(
+        self,
+        deliver: Callable[[Json], Coroutine[Any, Any, None]],
+        query: dict[str, str] | None = None,
+        state: State | None = None,
+    ) -> None:
+        self.deliver = deliver
+        self.query = query or {}
+        self.session_id: str | None = None
+        self.features: Json = {}
+        self.record = Record()
+        state = state or State()
+        count = self.query.get("capabilities", "")
+        handlers = {**app_handlers(state, self.record), "app.toggle": self.toggle}
+        usual = with_definitions(handlers) | _bulk(int(count) if count.isdigit() else 0)
+        faults = with_definitions(fault_handlers(state), faults=True)
+        self.listed = [entry.definition for entry in usual.values()]
+        if "faults" in self.query:
+            self.listed += [entry.definition for entry in faults.values()]
+        self.extra: dict[str, Capability] = {}
+        self.calls = Calls(usual | faults, self.record, self.send, self.elicit)
+        self.questions: dict[str, asyncio.Future[Any]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do that beside the reading; it ends with the connection at the latest."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def send(self, kind: str, payload: Json) -> None:
+        """A message that answers nothing, unless the client said that it does not want such."""
+        if self.features.get(GATED.get(kind, "")) is not False:
+            self.record.push(self.record.events, kind=kind, payload=payload)
+            await self.deliver(envelope(kind, payload=payload))
+
+    async def elicit(self, request: Json) -> Json:
+        """Ask the client; always answers {success, data?, error?, cancelled?}."""
+        self.record.push(self.record.events, kind="elicitation", payload=request)
+        if self.features.get("elicitation") is False:
+            error = AbpError("NOT_SUPPORTED", "the client does not answer questions")
+            return {"success": False, "error": error.as_json()}
+        question = str(uuid.uuid4())
+        self.questions[question] = answer = asyncio.get_running_loop().create_future()
+        timeout = request.get("timeout")
+        try:
+            async with asyncio.timeout(timeout / 1000 if timeout else None):
+                await self.deliver(envelope("elicitation/request", question, payload=request))
+                response = await answer
+        except TimeoutError:
+            error = AbpError("TIMEOUT", f"no answer within {timeout} ms", retryable=True)
+            response = {"success": False, "error": error.as_json()}
+        finally:
+            del self.questions[question]
+        if not isinstance(response, dict):
+            response = {"success": False, "cancelled": True}
+        self.record.push(self.record.events, kind="elicitationAnswer", payload=response)
+        return response
+
+    def initialize(self, params: Json) -> Json:
+        """Begin the session."""
+        agent = params.get("agent")
+        version = str(params.get("protocolVersion", PROTOCOL_VERSION))
+        if self.session_id:
+            raise AbpError("ALREADY_INITIALIZED", "there is a session already; send shutdown first")
+        if not isinstance(agent, dict) or not isinstance(agent.get("name"), str):
+            raise AbpError("MISSING_PARAM", "initialize needs agent: {name, version}")
+        if version.split(".", maxsplit=1)[0] != PROTOCOL_VERSION.split(".", maxsplit=1)[0]:
+            message = f"protocol version {version} is not supported; this app speaks {PROTOCOL_VERSION}"
+            raise AbpError("NOT_SUPPORTED", message)
+        features = params.get("features")
+        self.features = features if isinstance(features, dict) else {}
+        self.session_id = str(uuid.uuid4())
+        app = {name: value for name, value in app_info().items() if name != "description"}
+        return {
+            "sessionId": self.session_id,
+            "protocolVersion": PROTOCOL_VERSION,
+            "app": app,
+            "capabilities": self.listed,
+            "features": dict(FEATURES),
+        }
+
+    async def toggle(self, params: Json, context: Context) -> Json:
+        """app.toggle: add one more capability, or remove it again."""
+        name = params.get("capability", "extra.hello")
+        extra, known = self.extra.pop(name, None), self.calls.capabilities
+        if extra is None and name in known:
+            raise AbpError("INVALID_PARAMS", f"{name} is always there; give a name of your own")
+        if extra is None:
+            known[name] = self.extra[name] = greeting(name)
+            self.listed.append(known[name].definition)
+        else:
+            del known[name]
+            self.listed.remove(extra.definition)
+        changes: Json = {"added": [], "removed": [], "changed": []}
+        changes["added" if extra is None else "removed"].append(name)
+        await context.notify("notifications/capabilities/list_changed", changes)
+        return {"capability": name, "available": extra is None}
+
+    async def receive(self, message: Json) -> None:
+        """One message of the client's. Calls go on by themselves; what is unknown is recorded and otherwise ignored."""
+        kind, message_id, payload = message.get("type"), message.get("id"), message.get("payload")
+        payload = payload if isinstance(payload, dict) else {}
+        if kind == "capabilities/call":
+            self.take_call(message_id, payload)
+        elif kind == "capabilities/cancel":
+            answer = self.calls.cancel(payload.get("callId"), payload.get("reason"))
+            self.spawn(self.deliver(envelope("capabilities/cancel-result", message_id, payload=answer)))
+        elif kind == "elicitation/response":
+            question = self.questions.get(message_id) if isinstance(message_id, str) else None
+            if question and not question.done():
+                question.set_result(message.get("payload"))
+        elif kind == "initialize":
+            if "noinit" not in self.query:
+                try:
+                    answer = self.initialize(payload)
+                except AbpError as error:
+                    answer = {"success": False, "error": error.as_json()}
+                await self.deliver(envelope("initialize-result", message_id, payload=answer))
+        elif kind == "shutdown":
+            self.calls.cancel_all("shutdown")
+            self.session_id = None
+        else:
+            self.record.push(self.record.events, kind="ignored", payload={"type": kind})
+
+    def take_call(self, message_id: Any, payload: Json) -> None:
+        """Begin a call: refuse it, or run it beside the others. In order, so that a cancel that follows finds it."""
+        options = payload.get("options")
+        try:
+            if not self.session_id:
+                raise AbpError("NOT_INITIALIZED", "send initialize first", retryable=True)
+            ticket = self.calls.begin(payload.get("capability"), options if isinstance(options, dict) else {})
+        except AbpError as error:
+            self.spawn(self.deliver(envelope("capabilities/call-result", message_id, payload=failure(error))))
+        else:
+            params = payload.get("params")
+            self.spawn(self.finish(message_id, ticket, {} if params is None else params))
+
+    async def finish(self, message_id: Any, ticket: Ticket, params: Any) -> None:
+        """Run a call and send its answer."""
+        await self.deliver(await self.answer(message_id, ticket, params))
+
+    async def answer(self, message_id: Any, ticket: Ticket, params: Any) -> Json:
+        """Run a call; its answer as an envelope."""
+        answer = await self.calls.finish(ticket, params)
+        rest = {} if answer is MISSING else {"payload": answer}
+        return envelope("capabilities/call-result", message_id, **rest)
+
+    async def aclose(self) -> None:
+        """The client is gone; no task is left."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.calls.close()
