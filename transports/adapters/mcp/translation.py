@@ -139,9 +139,19 @@ def question_of(params: ElicitRequestParams) -> ElicitationRequest:
     that a person should visit is to be confirmed."""
     if isinstance(params, ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
-    return ElicitationRequest(
-        method="elicitation/input", params={"message": params.message, "schema": dict(params.requested_schema)}
-    )
+    asked: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
+    if (defaults := _defaults(params.requested_schema)) is not None:
+        asked["default"] = defaults
+    return ElicitationRequest(method="elicitation/input", params=asked)
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
+    """The form as the server would fill it in, if it says so for all that is required. Nothing is agreed to that way:
+    MCP does not tell what is destructive."""
+    fields = schema.get("properties", {})
+    given = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    complete = bool(given) and set(schema.get("required", ())) <= set(given)
+    return given if complete and True not in [value is True for value in given.values()] else None
 
 
 def elicited(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:

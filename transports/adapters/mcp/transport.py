@@ -84,6 +84,8 @@ class MCPTransport(Transport):
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
+        self._told: list[dict[str, object]] | None = None  # with the greeting; a session asks again at once
+        self._running: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._questions = Questions(self._events.put_nowait)
         self._keeper = Keeper(
@@ -120,26 +122,29 @@ class MCPTransport(Transport):
         async with _within(timeout):
             match message.type:
                 case "initialize":
-                    result: object = self._greeting()
+                    result: object = await self._greeting()
                 case "capabilities/list":
-                    result = await self._list()
+                    told, self._told = self._told, None
+                    result = told if told is not None else await self._list()
                 case "capabilities/call":
                     result = await self._call(message, payload)
-                case "capabilities/cancel":  # the SDK has told the server when its request was given up
-                    result = {"callId": payload["callId"], "cancelled": True}
+                case "capabilities/cancel":
+                    running = self._running.get(payload["callId"])
+                    result = {"callId": payload["callId"], "cancelled": running is not None and running.cancel()}
                 case _:
                     raise ProtocolError(f"this transport has no request {message.type!r}")
         return Message(f"{message.type}-result", result, id=message.id)
 
-    def _greeting(self) -> dict[str, object]:
+    async def _greeting(self) -> dict[str, object]:
         info = self._keeper.connected().client.server_info
         name = info.name if info else str(self._server)
         title = (info.title if info else None) or name
+        self._told = await self._list()
         return {
             "sessionId": str(uuid.uuid4()),
             "protocolVersion": PROTOCOL_VERSION,
             "app": {"id": name, "name": title, "version": info.version if info else ""},
-            "capabilities": [],
+            "capabilities": self._told,
         }
 
     async def _list(self) -> list[dict[str, object]]:
@@ -178,10 +183,17 @@ class MCPTransport(Transport):
             )
             return CallToolRequest(params=params)
 
+        self._running[call] = asking = asyncio.ensure_future(sent(connection, make, progress))
         try:
-            answer = answer_of(await sent(connection, make, progress))
+            answer = answer_of(await asking)
         except CapabilityError as error:
             answer = refusal(error)
+        except asyncio.CancelledError:  # the SDK tells the server
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            return {"success": False, "cancelled": True}
+        finally:
+            del self._running[call]
         if name not in self._tools and isinstance(error_said := answer.get("error"), dict):
             answer["error"] = {**error_said, "code": "UNKNOWN_CAPABILITY"}
         return answer
