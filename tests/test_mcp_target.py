@@ -31,7 +31,7 @@ from transports import (
     UsageError,
     connect,
 )
-from transports.errors import BadEncoding, ConnectFailed, SizeMismatch
+from transports.errors import BadEncoding, ConnectFailed, SizeMismatch, TooLarge
 from transports.routing import ResourcePolicy, RoutingPolicy
 
 from .mcp_servers import FOLDER, target
@@ -107,10 +107,9 @@ async def until(true: Callable[[], bool]) -> None:
 # --- tools are capabilities -------------------------------------------------------------------------------------------
 
 
-async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(app: Connected, way: str) -> None:
+async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(app: Connected) -> None:
     async with app() as session:
-        assert session.info.name == ("Tableau" if way == "legacy" else session.info.name)
-        assert session.info.id == "tableau-mcp"
+        assert (session.info.id, session.info.name, session.info.version) == ("tableau-mcp", "Tableau", "1.0")
         assert session.transport.name == "mcp"
         assert {"download_workbook", "large", "resources.read"} <= set(session.capabilities)
         download = session.capabilities["download_workbook"]
@@ -161,6 +160,19 @@ async def test_a_large_blob_arrives_byte_for_byte(app: Connected) -> None:
         assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
 
 
+async def test_an_answer_over_the_limit_costs_its_call_only(
+    app: Connected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "1000000")
+    async with app(store=tmp_path / "out") as session:
+        with pytest.raises(TooLarge, match="1,000,000 bytes"):
+            await session.call("large", {"bytes": 3_000_000})
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert (await session.call("large", {"bytes": 100_000})).artifacts[
+            "content.0.resource.blob"
+        ].size_bytes == 100_000
+
+
 async def test_files_go_in_as_base64_bare_where_the_schema_wants_text(app: Connected, tmp_path: Path) -> None:
     (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
     async with app() as session:
@@ -209,7 +221,7 @@ async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Con
                 await asyncio.sleep(0.05)
 
 
-async def test_questions_reach_the_sessions_handler(app: Connected, way: str) -> None:
+async def test_questions_reach_the_sessions_handler(app: Connected) -> None:
     asked: list[ElicitationRequest] = []
 
     async def blue(request: ElicitationRequest) -> Mapping[str, object]:
@@ -276,7 +288,9 @@ async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> 
         assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
         table = await session.call("resources.read", {"uri": VIEW})
         ref = table.artifacts["contents.0.text"]
-        assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(view_data().encode()))
+        content = Path(str(ref.path)).read_bytes()
+        assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(content))
+        assert content.startswith(b"region,revenue\nnorth,") and len(content) == len(view_data())
         assert value(table.data, "contents", 0, "text", "id") == ref.id
         pdf = await session.resources.read("tableau://files/7.pdf", size=len(PDF))
         assert (pdf.artifacts["contents.0.blob"].sha256, pdf.artifacts["contents.0.blob"].filename) == (
@@ -313,7 +327,7 @@ async def test_what_was_read_is_kept_until_it_changes(app: Connected) -> None:
         assert len(told) == 1
 
 
-async def test_without_the_cache_everything_is_read_again(app: Connected, way: str) -> None:
+async def test_without_the_cache_everything_is_read_again(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
     async with app(routing=policy) as session:
         before = value((await session.call("record")).data, "reads")
@@ -337,7 +351,9 @@ async def test_small_links_are_read_at_once_if_the_policy_says_so(app: Connected
         result = await session.call("export_links")
         table, gone, lies, large = value(result.data, "content")
         assert table["fetched"] is True
-        assert result.artifacts["content.0.contents.0.text"].sha256 == digest(view_data().encode())
+        read = result.artifacts["content.0.contents.0.text"]
+        assert read == (await session.resources.read(VIEW)).artifacts["contents.0.text"]
+        assert (read.mime_type, read.size_bytes) == ("text/csv", len(view_data()))
         assert (gone["fetched"], lies["fetched"]) == (False, False)
         assert "not found" in gone["fetch_error"]
         assert "declared 5 bytes" in lies["fetch_error"]

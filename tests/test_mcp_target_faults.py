@@ -153,6 +153,6 @@ async def test_no_error_tells_what_the_server_was_given_in_confidence(
 
 async def test_an_error_of_the_tool_has_nothing_but_words(tmp_path: Path) -> None:
     async with connect(target("rude"), store=tmp_path) as app:
-        with pytest.raises(CapabilityError, match="has fine, garbage") as unknown:
+        with pytest.raises(CapabilityError, match="the app has bad_blob, deep") as unknown:
             await app.call("zzz-there-is-none")
         assert unknown.value.code == "UNKNOWN_CAPABILITY"

@@ -157,7 +157,7 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
 def elicited(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
     """The handler's answer for the server. A value for a form of one field may come without its name."""
     if not answer.get("success"):
-        return ElicitResult(action="cancel" if answer.get("cancelled") and answer.get("data") else "decline")
+        return ElicitResult(action="decline")
     data = answer.get("data")
     given: Any = data if isinstance(data, Mapping) else {}
     if isinstance(params, ElicitRequestURLParams):

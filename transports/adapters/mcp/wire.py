@@ -71,6 +71,8 @@ class Lines:
                 problem = f"a message over the limit of {self._max_bytes:,} bytes"
                 if (error := _failed(whole[:_ENDS], tail, OVER_LIMIT, problem)) is not None:
                     yield error
+                else:
+                    logger.warning("left out %s, of which it cannot be told what it answers", problem)
             elif whole.strip():
                 yield whole
         self._take(chunk[start:])
