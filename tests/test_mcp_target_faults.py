@@ -127,6 +127,15 @@ async def test_a_server_that_cannot_be_connected(tmp_path: Path, command: str, s
     assert descendants() <= before
 
 
+async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(f"{target('rude')} unlisted", store=tmp_path) as app:
+        assert (app.info.name, list(app.capabilities)) == ("rude", [])
+        assert words(await app.call("fine")) == "fine"
+    assert any("could not list its tools: no" in record.message for record in caplog.records)
+
+
 async def test_a_server_that_will_not_go_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """It ignores its stdin's end and SIGTERM, and a child of it holds its pipes."""
     before, began = descendants(), time.monotonic()

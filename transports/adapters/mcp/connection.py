@@ -109,7 +109,7 @@ class Connection:
                 TimeoutError,
             ) as error:
                 raise self._refused(error, timeout, stderr.told() if stderr else "") from error
-            except BaseExceptionGroup as group:
+            except ExceptionGroup as group:
                 raise self._refused(first_of(group), timeout, "") from group
             stack.push_async_callback(self._deafen)
             self._listen_to_lists()
