@@ -8,13 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from transports import (
     CallTimeout,
@@ -29,7 +31,7 @@ from transports import (
     UsageError,
     connect,
 )
-from transports.errors import BadEncoding, ConnectFailed, SizeMismatch
+from transports.errors import BadEncoding, ConnectFailed, SizeMismatch, TooLarge
 from transports.routing import ResourcePolicy, RoutingPolicy
 
 from .mcp_servers import FOLDER, target
@@ -38,7 +40,9 @@ from .mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
 TOKEN = "a-token-that-nobody-may-see"
 WAYS = ("legacy", "modern", "http")
 
-Connected = Callable[..., Session]
+Connected = Callable[..., Any]
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @contextmanager
@@ -53,29 +57,35 @@ def http_server() -> Iterator[str]:
             process.terminate()
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def http_url() -> Iterator[str]:
-    with http_server() as url:
-        yield url
+def make(way: str) -> Iterator[Connected]:
+    """``connect`` to the server of this way."""
+    if way == "http":
+        with http_server() as url:
+            yield partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
+    else:
+        yield partial(connect, target("tableau", *(["--legacy"] if way == "legacy" else [])))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(make: Connected, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    async with make(store=tmp_path_factory.mktemp("shared")) as session:
+        yield session
 
 
 @pytest.fixture
-def app(way: str, tmp_path: Path, request: pytest.FixtureRequest) -> Connected:
-    def make(**options: Any) -> Session:
-        return connect(where, **{"store": tmp_path / "out", **headers, **options})
+def app(make: Connected, shared: Session, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Session]]:
+    """A session of this way: one for all tests, or with options one of its own."""
 
-    headers: dict[str, Any] = {}
-    if way == "http":
-        headers = {"headers": {"Authorization": f"Bearer {TOKEN}"}}
-        where = f"mcp+{request.getfixturevalue('http_url')}"
-    else:
-        where = target("tableau", *(["--legacy"] if way == "legacy" else []))
-    return make
+    def opened(**options: Any) -> AbstractAsyncContextManager[Session]:
+        return make(**{"store": tmp_path / "out", **options}) if options else nullcontext(shared)
+
+    return opened
 
 
 def digest(data: bytes) -> str:
@@ -97,10 +107,9 @@ async def until(true: Callable[[], bool]) -> None:
 # --- tools are capabilities -------------------------------------------------------------------------------------------
 
 
-async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(app: Connected, way: str) -> None:
+async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(app: Connected) -> None:
     async with app() as session:
-        assert session.info.name == ("Tableau" if way == "legacy" else session.info.name)
-        assert session.info.id == "tableau-mcp"
+        assert (session.info.id, session.info.name, session.info.version) == ("tableau-mcp", "Tableau", "1.0")
         assert session.transport.name == "mcp"
         assert {"download_workbook", "large", "resources.read"} <= set(session.capabilities)
         download = session.capabilities["download_workbook"]
@@ -151,6 +160,19 @@ async def test_a_large_blob_arrives_byte_for_byte(app: Connected) -> None:
         assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
 
 
+async def test_an_answer_over_the_limit_costs_its_call_only(
+    app: Connected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "1000000")
+    async with app(store=tmp_path / "out") as session:
+        with pytest.raises(TooLarge, match="1,000,000 bytes"):
+            await session.call("large", {"bytes": 3_000_000})
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert (await session.call("large", {"bytes": 100_000})).artifacts[
+            "content.0.resource.blob"
+        ].size_bytes == 100_000
+
+
 async def test_files_go_in_as_base64_bare_where_the_schema_wants_text(app: Connected, tmp_path: Path) -> None:
     (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
     async with app() as session:
@@ -186,6 +208,7 @@ async def test_progress_comes_in_order(app: Connected) -> None:
 
 async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Connected) -> None:
     async with app() as session:
+        before = value((await session.call("record")).data, "cancelled")
         with pytest.raises(CallTimeout):
             await session.call("wait", timeout=0.3)
         waiting = asyncio.ensure_future(session.call("wait"))
@@ -194,11 +217,11 @@ async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Con
         with pytest.raises(asyncio.CancelledError):
             await waiting
         async with asyncio.timeout(10):
-            while value((await session.call("record")).data, "cancelled") < 2:
+            while value((await session.call("record")).data, "cancelled") < before + 2:
                 await asyncio.sleep(0.05)
 
 
-async def test_questions_reach_the_sessions_handler(app: Connected, way: str) -> None:
+async def test_questions_reach_the_sessions_handler(app: Connected) -> None:
     asked: list[ElicitationRequest] = []
 
     async def blue(request: ElicitationRequest) -> Mapping[str, object]:
@@ -230,10 +253,8 @@ async def test_a_models_words_come_from_the_handler_and_only_if_there_is_one(tmp
             await session.call("think")
 
 
-async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, way: str) -> None:
-    if way == "http":
-        pytest.skip("each request of this stateless server is a session of its own")
-    async with app() as session:
+async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_path: Path) -> None:
+    async with app(store=tmp_path) as session:
         events = session.events()
         await session.call("grow")
         async with asyncio.timeout(10):
@@ -267,7 +288,9 @@ async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> 
         assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
         table = await session.call("resources.read", {"uri": VIEW})
         ref = table.artifacts["contents.0.text"]
-        assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(view_data().encode()))
+        content = Path(str(ref.path)).read_bytes()
+        assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(content))
+        assert content.startswith(b"region,revenue\nnorth,") and len(content) == len(view_data())
         assert value(table.data, "contents", 0, "text", "id") == ref.id
         pdf = await session.resources.read("tableau://files/7.pdf", size=len(PDF))
         assert (pdf.artifacts["contents.0.blob"].sha256, pdf.artifacts["contents.0.blob"].filename) == (
@@ -276,20 +299,19 @@ async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> 
         )
 
 
-async def test_what_was_read_is_kept_until_it_changes(app: Connected, tmp_path: Path, way: str) -> None:
-    if way == "http":
-        pytest.skip("each request of this stateless server is a session of its own")
+async def test_what_was_read_is_kept_until_it_changes(app: Connected) -> None:
     told: list[Notification] = []
 
     async def reads(session: Session) -> int:
         return int(value((await session.call("record")).data, "reads"))
 
     async with app(on_notification=told.append) as session:
+        before = await reads(session)
         first = await session.resources.read(VIEW)
         assert (await session.resources.read(VIEW)) == first
-        assert await reads(session) == 1
+        assert await reads(session) == before + 1
         await session.resources.read(VIEW, fresh=True)
-        assert await reads(session) == 2
+        assert await reads(session) == before + 2
         await session.resources.subscribe(VIEW)
         await session.call("refresh")
         await until(lambda: bool(told))
@@ -298,14 +320,14 @@ async def test_what_was_read_is_kept_until_it_changes(app: Connected, tmp_path: 
         assert changed.artifacts["contents.0.text"].sha256 != first.artifacts["contents.0.text"].sha256
         await session.store.delete(changed.artifacts["contents.0.text"].id)
         await session.resources.read(VIEW)  # its file is gone: read again
-        assert await reads(session) == 4
+        assert await reads(session) == before + 4
         await session.resources.unsubscribe(VIEW)
         await session.call("refresh")
         await session.call("record")
         assert len(told) == 1
 
 
-async def test_without_the_cache_everything_is_read_again(app: Connected, way: str) -> None:
+async def test_without_the_cache_everything_is_read_again(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
     async with app(routing=policy) as session:
         before = value((await session.call("record")).data, "reads")
@@ -329,7 +351,9 @@ async def test_small_links_are_read_at_once_if_the_policy_says_so(app: Connected
         result = await session.call("export_links")
         table, gone, lies, large = value(result.data, "content")
         assert table["fetched"] is True
-        assert result.artifacts["content.0.contents.0.text"].sha256 == digest(view_data().encode())
+        read = result.artifacts["content.0.contents.0.text"]
+        assert read == (await session.resources.read(VIEW)).artifacts["contents.0.text"]
+        assert (read.mime_type, read.size_bytes) == ("text/csv", len(view_data()))
         assert (gone["fetched"], lies["fetched"]) == (False, False)
         assert "not found" in gone["fetch_error"]
         assert "declared 5 bytes" in lies["fetch_error"]
@@ -338,7 +362,7 @@ async def test_small_links_are_read_at_once_if_the_policy_says_so(app: Connected
 
 
 async def test_what_cannot_be_read_is_a_typed_error_and_leaves_nothing(app: Connected, tmp_path: Path) -> None:
-    async with app() as session:
+    async with app(store=tmp_path / "out") as session:
         with pytest.raises(CapabilityError) as gone:
             await session.resources.read("tableau://views/gone")
         assert gone.value.details["code"] in (-32002, -32602)
@@ -358,17 +382,6 @@ async def test_a_server_without_resources_is_quiet_about_them(tmp_path: Path) ->
         with pytest.raises(UsageError, match="no resources") as refused:
             await session.resources.read("x://y")
         assert refused.value.code == "NOT_SUPPORTED"
-
-
-def test_the_blocking_api_has_the_same(tmp_path: Path) -> None:
-    from transports.sync import connect as connect_blocking
-
-    with connect_blocking(target("tableau"), store=tmp_path) as session:
-        assert session.resources.available
-        assert len(session.resources.list()) == 26
-        assert session.resources.read("tableau://files/7.pdf").artifacts["contents.0.blob"].sha256 == digest(PDF)
-        session.resources.subscribe(VIEW)
-        session.resources.unsubscribe(VIEW)
 
 
 # --- a server that dies -----------------------------------------------------------------------------------------------

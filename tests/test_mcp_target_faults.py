@@ -127,6 +127,15 @@ async def test_a_server_that_cannot_be_connected(tmp_path: Path, command: str, s
     assert descendants() <= before
 
 
+async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(f"{target('rude')} unlisted", store=tmp_path) as app:
+        assert (app.info.name, list(app.capabilities)) == ("rude", [])
+        assert words(await app.call("fine")) == "fine"
+    assert any("could not list its tools: no" in record.message for record in caplog.records)
+
+
 async def test_a_server_that_will_not_go_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     """It ignores its stdin's end and SIGTERM, and a child of it holds its pipes."""
     before, began = descendants(), time.monotonic()
@@ -153,6 +162,6 @@ async def test_no_error_tells_what_the_server_was_given_in_confidence(
 
 async def test_an_error_of_the_tool_has_nothing_but_words(tmp_path: Path) -> None:
     async with connect(target("rude"), store=tmp_path) as app:
-        with pytest.raises(CapabilityError, match="has fine, garbage") as unknown:
+        with pytest.raises(CapabilityError, match="the app has bad_blob, deep") as unknown:
             await app.call("zzz-there-is-none")
         assert unknown.value.code == "UNKNOWN_CAPABILITY"

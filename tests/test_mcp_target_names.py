@@ -1,7 +1,8 @@
-"""Which server a target means: commands, addresses, and the files that agents keep. No process is started."""
+"""Which server a target means: commands, addresses, the files that agents keep. And the blocking API."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import pytest
 from transports import UsageError, WebSocketTransport, connect
 from transports.adapters.mcp import HttpServer, MCPTransport, StdioServer, server_of
 from transports.errors import redact_url
+from transports.sync import connect as connect_blocking
+
+from .mcp_servers import target
+from .mcp_servers.tableau import PDF, VIEW
 
 
 def test_a_command_is_split_as_a_shell_does() -> None:
@@ -79,7 +84,7 @@ def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, say
 
 
 @pytest.mark.parametrize(
-    ("target", "says"),
+    ("where", "says"),
     [
         ("mcp+stdio:", "names no command"),
         ("mcp+stdio:'unclosed", "cannot be split"),
@@ -89,9 +94,9 @@ def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, say
         ("mcp+ftp://x", "is no target"),
     ],
 )
-def test_targets_that_make_no_sense(target: str, says: str) -> None:
+def test_targets_that_make_no_sense(where: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        connect(target, store="none:")
+        connect(where, store="none:")
 
 
 def test_a_file_that_is_no_json(tmp_path: Path) -> None:
@@ -116,3 +121,15 @@ def test_options_go_where_they_belong() -> None:
 def test_what_is_shown_of_a_command_has_no_arguments() -> None:
     assert redact_url("mcp+stdio:server --api-key abc") == "mcp+stdio:server …"
     assert redact_url("mcp+stdio:server") == "mcp+stdio:server"
+
+
+def test_the_blocking_api_has_the_same(tmp_path: Path) -> None:
+    with connect_blocking(target("tableau"), store=tmp_path) as session:
+        assert session.resources.available
+        assert len(session.resources.list()) == 26
+        assert (
+            session.resources.read("tableau://files/7.pdf").artifacts["contents.0.blob"].sha256
+            == hashlib.sha256(PDF).hexdigest()
+        )
+        session.resources.subscribe(VIEW)
+        session.resources.unsubscribe(VIEW)

@@ -172,8 +172,7 @@ async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) 
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
         desks = {
-            scope.user or "": Desk(store.scoped(scope), Apps(APP), Options(), activity)
-            for scope in scopes.values()
+            scope.user or "": Desk(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
         }
         apps = {user: await desk.apps.connect("ws://app.test/abp", {}) for user, desk in desks.items()}
         ann, bob = (web.with_token(token) for token in scopes)

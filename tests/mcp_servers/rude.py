@@ -130,6 +130,11 @@ def main() -> None:
                 info = {"name": "rude", "version": "1"}
                 version = request["params"]["protocolVersion"]
                 reply(request, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
+            case "tools/list" if mode == "unlisted":
+                write(
+                    json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "no"}})
+                    + "\n"
+                )
             case "tools/list":
                 tools = [{"name": name, "inputSchema": SCHEMAS.get(name, {"type": "object"})} for name in NAMES]
                 reply(request, {"tools": tools})

@@ -7,6 +7,7 @@ HTTP, and prints its address.
 import asyncio
 import base64
 import json
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -277,13 +278,17 @@ def server() -> Server[Any]:
 class OldLines:
     """The lines of stdin for a server that has never heard of ``server/discover``."""
 
+    def __init__(self) -> None:
+        self._stdout = os.dup(1)  # the SDK keeps the other one for itself
+
     async def __aiter__(self) -> AsyncIterator[str]:
         while line := await asyncio.to_thread(sys.stdin.readline):
             if '"server/discover"' not in line:
                 yield line
                 continue
             error = {"code": -32601, "message": "Method not found"}
-            print(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}), flush=True)
+            answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "error": error}
+            os.write(self._stdout, json.dumps(answer).encode() + b"\n")
 
 
 async def over_stdio(legacy: bool) -> None:

@@ -30,7 +30,7 @@ from ...errors import ABPError, ConnectFailed
 from ...messages import Message
 from .http import http_streams
 from .mending import Streams, mending
-from .process import Errors, stdio_streams
+from .process import Stderr, stdio_streams
 from .questions import Questions
 from .servers import Server, StdioServer
 
@@ -79,11 +79,11 @@ class Connection:
     async def opened(self, timeout: float) -> AsyncIterator[None]:
         """Start or reach the server and greet it, within so many seconds. Raises
         :class:`~transports.errors.ConnectFailed`."""
-        errors = Errors(self.server) if isinstance(self.server, StdioServer) else None
+        stderr = Stderr(self.server) if isinstance(self.server, StdioServer) else None
         streams: Streams
         if isinstance(self.server, StdioServer):
-            assert errors is not None
-            streams = stdio_streams(self.server, errors, max_bytes=self.max_bytes, gone=self.lose)
+            assert stderr is not None
+            streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, gone=self.lose)
         else:
             streams = http_streams(self.server, self._auth, max_bytes=self.max_bytes)
         self.client = Client(
@@ -108,8 +108,8 @@ class Connection:
                 httpx2.HTTPError,
                 TimeoutError,
             ) as error:
-                raise self._refused(error, timeout, errors.told() if errors else "") from error
-            except BaseExceptionGroup as group:
+                raise self._refused(error, timeout, stderr.told() if stderr else "") from error
+            except ExceptionGroup as group:
                 raise self._refused(first_of(group), timeout, "") from group
             stack.push_async_callback(self._deafen)
             self._listen_to_lists()

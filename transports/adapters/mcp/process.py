@@ -24,7 +24,7 @@ from ...errors import ConnectFailed
 from .servers import StdioServer
 from .wire import Lines, encoded
 
-__all__ = ["Errors", "stdio_streams"]
+__all__ = ["Stderr", "stdio_streams"]
 
 logger = logging.getLogger("transports.mcp")
 
@@ -38,7 +38,7 @@ _LOOK = 0.01
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
-class Errors:
+class Stderr:
     """The end of what a server writes to stderr, for messages."""
 
     def __init__(self, server: StdioServer) -> None:
@@ -57,7 +57,7 @@ class Errors:
 
 @asynccontextmanager
 async def stdio_streams(
-    server: StdioServer, errors: Errors, *, max_bytes: int, gone: Callable[[str], None]
+    server: StdioServer, stderr: Stderr, *, max_bytes: int, gone: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
     """Start the server; the streams that the SDK's session speaks over. ``gone`` is told why the server ended, if it
     does by itself. At the end the server and all that it started are ended, which takes three seconds at the most.
@@ -70,9 +70,9 @@ async def stdio_streams(
     tasks = [
         asyncio.ensure_future(work)
         for work in (
-            _read(process, Lines(max_bytes), received, lambda: gone(_epitaph(server, process, errors))),
+            _read(process, Lines(max_bytes), received, lambda: gone(_epitaph(server, process, stderr))),
             _write(process, waiting),
-            _listen(process, errors),
+            _listen(process, stderr),
         )
     ]
     try:
@@ -133,16 +133,16 @@ async def _write(process: asyncio.subprocess.Process, waiting: MemoryObjectRecei
             await process.stdin.drain()
 
 
-async def _listen(process: asyncio.subprocess.Process, errors: Errors) -> None:
+async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
     assert process.stderr is not None
     while chunk := await process.stderr.read(_KEPT):
-        errors.add(chunk)
+        stderr.add(chunk)
 
 
-def _epitaph(server: StdioServer, process: asyncio.subprocess.Process, errors: Errors) -> str:
+def _epitaph(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
     code = process.returncode
     how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal(-code)
-    return f"{server} {how}{errors.told()}"
+    return f"{server} {how}{stderr.told()}"
 
 
 def _signal(number: int) -> str:

@@ -23,7 +23,8 @@ from ...binary import BinaryData, Encoded
 from ...detect import Found, Place, replace
 from ...envelope import described as descriptor
 from ...errors import CapabilityError, ProtocolError
-from ...messages import ElicitationRequest, decode_json
+from ...messages import ElicitationRequest
+from .wire import tree_of
 
 __all__ = ["answer_of", "arguments_of", "capability_of", "elicited", "question_of", "refusal", "sampled", "sampling_of"]
 
@@ -80,15 +81,15 @@ def answer_of(result: Mapping[str, Any]) -> dict[str, object]:
     """``tools/call``'s result as an ABP answer.
 
     ``data`` is the structured content, whose fields are the tool's own. The blocks stand under ``content``, but for a
-    text that only says the same again (MCP "Structured Content"). Where both cannot be, the two stand side by side as
-    MCP has them.
+    text that only says the same again (MCP "Structured Content"), or those that the structured content holds itself.
+    Where both want that name, the two stand side by side as MCP has them.
     """
     blocks, structured = list(result.get("content") or []), result.get("structuredContent")
     if result.get("isError"):
         return {"success": False, "error": _error(blocks, structured)}
     if not isinstance(structured, dict):
         return {"success": True, "data": {"content": blocks}}
-    more = [block for block in blocks if not _says(block, structured)]
+    more = [block for block in blocks if not _says(block, structured)] if structured.get("content") != blocks else []
     if not more:
         return {"success": True, "data": structured}
     if "content" in structured:
@@ -105,7 +106,7 @@ def _says(block: object, structured: Mapping[str, object]) -> bool:
     if text == alone:
         return True
     try:
-        value = decode_json(text)
+        value = tree_of(text)
     except ProtocolError:
         return False
     return value == structured or (alone is not None and value == alone)
@@ -138,15 +139,25 @@ def question_of(params: ElicitRequestParams) -> ElicitationRequest:
     that a person should visit is to be confirmed."""
     if isinstance(params, ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
-    return ElicitationRequest(
-        method="elicitation/input", params={"message": params.message, "schema": dict(params.requested_schema)}
-    )
+    asked: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
+    if (defaults := _defaults(params.requested_schema)) is not None:
+        asked["default"] = defaults
+    return ElicitationRequest(method="elicitation/input", params=asked)
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
+    """The form as the server would fill it in, if it says so for all that is required. Nothing is agreed to that way:
+    MCP does not tell what is destructive."""
+    fields = schema.get("properties", {})
+    given = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    complete = bool(given) and set(schema.get("required", ())) <= set(given)
+    return given if complete and True not in [value is True for value in given.values()] else None
 
 
 def elicited(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
     """The handler's answer for the server. A value for a form of one field may come without its name."""
     if not answer.get("success"):
-        return ElicitResult(action="cancel" if answer.get("cancelled") and answer.get("data") else "decline")
+        return ElicitResult(action="decline")
     data = answer.get("data")
     given: Any = data if isinstance(data, Mapping) else {}
     if isinstance(params, ElicitRequestURLParams):

@@ -36,7 +36,7 @@ from mcp_types import (
 
 from ...base import Features, ResourcePage, Transport
 from ...binary import Handle
-from ...errors import CallTimeout, CapabilityError, ProtocolError, TransportError, UsageError
+from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, TransportError, UsageError
 from ...messages import PROTOCOL_VERSION, Message
 from .connection import Connection
 from .keeper import Keeper
@@ -84,6 +84,8 @@ class MCPTransport(Transport):
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
+        self._greeted: list[dict[str, object]] | None = None  # what was told the greeting; a session asks again at once
+        self._running: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._questions = Questions(self._events.put_nowait)
         self._keeper = Keeper(
@@ -120,26 +122,29 @@ class MCPTransport(Transport):
         async with _within(timeout):
             match message.type:
                 case "initialize":
-                    result: object = self._greeting()
+                    result: object = await self._greeting()
                 case "capabilities/list":
-                    result = await self._list()
+                    greeted, self._greeted = self._greeted, None
+                    result = await self._list() if greeted is None else greeted
                 case "capabilities/call":
                     result = await self._call(message, payload)
-                case "capabilities/cancel":  # the SDK has told the server when its request was given up
-                    result = {"callId": payload["callId"], "cancelled": True}
+                case "capabilities/cancel":
+                    running = self._running.get(payload["callId"])
+                    result = {"callId": payload["callId"], "cancelled": running is not None and running.cancel()}
                 case _:
                     raise ProtocolError(f"this transport has no request {message.type!r}")
         return Message(f"{message.type}-result", result, id=message.id)
 
-    def _greeting(self) -> dict[str, object]:
+    async def _greeting(self) -> dict[str, object]:
         info = self._keeper.connected().client.server_info
         name = info.name if info else str(self._server)
         title = (info.title if info else None) or name
+        self._greeted = await self._list()
         return {
             "sessionId": str(uuid.uuid4()),
             "protocolVersion": PROTOCOL_VERSION,
             "app": {"id": name, "name": title, "version": info.version if info else ""},
-            "capabilities": [],
+            "capabilities": self._greeted,
         }
 
     async def _list(self) -> list[dict[str, object]]:
@@ -148,16 +153,19 @@ class MCPTransport(Transport):
             return []
         tools: dict[str, Tool] = {}
         cursor: str | None = None
-        for _ in range(_PAGES):
-            page = await told(connection, connection.client.list_tools(cursor=cursor))
-            tools.update((tool.name, tool) for tool in page.tools)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        else:
-            logger.warning("%s lists its tools on more than %d pages; the rest is left out", self._server, _PAGES)
-        self._tools = tools
-        return [capability_of(tool) for tool in tools.values()]
+        try:
+            for _ in range(_PAGES):
+                page = await told(connection, connection.client.list_tools(cursor=cursor))
+                tools.update((tool.name, tool) for tool in page.tools)
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+            else:
+                logger.warning("%s lists its tools on more than %d pages; the rest is left out", self._server, _PAGES)
+            self._tools = tools
+        except (CapabilityError, ProtocolError, TooLarge) as error:  # it may have resources all the same
+            logger.warning("%s could not list its tools: %s", self._server, error.message)
+        return [capability_of(tool) for tool in self._tools.values()]
 
     async def _call(self, message: Message, payload: Any) -> object:
         connection, name, call = self._keeper.connected(), payload["capability"], payload["options"]["callId"]
@@ -167,10 +175,10 @@ class MCPTransport(Transport):
             arguments = await asyncio.to_thread(arguments_of, arguments, message.content, schema)
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:
-            told: dict[str, object] = {"operationId": call, "progress": progress, "total": total, "stage": message}
+            report: dict[str, object] = {"operationId": call, "progress": progress, "total": total, "stage": message}
             if total:
-                told["percentage"] = round(progress / total * 100, 1)
-            self._events.put_nowait(Message("progress", told))
+                report["percentage"] = round(progress / total * 100, 1)
+            self._events.put_nowait(Message("progress", report))
 
         def make(responses: InputResponses | None, state: str | None) -> CallToolRequest:
             params = CallToolRequestParams(
@@ -178,10 +186,17 @@ class MCPTransport(Transport):
             )
             return CallToolRequest(params=params)
 
+        self._running[call] = asking = asyncio.ensure_future(sent(connection, make, progress))
         try:
-            answer = answer_of(await sent(connection, make, progress))
+            answer = answer_of(await asking)
         except CapabilityError as error:
             answer = refusal(error)
+        except asyncio.CancelledError:  # the SDK tells the server
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            return {"success": False, "cancelled": True}
+        finally:
+            del self._running[call]
         if name not in self._tools and isinstance(error_said := answer.get("error"), dict):
             answer["error"] = {**error_said, "code": "UNKNOWN_CAPABILITY"}
         return answer

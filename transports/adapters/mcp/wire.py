@@ -18,7 +18,7 @@ from ...detect import surely_base64
 from ...errors import ProtocolError
 from ...runs import decode_with_runs, text_of
 
-__all__ = ["OVER_LIMIT", "UNREADABLE", "Lines", "Run", "encoded", "with_content"]
+__all__ = ["OVER_LIMIT", "UNREADABLE", "Lines", "Run", "encoded", "tree_of", "with_content"]
 
 logger = logging.getLogger("transports.mcp")
 
@@ -71,6 +71,8 @@ class Lines:
                 problem = f"a message over the limit of {self._max_bytes:,} bytes"
                 if (error := _failed(whole[:_ENDS], tail, OVER_LIMIT, problem)) is not None:
                     yield error
+                else:
+                    logger.warning("left out %s, of which it cannot be told what it answers", problem)
             elif whole.strip():
                 yield whole
         self._take(chunk[start:])
@@ -113,7 +115,7 @@ def _failed(head: bytes, tail: bytes, code: int, problem: str) -> SessionMessage
 
 
 def _message(line: bytes) -> SessionMessage:
-    tree = decode_with_runs(line, _KEY, lambda _, __, run: Run.of(run))
+    tree = decode_with_runs(line, _KEY, _as_run)
     return SessionMessage(jsonrpc_message_adapter.validate_python(tree, by_name=False))
 
 
@@ -127,6 +129,19 @@ def with_content(node: object) -> Any:
     return {
         key: _placed(node, key, item) if isinstance(item, Run) else with_content(item) for key, item in node.items()
     }
+
+
+def tree_of(text: str) -> object:
+    """JSON that stands in a text, read as a message is. Raises :class:`~transports.errors.ProtocolError`."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError("the text holds half of a surrogate pair") from error
+    return with_content(decode_with_runs(data, _KEY, _as_run))
+
+
+def _as_run(_: object, __: str, run: memoryview) -> Run:
+    return Run.of(run)
 
 
 def _placed(node: Mapping[str, object], key: str, run: Run) -> object:

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, replay:FILE"
+        metavar="TARGET",
+        help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, mcp+stdio:COMMAND, "
+        "replay:FILE",
     ),
 ]
 TransportName = Annotated[
-    str, typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket.")
+    str,
+    typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket, mcp."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 BrowserName = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import artifacts, calls, conformance, demo, discover, doctor, fixture
+from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources
 from .outcome import begin, failed, out, perform, print_json, say, version_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(resources.resources)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
 app.command()(doctor.doctor)

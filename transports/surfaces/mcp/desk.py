@@ -14,7 +14,7 @@ from ...activity import Activity
 from ...apps import App, Apps, Connect
 from ...artifacts import ArtifactStore
 from ...callbacks import end
-from ...errors import ABPError, UsageError
+from ...errors import ABPError, UsageError, redact_url
 from ...events import CapabilitiesChanged, ConnectionChanged, Event
 from ...messages import JSONValue, Notification
 from .audience import Audience
@@ -98,7 +98,7 @@ class Desk:
         for target, task in self._first.items():
             if task.done() and not task.cancelled() and (error := task.exception()):
                 reason = error.message if isinstance(error, ABPError) else str(error)
-                troubles.append(f"{target} could not be connected: {reason}")
+                troubles.append(f"{redact_url(target)} could not be connected: {reason}")
         return "; ".join(troubles) or None
 
     async def aclose(self) -> None:

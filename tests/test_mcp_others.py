@@ -1,0 +1,160 @@
+"""MCP servers that others wrote, from npm and PyPI, pinned: listed, called, read and watched as any app."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import CapabilityError, ElicitationRequest, Notification, connect
+from transports.errors import BinaryError
+
+NPM = {"server-everything": "2026.8.31", "server-filesystem": "2026.8.31", "server-memory": "2026.8.31"}
+PYPI = {"mcp-server-git": "2026.10.19"}
+PNG_HEAD = b"\x89PNG\r\n\x1a\n"
+
+
+def run(*command: str, cwd: Path) -> None:
+    """Install something, or skip where the registry cannot be reached."""
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"{command[0]} does not work here: {error}")
+    if done.returncode != 0:
+        unreachable = (
+            "ENOTFOUND",
+            "ECONNREFUSED",
+            "ETIMEDOUT",
+            "EAI_AGAIN",
+            "ECONNRESET",
+            "error sending request",
+            "dns",
+        )
+        assert any(sign in done.stderr for sign in unreachable), done.stderr[-2000:]
+        pytest.skip(f"the registry of {command[0]} cannot be reached")
+
+
+@pytest.fixture(scope="module")
+def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the servers of npm are installed."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm")
+    folder = tmp_path_factory.mktemp("npm")
+    packages = [f"@modelcontextprotocol/{name}@{version}" for name, version in NPM.items()]
+    run("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), *packages, cwd=folder)
+    return folder / "node_modules" / "@modelcontextprotocol"
+
+
+@pytest.fixture(scope="module")
+def git_server(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The command of the server of PyPI."""
+    folder = tmp_path_factory.mktemp("pypi")
+    run(sys.executable, "-m", "uv", "venv", "-q", str(folder / "venv"), cwd=folder)
+    python = str(folder / "venv" / "bin" / "python")
+    wanted = [f"{name}=={version}" for name, version in PYPI.items()]
+    run(sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wanted, cwd=folder)
+    return str(folder / "venv" / "bin" / "mcp-server-git")
+
+
+def text(data: object) -> str:
+    blocks: Any = data
+    return "\n".join(block["text"] for block in blocks["content"] if block["type"] == "text")
+
+
+async def test_everything(npm: Path, tmp_path: Path) -> None:
+    """The reference server of the protocol: pictures, links, embedded resources, questions, subscriptions."""
+    told: list[Notification] = []
+
+    def answer(request: ElicitationRequest) -> Mapping[str, object]:
+        if request.method == "sampling/create":
+            return {"success": True, "data": {"result": "words of a model"}}
+        return {"success": True, "data": {"value": {"name": "Ada", "firstLine": "x"}}}
+
+    where = f"mcp+stdio:node {npm / 'server-everything' / 'dist' / 'index.js'}"
+    async with connect(where, store=tmp_path, on_notification=told.append, on_elicitation=answer, timeout=60) as app:
+        assert app.info.id == "mcp-servers/everything"
+        assert text((await app.call("echo", {"message": "hi"})).data) == "Echo: hi"
+        picture = (await app.call("get-tiny-image")).artifacts["content.1.data"]
+        assert picture.mime_type == "image/png"
+        assert Path(str(picture.path)).read_bytes().startswith(PNG_HEAD)
+        weather: Any = (await app.call("get-structured-content", {"location": "Chicago"})).data
+        assert set(weather) == {"temperature", "conditions", "humidity"}
+        links: Any = (await app.call("get-resource-links", {"count": 3})).data
+        uris = [block["uri"] for block in links["content"] if block["type"] == "resource_link"]
+        assert len(uris) == 3
+        blob = next(uri for uri in uris if "blob" in uri)
+        assert (await app.resources.read(blob)).artifacts["contents.0.blob"].size_bytes > 0
+        reference = {"resourceType": "Blob", "resourceId": 1}
+        assert (await app.call("get-resource-reference", reference)).artifacts["content.1.resource.blob"].size_bytes
+        assert len(await app.resources.list()) >= 5
+        assert "demo://resource/dynamic/text/{resourceId}" in [t.uri_template for t in await app.resources.templates()]
+        seen: list[float | None] = []
+        work = {"duration": 1, "steps": 4}
+        await app.call("trigger-long-running-operation", work, on_progress=lambda one: seen.append(one.progress))
+        assert seen == [1, 2, 3, 4]
+        assert "Ada" in text((await app.call("trigger-elicitation-request")).data)
+        assert "words of a model" in text(
+            (await app.call("trigger-sampling-request", {"prompt": "hi", "maxTokens": 10})).data
+        )
+        with pytest.raises(CapabilityError):
+            await app.resources.read("demo://resource/nowhere")
+        await app.resources.subscribe(blob)
+        await app.call("toggle-subscriber-updates")
+        async with asyncio.timeout(20):
+            while not [one for one in told if one.event == "notifications/resources/updated"]:
+                await asyncio.sleep(0.05)
+        await app.resources.unsubscribe(blob)
+
+
+async def test_filesystem(npm: Path, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    data = PNG_HEAD + os.urandom(400_000)
+    (files / "picture.png").write_bytes(data)
+    (files / "words.txt").write_text("a few words")
+    where = f"mcp+stdio:node {npm / 'server-filesystem' / 'dist' / 'index.js'} {files}"
+    async with connect(where, store=tmp_path / "out", timeout=60) as app:
+        assert app.capabilities["read_text_file"].annotations["readOnlyHint"] is True
+        read = await app.call("read_media_file", {"path": str(files / "picture.png")})
+        (ref,) = [ref for ref in read.artifacts.values() if ref.mime_type == "image/png"]
+        assert Path(str(ref.path)).read_bytes() == data
+        words: Any = (await app.call("read_text_file", {"path": str(files / "words.txt")})).data
+        assert "a few words" in str(words)
+        with pytest.raises(CapabilityError, match=r"[Aa]ccess denied"):
+            await app.call("read_text_file", {"path": "/etc/hostname"})
+        assert not app.resources.available
+
+
+async def test_memory(npm: Path, tmp_path: Path) -> None:
+    entry = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
+    where = f"mcp+stdio:node {npm / 'server-memory' / 'dist' / 'index.js'}"
+    async with connect(where, store=tmp_path, timeout=60) as app:
+        await app.call("create_entities", {"entities": [entry]})
+        graph: Any = (await app.call("read_graph")).data
+        assert "wrote the first program" in str(graph)
+        await app.call("delete_entities", {"entityNames": ["Ada"]})
+
+
+async def test_git(git_server: str, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    (repository / "a.txt").write_text("one\n")
+    for command in (["init", "-q"], ["add", "a.txt"], ["commit", "-q", "-m", "the first commit"]):
+        subprocess.run([*git, *command], cwd=repository, check=True, timeout=60, capture_output=True)
+    (repository / "a.txt").write_text("one\n" + "two\n" * 8000)
+    where = f"mcp+stdio:{git_server} --repository {repository}"
+    async with connect(where, store=tmp_path / "out", timeout=60) as app:
+        assert "the first commit" in text((await app.call("git_log", {"repo_path": str(repository)})).data)
+        difference = await app.call("git_diff_unstaged", {"repo_path": str(repository)})
+        assert difference.artifacts["content.0.text"].size_bytes > 30_000  # what agents see instead is short
+        assert len(str(difference.for_agent())) < 5000
+        with pytest.raises((CapabilityError, BinaryError)):
+            await app.call("git_show", {"repo_path": str(repository), "revision": "nope"})

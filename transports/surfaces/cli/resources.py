@@ -1,0 +1,70 @@
+"""``abp resources``: what an MCP server has to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .calls import Json, Timeout
+from .outcome import out, perform, print_json
+
+if TYPE_CHECKING:
+    from ...session import Session
+
+__all__ = ["resources"]
+
+
+def resources(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The server: mcp+stdio:COMMAND, mcp+https://…, mcp:FILE#NAME")
+    ],
+    read: Annotated[
+        list[str] | None, typer.Option("--read", metavar="URI", help="Read this one; may be given again.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
+    ] = None,
+    timeout: Timeout = None,
+    as_json: Json = False,
+) -> int:
+    """List the resources of an MCP server, or read some of them into files."""
+
+    async def work() -> int:
+        from ...targets import connect
+
+        async with connect(target, store=output if read else "none:") as app:
+            if read:
+                results = [await app.resources.read(uri, timeout=timeout) for uri in read]
+                if as_json:
+                    print_json({"success": True, "results": [result.as_dict() for result in results]})
+                else:
+                    out("\n".join(result.summary(max_chars=100_000) for result in results))
+                return 0
+            await _listed(app, timeout, as_json)
+        return 0
+
+    return perform(work)
+
+
+async def _listed(app: Session, timeout: float | None, as_json: bool) -> None:
+    listed = await app.resources.list(timeout=timeout)
+    templates = await app.resources.templates(timeout=timeout)
+    if as_json:
+        print_json(
+            {
+                "success": True,
+                "app": app.info.model_dump(),
+                "resources": [one.model_dump(by_alias=True) for one in listed],
+                "templates": [one.model_dump(by_alias=True) for one in templates],
+            }
+        )
+        return
+    lines = [f"{app.info.name} has {len(listed)} resources and {len(templates)} templates of addresses"]
+    for one in listed:
+        size = None if one.size is None else f"{one.size:,} bytes"
+        lines.append("  ".join(part for part in (one.uri, one.mime_type, size, one.title or one.name) if part))
+    for template in templates:
+        lines.append("  ".join(part for part in (template.uri_template, template.mime_type, template.name) if part))
+    out("\n".join(lines))
