@@ -146,7 +146,7 @@ async def test_too_many_apps(serve: Serve) -> None:
 
 
 async def test_an_app_from_the_start(serve: Serve) -> None:
-    async with serve(connected=False, options={"app": URL}) as client:
+    async with serve(connected=False, options={"apps": (URL,)}) as client:
         assert "abp_text_shout" in {tool.name for tool in (await client.list_tools()).tools}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 

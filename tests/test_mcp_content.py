@@ -159,7 +159,7 @@ async def test_resources_come_in_pages_with_what_to_know_before_reading(serve: S
             seen += page.resources
         assert len({one.uri for one in seen}) == len(seen) == 121  # and the document
         first = seen[-1]
-        assert first.meta and first.size == first.meta["size_bytes"] == 2 and first.meta["auto_read_safe"]
+        assert first.meta and first.size == first.meta["size_bytes"] == 2 and not first.meta["auto_read_safe"]  # binary
         assert seen[0].meta and seen[0].meta["estimated_tokens"] == seen[0].meta["size_bytes"] // 4 > 10_000
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")

@@ -16,7 +16,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, ToolListChangedNotification
 
 from transports import Call
-from transports.surfaces.mcp.questions import form_of
+from transports.surfaces.mcp.questions import Form, asked_of
 
 from .mcp_clients import URL, Apps, Serve, called, era, serve, words
 
@@ -155,8 +155,8 @@ async def test_calls_that_wait_for_a_person_end_with_the_bridge(serve: Serve, er
 def test_forms_hold_only_what_mcp_allows() -> None:
     from transports import ElicitationRequest
 
-    select = form_of(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
-    assert select and select.schema["properties"] == {
+    select = asked_of(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
+    assert isinstance(select, Form) and select.schema["properties"] == {
         "selected": {
             "type": "array",
             "items": {"anyOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]},
@@ -165,9 +165,9 @@ def test_forms_hold_only_what_mcp_allows() -> None:
     deep: dict[str, object] = {
         "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
     }
-    form = form_of(ElicitationRequest(method="elicitation/input", params=deep))
-    assert form and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
-    assert form_of(ElicitationRequest(method="sampling/create", params={})) is None
+    form = asked_of(ElicitationRequest(method="elicitation/input", params=deep))
+    assert isinstance(form, Form) and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
+    assert asked_of(ElicitationRequest(method="sampling/create", params={})) is None
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from .inputs import (
     accept_files,
     auto_read_safe,
     estimated_tokens,
+    is_textual,
     large_file_warning,
 )
 from .policy import FieldRule, RoutingPolicy, Step, Transformer
@@ -35,5 +36,6 @@ __all__ = [
     "auto_read_safe",
     "clamp",
     "estimated_tokens",
+    "is_textual",
     "large_file_warning",
 ]

@@ -22,6 +22,7 @@ __all__ = [
     "accept_files",
     "auto_read_safe",
     "estimated_tokens",
+    "is_textual",
     "large_file_warning",
 ]
 
@@ -223,5 +224,10 @@ def auto_read_safe(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
     """Whether a program may read the content for a model unasked: text, at most ``max_auto_read_bytes`` of it, and no
     :func:`large_file_warning`."""
     limits = limits or FileLimits()
-    textual = not is_binary_mime(ref.mime_type) or ref.mime_type.endswith(("+xml", "+json", "/xml", "/javascript"))
-    return textual and ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
+    small = ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
+    return small and is_textual(ref.mime_type)
+
+
+def is_textual(mime_type: str) -> bool:
+    """Whether content of this type is shown as text, if it is UTF-8."""
+    return not is_binary_mime(mime_type) or mime_type.endswith(("+xml", "+json", "/xml", "/javascript"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,8 +34,11 @@ app.add_typer(artifacts.app, name="artifacts")
 
 @app.command()
 def mcp(
-    target: Annotated[
-        str | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start.")
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
     ] = None,
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead, on this machine.")
@@ -59,7 +63,7 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        settings, options = Settings.load(), Options.load(app=target, token=token)
+        settings, options = Settings.load(), Options.load(config=config, apps=apps or None, token=token)
         store = open_store(
             settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
         )
@@ -67,10 +71,11 @@ def mcp(
             await serve_stdio(Bridge(options, store))
             return 0
         host, port = address(http)
-        made = options.token or secrets.token_urlsafe()
-        if not options.token:
-            say(f"clients need this token: {made}")
-        await serve_http(Bridge(options, store), host, port, users_of(made), lambda url: say(f"serving at {url}"))
+        tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
+        if tokens and not options.token:
+            say(f"clients need this token: {tokens}")
+        users = users_of(tokens) if tokens else {}
+        await serve_http(Bridge(options, store), host, port, users, lambda url: say(f"serving at {url}"))
         return 0
 
     return perform(work)

@@ -7,8 +7,9 @@ Works with clients of both eras: those that shake hands (until 2025-11-25) and t
 from __future__ import annotations
 
 from .bridge import Bridge
-from .http import address, serve_http, users_of
+from .http import address, serve_http
 from .options import Options
 from .stdio import serve_stdio
+from .tokens import users_of
 
 __all__ = ["Bridge", "Options", "address", "serve_http", "serve_stdio", "users_of"]

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from mcp_types import Resource
 
 from ...artifacts import ArtifactRef
+from ...routing import auto_read_safe, estimated_tokens, large_file_warning
 
-__all__ = ["described", "is_text", "meta"]
+__all__ = ["Link", "described", "meta"]
 
-#: Bytes that are safe to read without a second thought.
-_SAFE = 64 * 1024
-_LARGE = 5 << 20
-_TEXTS = ("application/json", "application/xml", "application/javascript", "image/svg+xml")
-
-
-def is_text(mime_type: str) -> bool:
-    """Whether content of this type is shown as text, if it is UTF-8."""
-    return mime_type.startswith("text/") or mime_type in _TEXTS or mime_type.endswith(("+json", "+xml"))
+#: An address where an artifact can be fetched, if there is one: a signed URL of a web server, say.
+Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 
-def meta(ref: ArtifactRef) -> dict[str, Any]:
-    """``_meta``: size, an estimate of the tokens that reading all of it costs (four bytes each), and warnings."""
-    text = is_text(ref.mime_type)
+def meta(ref: ArtifactRef, link: Link | None = None) -> dict[str, Any]:
+    """``_meta``: size, an estimate of the tokens that reading all of it costs, warnings, and its ``url`` if it has
+    one."""
     said = ref.source.get("warnings")
     warnings = [str(item) for item in said][:5] if isinstance(said, list) else []
-    if ref.size_bytes > _LARGE:
+    if large_file_warning(ref):
         warnings.append("large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file")
-    return {
+    about = {
         "size_bytes": ref.size_bytes,
         "sha256": ref.sha256,
-        "estimated_tokens": ref.size_bytes // 4 if text else ref.size_bytes // 3,
-        "auto_read_safe": ref.size_bytes <= _SAFE,
+        "estimated_tokens": estimated_tokens(ref),
+        "auto_read_safe": auto_read_safe(ref),
         "warnings": warnings,
     }
+    url = link(ref) if link else None
+    return about if url is None else {**about, "url": url}
 
 
-def described(ref: ArtifactRef) -> Resource:
+def described(ref: ArtifactRef, link: Link | None = None) -> Resource:
     """The entry of an artifact in a list of resources."""
     made_by = ref.source.get("capability")
     words = [f"{ref.size_bytes:,} bytes", *([f"from {made_by}"] if made_by else [])]
@@ -47,5 +44,5 @@ def described(ref: ArtifactRef) -> Resource:
         description=", ".join(words),
         mime_type=ref.mime_type,
         size=ref.size_bytes,
-        _meta=meta(ref),
+        _meta=meta(ref, link),
     )

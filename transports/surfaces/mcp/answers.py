@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from mcp_types import CallToolResult, ResourceLink, TextContent
 from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
-from ...messages import encode_json
-from ...routing import Result
-from .about import described
+from ...messages import JSONValue
+from ...routing import Result, clamp
+from ...routing.guard import LEAST, json_size
+from .about import Link, described
 from .images import pictures
 
 __all__ = ["failure", "for_version", "plain", "success"]
 
 _LONGEST_SUMMARY = 4000
+_MOST_URLS = 5
+#: What of an agent's view stands for an answer that is too large (:meth:`~transports.routing.Result.for_agent`).
+_CUT = ("data", "truncated")
 _ROUNDS = 40
 
 
 async def success(
-    result: Result, *, session: str, store: ArtifactStore, max_bytes: int, max_image_bytes: int
+    result: Result,
+    *,
+    session: str,
+    store: ArtifactStore,
+    max_bytes: int,
+    max_image_bytes: int,
+    link: Link | None = None,
 ) -> CallToolResult:
     """The answer to a call. At most ``max_bytes`` as a message, images apart, which are ``max_image_bytes`` at most
     together, before base64. What is left out is an artifact, or said to be left out."""
-    document = {**result.as_dict(), "session": session}
+    document: dict[str, object] = {**result.as_dict(), "session": session}
+    if json_size(document["data"]) > max_bytes // 4:
+        document |= {key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _CUT}
     refs = list(result.artifacts.values())
-    if len(encode_json(document["data"])) > max_bytes // 4:
-        whole = next((ref for place, ref in result.artifacts.items() if not place and _is_json(ref)), None)
-        if whole is None:  # beside its binaries the app said more than fits
-            whole = await store.put_bytes(
-                encode_json(result.data), mime_type="application/json", namespace=f"{result.capability}_data"
-            )
-            refs.append(whole)
-        document["data"] = {"omitted": f"{whole.size_bytes} bytes of JSON; read artifact {whole.id}", "uri": whole.uri}
-    text = result.summary(max_chars=_LONGEST_SUMMARY)
-    answer = _fitted(text, document, refs, max_bytes, is_error=False)
+    text = "\n".join([result.summary(max_chars=_LONGEST_SUMMARY), *_urls(refs, link)])
+    answer = _fitted(text, document, refs, max_bytes, link, is_error=False)
     images = await pictures(refs, store, max_image_bytes)
     return answer.model_copy(update={"content": [*answer.content[:1], *images, *answer.content[1:]]})
 
 
-def _is_json(ref: ArtifactRef) -> bool:
-    return ref.mime_type == "application/json"
+def _urls(refs: Sequence[ArtifactRef], link: Link | None) -> list[str]:
+    """Lines for people and models that open addresses."""
+    urls = [url for ref in refs[:_MOST_URLS] if link and (url := link(ref))]
+    return [f"Open: {url}" for url in urls]
 
 
 def for_version(answer: CallToolResult, version: str) -> CallToolResult:
@@ -59,10 +66,10 @@ def for_version(answer: CallToolResult, version: str) -> CallToolResult:
 
 def plain(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
     """An answer without artifacts."""
-    return _fitted(text, dict(document), (), max_bytes, is_error=False)
+    return _fitted(text, dict(document), (), max_bytes, None, is_error=False)
 
 
-def failure(error: ABPError, max_bytes: int) -> CallToolResult:
+def failure(error: ABPError, max_bytes: int, link: Link | None = None) -> CallToolResult:
     """An error as an answer: the model is to read it and go on."""
     lines = [f"{error.message} [{error.code}]"]
     if error.retryable:
@@ -82,8 +89,8 @@ def failure(error: ABPError, max_bytes: int) -> CallToolResult:
     if error.result is not None:  # part of the answer is in the store
         refs = list(error.result.artifacts.values())
         document["artifacts"] = error.result.as_dict()["artifacts"]
-        lines.append("Stored all the same:\n" + error.result.summary(max_chars=_LONGEST_SUMMARY))
-    return _fitted("\n".join(lines), document, refs, max_bytes, is_error=True)
+        lines += ["Stored all the same:", error.result.summary(max_chars=_LONGEST_SUMMARY), *_urls(refs, link)]
+    return _fitted("\n".join(lines), document, refs, max_bytes, link, is_error=True)
 
 
 _NEXT = {
@@ -114,27 +121,35 @@ def _next(error: ABPError) -> str:
 
 
 def _fitted(
-    text: str, document: dict[str, object], refs: Sequence[ArtifactRef], max_bytes: int, *, is_error: bool
+    text: str,
+    document: dict[str, object],
+    refs: Sequence[ArtifactRef],
+    max_bytes: int,
+    link: Link | None,
+    *,
+    is_error: bool,
 ) -> CallToolResult:
-    """The answer, cut where it may be cut until it fits: lists first, then details, then words."""
+    """The answer, cut where it may be cut until it fits: lists first, then other values, then words."""
     left, links = document, list(refs)
     for _ in range(_ROUNDS):
-        answer = _answer(text, left, links, is_error)
+        answer = _answer(text, left, links, link, is_error)
         if len(answer.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
             return answer
         left, links = _less(left), links[: max(len(links) // 2, 1)]
         text = text if len(text) <= 1000 else text[: max(1000, len(text) // 2)] + "…"
-    return _answer(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), is_error)
+    return _answer(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), None, is_error)
 
 
-def _answer(text: str, document: object, refs: Sequence[ArtifactRef], is_error: bool) -> CallToolResult:
-    links = [ResourceLink(**described(ref).model_dump()) for ref in refs]
+def _answer(
+    text: str, document: object, refs: Sequence[ArtifactRef], link: Link | None, is_error: bool
+) -> CallToolResult:
+    links = [ResourceLink(**described(ref, link).model_dump()) for ref in refs]
     return CallToolResult(content=[TextContent(text=text), *links], structured_content=document, is_error=is_error)
 
 
 def _less(document: dict[str, object]) -> dict[str, object]:
-    """A smaller document of the same form: its longest list halved, else its largest value left out."""
-    sizes = {key: len(encode_json(value)) for key, value in document.items()}
+    """A smaller document of the same form: the largest of its values cut to half, a list between two items."""
+    sizes = {key: json_size(value) for key, value in document.items()}
     largest = max(sizes, key=lambda key: sizes[key])
     value = document[largest]
     omitted = document.get("omitted")
@@ -143,8 +158,4 @@ def _less(document: dict[str, object]) -> dict[str, object]:
         kept = value[: len(value) // 2]
         notes[largest] = notes.get(largest, 0) + len(value) - len(kept)
         return {**document, largest: kept, "omitted": notes}
-    if largest == "error" and isinstance(value, dict) and "details" in value:
-        return {**document, largest: {key: inner for key, inner in value.items() if key != "details"}}
-    if isinstance(value, dict) and largest == "error":
-        return {**document, largest: {**value, "message": str(value.get("message"))[:500], "alternatives": []}}
-    return {key: inner for key, inner in document.items() if key != largest or sizes[key] < 100}
+    return {**document, largest: clamp(cast(JSONValue, value), max(sizes[largest] // 2, LEAST))}

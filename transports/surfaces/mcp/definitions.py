@@ -12,7 +12,7 @@ from mcp_types import Tool, ToolAnnotations
 from ...apps import Apps
 from ...messages import Capability, encode_json
 
-__all__ = ["FIXED", "CapabilityTool", "capability_tools"]
+__all__ = ["FIXED", "CapabilityTool", "capability_tools", "tool_name"]
 
 #: Capabilities that get a tool of their own; the others are reached with ``abp_call``.
 _MOST = 200
@@ -143,6 +143,11 @@ _ALL = (
             "id": _ID,
             "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
             "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
+            "path": {
+                "type": "string",
+                "description": "Write all of it to this new file of the machine of the bridge instead, where it allows "
+                "that.",
+            },
         },
         "id",
         reads=True,
@@ -200,8 +205,13 @@ def capability_tools(apps: Apps) -> dict[str, CapabilityTool]:
     return tools
 
 
+def tool_name(capability: str) -> str:
+    """What the tool of a capability is called, if it is the only one of that name."""
+    return f"abp_{_UNSAFE.sub('_', capability)}"[:_LONGEST_NAME]
+
+
 def _made(capability: Capability, taken: set[str]) -> CapabilityTool:
-    base = f"abp_{_UNSAFE.sub('_', capability.name)}"[:_LONGEST_NAME]
+    base = tool_name(capability.name)
     name, count = base, 1
     while name in taken:
         count += 1

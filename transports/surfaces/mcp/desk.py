@@ -1,71 +1,75 @@
-"""What one user has: apps, artifacts, calls that wait for an answer, and the connections that hear of changes."""
+"""What one user has: apps, artifacts, calls that wait for an answer, and an audience that hears of changes."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
-from collections import OrderedDict
+import time
 from collections.abc import Callable, Coroutine
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-from anyio import BrokenResourceError, ClosedResourceError
-from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ServerEvent, ToolsListChanged
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ResourcesListChanged
+from mcp_types import LoggingLevel
 
 from ...apps import App, Apps, new_key
 from ...artifacts import ArtifactStore, Scope
 from ...callbacks import end
 from ...errors import ABPError, UsageError
+from ...messages import JSONValue, Notification
 from ...session import Session
-from .running import Context, Running, is_modern
+from .audience import Audience
+from .options import Options
+from .running import Running
 
 __all__ = ["Connect", "Desk"]
-
-logger = logging.getLogger("transports")
 
 #: ``transports.connect``, or what stands for it.
 Connect: TypeAlias = Callable[..., Session]
 
-_CONNECTIONS = 100
 #: Seconds that a question waits for its answer.
 _PATIENCE = 600.0
+#: What is worse than news (PROTOCOL "App → client").
+_BAD: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
 
 
 class Desk:
     """One user's side of the bridge. Nothing here is seen by another user."""
 
-    def __init__(self, store: ArtifactStore, connect: Connect, *, max_sessions: int) -> None:
+    def __init__(self, store: ArtifactStore, connect: Connect, options: Options) -> None:
         self.store = store
         self.apps = Apps()
-        self.listen = ListenHandler(bus := InMemorySubscriptionBus(), max_subscriptions=_CONNECTIONS)
-        self._bus = bus
+        self.audience = Audience(store)
         self._connect = connect
-        self._most = max_sessions
+        self._options = options
         self._waiting: dict[str, Running] = {}
-        self._connections: OrderedDict[str, ServerSession] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: set[App] = set()
-        self._first: asyncio.Task[App] | None = None
+        self._first: dict[str, asyncio.Task[App]] = {}
+        self._used = time.monotonic()
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def connect(self, target: str, options: dict[str, object]) -> App:
         """Connect an app. Raises what :func:`transports.connect` and opening do."""
-        if len(self.apps) + len(self._opening) >= self._most:
-            raise UsageError(f"{self._most} apps are connected, which is the limit; disconnect one with abp_disconnect")
+        most = self._options.max_sessions
+        if len(self.apps) + len(self._opening) >= most:
+            raise UsageError(f"{most} apps are connected, which is the limit; disconnect one with abp_disconnect")
+        if self._options.headless is not None:
+            options = {**options, "headless": self._options.headless}
         app = App(new_key(), target)
+
+        async def told(notification: Notification) -> None:
+            await self._told(app, notification)
+
         session = self._connect(
             target,
             store=self.store.scoped(Scope(session=app.key)),
             on_elicitation=app.asked,
+            on_notification=told,
             **options,
         )
         self._opening.add(app)
         try:
-            await app.open(session, self.tools_changed)
+            await app.open(session, self.audience.tools_changed)
         except asyncio.CancelledError:
             self._start(self._abandon(app))
             raise
@@ -74,40 +78,51 @@ class Desk:
             raise
         self._opening.discard(app)
         self.apps[app.key] = app
-        self.tools_changed()
+        self.audience.tools_changed()
         return app
 
     async def _abandon(self, app: App) -> None:
         await app.aclose()
         self._opening.discard(app)
 
-    def begin(self, target: str) -> None:
-        """Connect an app in the background."""
-        self._first = asyncio.ensure_future(self.connect(target, {}))
+    async def _told(self, app: App, notification: Notification) -> None:
+        """What an app says goes to whoever waits for a call of it, else to all."""
+        call = cast(Running, app.running[-1]).ctx if app.running else None
+        level: LoggingLevel = _BAD.get(notification.event, "info")
+        data = cast(JSONValue, {"event": notification.event, "data": notification.data})
+        await self.audience.said(level, f"abp.{app.key}", data, call)
+
+    def begin(self) -> None:
+        """Connect the apps of the options in the background."""
+        for target in self._options.apps:
+            self._first[target] = asyncio.ensure_future(self.connect(target, {}))
 
     async def ready(self, timeout: float | None = None) -> str | None:
-        """Wait for the app that is connected from the start; why it could not be, if so."""
-        if self._first is None:
+        """Wait for the apps that are connected from the start; why some could not be, if so."""
+        if not self._first:
             return None
-        await asyncio.wait((self._first,), timeout=timeout)
-        if not self._first.done() or self._first.cancelled() or not (error := self._first.exception()):
-            return None
-        return error.message if isinstance(error, ABPError) else str(error)
+        await asyncio.wait(self._first.values(), timeout=timeout)
+        troubles = []
+        for target, task in self._first.items():
+            if task.done() and not task.cancelled() and (error := task.exception()):
+                reason = error.message if isinstance(error, ABPError) else str(error)
+                troubles.append(f"{target} could not be connected: {reason}")
+        return "; ".join(troubles) or None
 
     async def disconnect(self, app: App) -> None:
         del self.apps[app.key]
-        self.tools_changed()
+        self.audience.tools_changed()
         await app.aclose()
 
     async def aclose(self) -> None:
         """End everything, all apps at once."""
-        await end([task for task in (self._first,) if task])
+        await end(self._first.values())
         for running in [*self._waiting.values(), *(call for app in self.apps.values() for call in app.running)]:
             await running.aclose()
         await asyncio.gather(*(app.aclose() for app in (*self.apps.values(), *self._opening)))
         self.apps.clear()
-        self.listen.close()
         await end(self._tasks)
+        await self.audience.aclose()
 
     # --- calls that wait ----------------------------------------------------------------------------------------------
 
@@ -130,33 +145,18 @@ class Desk:
         if running := self._waiting.pop(key, None):
             self._start(running.aclose())
 
-    # --- changes ------------------------------------------------------------------------------------------------------
-
-    def hears(self, ctx: Context) -> None:
-        """This client is to be told of changes. Newer clients subscribe instead."""
-        if is_modern(ctx):
-            return
-        key = ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None else ""
-        self._connections[key] = ctx.session
-        self._connections.move_to_end(key)
-        if len(self._connections) > _CONNECTIONS:
-            self._connections.popitem(last=False)
-
-    def tools_changed(self) -> None:
-        self._start(self._tell(ToolsListChanged(), ServerSession.send_tool_list_changed))
-
-    def resources_changed(self) -> None:
-        self._start(self._tell(ResourcesListChanged(), ServerSession.send_resource_list_changed))
-
-    async def _tell(self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
-        await self._bus.publish(event)
-        for key, session in list(self._connections.items()):
-            try:
-                await send(session)
-            except (MCPError, ClosedResourceError, BrokenResourceError):
-                self._connections.pop(key, None)
-
     def _start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # --- whether anybody is there -------------------------------------------------------------------------------------
+
+    def used(self) -> None:
+        """A request of this user has come or has been answered."""
+        self._used = time.monotonic()
+
+    def idle(self) -> float:
+        """Seconds since then; none while a call or an app's connecting is under way."""
+        busy = self._waiting or self._opening or any(app.running for app in self.apps.values())
+        return 0.0 if busy else time.monotonic() - self._used

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from ...artifacts import ArtifactStore
 from ...binary import BinaryData
-from ...errors import UsageError
+from ...errors import TooLarge, UsageError
 from ...params import place
 from ...routing import GivenFile, accept_files
+from .options import Options
 
 __all__ = ["with_files"]
 
@@ -19,15 +20,18 @@ async def with_files(
     params: Mapping[str, object],
     files: Sequence[Mapping[str, Any]],
     store: ArtifactStore,
-    roots: Sequence[Path],
+    options: Options,
     capability: str,
 ) -> dict[str, object]:
     """``params`` with each file in its place, checked and stored first. Raises as
     :func:`~transports.routing.accept_files`."""
-    given = {file["param"]: _given(file, roots) for file in files}
+    if len(files) > options.max_files:
+        raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
+    given = {file["param"]: _given(file, options.roots) for file in files}
     filled: dict[str, Any] = dict(params)
-    for param, accepted in (await accept_files(given, store=store, capability=capability)).items():
-        place(filled, param.split("."), accepted.binary)
+    accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
+    for param, one in accepted.items():
+        place(filled, param.split("."), one.binary)
     return filled
 
 

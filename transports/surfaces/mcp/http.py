@@ -4,60 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping
 
 import uvicorn
-from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
+from ...callbacks import end
 from ...errors import ABPError, UsageError
 from .bridge import Bridge
+from .tokens import Signed, Verifier
 
-__all__ = ["address", "http_app", "serve_http", "users_of"]
+__all__ = ["address", "http_app", "serve_http"]
 
 _PATH = "/mcp"
 #: Seconds for requests under way when the server ends.
 _GOODBYE = 1
-_SHORTEST = 16
-
-
-def users_of(tokens: str) -> dict[str, str]:
-    """Who each secret stands for: ``TOKEN`` or ``USER=TOKEN``, with commas between them. Raises
-    :class:`~transports.errors.UsageError`."""
-    users: dict[str, str] = {}
-    for part in tokens.split(","):
-        name, mark, secret = part.strip().partition("=")
-        name, secret = (name, secret) if mark else ("local", name)
-        if len(secret) < _SHORTEST or not secret.isascii() or not name or secret in users:
-            raise UsageError(
-                f"a token needs {_SHORTEST} ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
-                'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
-            )
-        users[secret] = name
-    return users
-
-
-class _Tokens(TokenVerifier):
-    def __init__(self, users: Mapping[str, str]) -> None:
-        self._users = users
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        found = None
-        for secret, user in self._users.items():  # all of them: the time tells nothing
-            if hmac.compare_digest(secret.encode(), token.encode()):
-                found = user
-        return None if found is None else AccessToken(token=token, client_id=found, scopes=[], subject=found)
 
 
 def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
-    """The ASGI application. Every request needs a bearer token of ``users``, and Host and Origin of this machine or
-    ``host``: a web page elsewhere must not get in (DNS rebinding)."""
+    """The ASGI application. Every request needs a bearer token of ``users``, or a signed one, and Host and Origin of
+    this machine or ``host``: a web page elsewhere must not get in (DNS rebinding). Raises
+    :class:`~transports.errors.UsageError` for keys that cannot be used."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
     security = TransportSecuritySettings(
         allowed_hosts=[*(f"{name}:*" for name in names), *names],
@@ -68,7 +40,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
         host=host,
         transport_security=security,
         max_request_body_size=bridge.options.max_request_bytes,
-        token_verifier=_Tokens(users),
+        token_verifier=Verifier(users, Signed(bridge.options) if bridge.options.jwt_issuer else None),
         auth=AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None),
     )
 
@@ -101,11 +73,13 @@ async def serve_http(
     server = _Uvicorn(config)
     shown = f"[{host}]" if ":" in host else host
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+    retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
         started(f"http://{shown}:{listening.getsockname()[1]}{_PATH}")
         await asyncio.shield(serving)
     finally:
         server.should_exit = True
+        await end((retiring,))
         await bridge.aclose()  # first: calls under way would hold the server up
         await asyncio.wait((serving,), timeout=2 * _GOODBYE)
         listening.close()

@@ -1,14 +1,30 @@
-"""An app's question as a form of MCP, and the filled form as the app's answer. No I/O."""
+"""What an app asks, as MCP has it: a form for a person, or a prompt for the client's model; and the answer on its way
+back. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
+
+from mcp_types import (
+    ClientCapabilities,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    SamplingMessage,
+    TextContent,
+)
+from pydantic import BaseModel
 
 from ...elicitation import DECLINED
 from ...messages import ElicitationRequest
 
-__all__ = ["Form", "form_of"]
+__all__ = ["Asked", "Form", "Prompt", "asked_of"]
 
 #: The one field of a form, by method (PROTOCOL "App → client"): it is the key of the answer's ``data`` too.
 _FIELDS = {
@@ -17,8 +33,12 @@ _FIELDS = {
     "elicitation/confirm": "confirmed",
     "elicitation/select": "selected",
 }
+_SAMPLING = "sampling/create"
 _SIMPLE = ("string", "number", "integer", "boolean")
+_KEPT = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+_FORMATS = ("email", "uri", "date", "date-time")
 _LONGEST = 2000
+_MOST_TOKENS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +49,21 @@ class Form:
     schema: dict[str, object]
     field: str
     whole: bool
+    result: ClassVar[type[BaseModel]] = ElicitResult
 
-    def answer(self, content: Mapping[str, object]) -> Mapping[str, object]:
+    def fits(self, client: ClientCapabilities | None) -> bool:
+        """Whether this client shows forms."""
+        able = client.elicitation if client else None
+        return able is not None and not (able.form is None and able.url is not None)
+
+    def request(self) -> ElicitRequest:
+        return ElicitRequest(params=ElicitRequestFormParams(message=self.message, requested_schema=self.schema))
+
+    def answer(self, given: object) -> Mapping[str, object]:
         """``{success, data}`` for the app. A form that came back without its field declines."""
+        if not isinstance(given, ElicitResult) or given.action != "accept":
+            return DECLINED
+        content = given.content or {}
         if self.whole:
             return {"success": True, "data": {self.field: dict(content)}}
         if self.field not in content:
@@ -39,8 +71,81 @@ class Form:
         return {"success": True, "data": {self.field: content[self.field]}}
 
 
-def form_of(request: ElicitationRequest) -> Form | None:
-    """``None`` for what no form can ask: files, the words of a model."""
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Words for the client's model."""
+
+    params: CreateMessageRequestParams
+    result: ClassVar[type[BaseModel]] = CreateMessageResult
+
+    def fits(self, client: ClientCapabilities | None) -> bool:
+        """Whether this client lends its model."""
+        return client is not None and client.sampling is not None
+
+    def request(self) -> CreateMessageRequest:
+        return CreateMessageRequest(params=self.params)
+
+    def answer(self, given: object) -> Mapping[str, object]:
+        """The model's text as ``{success, data: {result}}``; anything but text declines."""
+        if not isinstance(given, CreateMessageResult | CreateMessageResultWithTools):
+            return DECLINED
+        blocks = given.content if isinstance(given.content, list) else [given.content]
+        texts = [block.text for block in blocks if isinstance(block, TextContent)]
+        return {"success": True, "data": {"result": "\n".join(texts)}} if texts else DECLINED
+
+
+Asked = Form | Prompt
+
+
+def asked_of(request: ElicitationRequest) -> Asked | None:
+    """``None`` for what cannot be asked of a client: files, a prompt without words."""
+    return _prompt(request.params) if request.method == _SAMPLING else _form(request)
+
+
+# --- a model's words --------------------------------------------------------------------------------------------------
+
+
+def _prompt(params: Mapping[str, object]) -> Prompt | None:
+    """The messages of the app (``messages`` as in MCP, or one text: ``prompt``, ``message``, ``text``)."""
+    messages = [message for one in _list(params.get("messages")) if (message := _message(one))]
+    alone = next((text for key in ("prompt", "message", "text") if isinstance(text := params.get(key), str)), None)
+    if alone is not None and not messages:
+        messages = [SamplingMessage(role="user", content=TextContent(text=alone))]
+    if not messages:
+        return None
+    system = params.get("systemPrompt", params.get("system"))
+    most, temperature = params.get("maxTokens"), params.get("temperature")
+    return Prompt(
+        CreateMessageRequestParams(
+            messages=messages,
+            max_tokens=most if isinstance(most, int) and most > 0 else _MOST_TOKENS,
+            system_prompt=system if isinstance(system, str) else None,
+            temperature=float(temperature) if isinstance(temperature, int | float) else None,
+            stop_sequences=[stop for stop in _list(params.get("stopSequences")) if isinstance(stop, str)] or None,
+        )
+    )
+
+
+def _message(said: object) -> SamplingMessage | None:
+    if not isinstance(said, Mapping):
+        return None
+    content = said.get("content", said.get("text"))
+    text = content.get("text") if isinstance(content, Mapping) else content
+    if not isinstance(text, str):
+        return None
+    return SamplingMessage(
+        role="assistant" if said.get("role") == "assistant" else "user", content=TextContent(text=text)
+    )
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else []
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+def _form(request: ElicitationRequest) -> Form | None:
     field = _FIELDS.get(request.method)
     if field is None:
         return None
@@ -72,25 +177,42 @@ def _object(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, 
 
 
 def _field(schema: object) -> dict[str, object]:
-    """A simple field; text where the app declares anything that a form cannot hold."""
+    """A field that a form can hold (simple, or a choice of one or several); text where the app declares anything
+    else."""
     said = schema if isinstance(schema, Mapping) else {}
-    kind = said.get("type")
+    kind, items = said.get("type"), said.get("items")
     out: dict[str, object] = {"type": kind if kind in _SIMPLE else "string"}
-    for key in ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength"):
-        if isinstance(said.get(key), str | int | float | bool):
-            out[key] = said[key]
-    values = said.get("enum")
-    if out["type"] == "string" and isinstance(values, list) and values and all(isinstance(v, str) for v in values):
-        out["enum"] = values
+    if kind == "array" and isinstance(items, Mapping) and (inner := _values(items, "anyOf")):
+        out = {"type": "array", "items": inner if "anyOf" in inner else {"type": "string", **inner}}
+    elif out["type"] == "string":
+        out |= _values(said, "oneOf")
+    for key in _KEPT:
+        value = said.get(key)
+        if isinstance(value, str | int | float | bool) or (key == "default" and "items" in out and value is not None):
+            out[key] = value
+    if out["type"] == "string" and said.get("format") in _FORMATS:
+        out["format"] = said["format"]
     return out
+
+
+def _values(said: Mapping[str, object], titled: str) -> dict[str, object]:
+    """What may be chosen: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
+    options = [one for one in _list(said.get("oneOf", said.get("anyOf"))) if isinstance(one, Mapping)]
+    if options and all(isinstance(one.get("const"), str) and isinstance(one.get("title"), str) for one in options):
+        return {titled: [{"const": one["const"], "title": one["title"]} for one in options]}
+    values, names = _list(said.get("enum")), _list(said.get("enumNames"))
+    if not values or not all(isinstance(value, str) for value in values):
+        return {}
+    named = len(names) == len(values) and all(isinstance(name, str) for name in names)
+    out: dict[str, object] = {"enum": list(values)}
+    return out | {"enumNames": list(names)} if named else out
 
 
 def _choice(params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
     """The options: texts, or objects with ``value`` and ``label``; several may be chosen if ``multiple``."""
     listed = params.get("options", params.get("choices", schema.get("enum")))
-    options = listed if isinstance(listed, list) else []
     values, titles = [], []
-    for option in options:
+    for option in _list(listed):
         value = option.get("value", option.get("id")) if isinstance(option, Mapping) else option
         label = option.get("label", option.get("title", value)) if isinstance(option, Mapping) else option
         values.append(str(value))

@@ -21,11 +21,13 @@ from mcp_types import (
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ArtifactNotFound, Corrupt, UsageError
 from ...messages import encode_json
-from .about import described, is_text, meta
+from ...routing import is_textual
+from .about import Link, described, meta
 
 __all__ = ["TEMPLATE", "artifact_slice", "list_resources", "read_resource"]
 
 _PAGE = 50
+_LONGEST_URI = 300
 
 TEMPLATE = ResourceTemplate(
     uri_template="artifact://{id}{?offset,length}",
@@ -34,7 +36,7 @@ TEMPLATE = ResourceTemplate(
 )
 
 
-async def list_resources(store: ArtifactStore, cursor: str | None) -> ListResourcesResult:
+async def list_resources(store: ArtifactStore, cursor: str | None, link: Link | None) -> ListResourcesResult:
     """A page of what there is, newest first. Raises :class:`MCPError` for a cursor that is none of ours."""
     refs = (await store.list())[::-1]
     start = 0
@@ -44,14 +46,14 @@ async def list_resources(store: ArtifactStore, cursor: str | None) -> ListResour
             raise MCPError(INVALID_PARAMS, "this cursor leads nowhere; list the resources from the beginning")
     page = refs[start : start + _PAGE]
     more = page[-1].id if len(refs) > start + _PAGE else None
-    return ListResourcesResult(resources=[described(ref) for ref in page], next_cursor=more)
+    return ListResourcesResult(resources=[described(ref, link) for ref in page], next_cursor=more)
 
 
 async def read_resource(store: ArtifactStore, uri: str, max_bytes: int) -> ReadResourceResult:
     """The content behind ``artifact://ID`` or ``artifact://ID?offset=0&length=1000``. Raises :class:`MCPError`."""
     parts = urlsplit(uri)
     if parts.scheme != "artifact" or not parts.netloc:
-        raise MCPError(INVALID_PARAMS, "only artifact://ID can be read here")
+        raise MCPError(INVALID_PARAMS, "only artifact://ID can be read here", {"uri": uri[:_LONGEST_URI]})
     query = dict(parse_qsl(parts.query))
     try:
         ref = await store.stat(parts.netloc)
@@ -65,7 +67,7 @@ async def read_resource(store: ArtifactStore, uri: str, max_bytes: int) -> ReadR
             )
         data = await store.get(ref.id) if not query else await store.get(ref.id, offset=offset, length=wanted)
     except (ArtifactNotFound, Corrupt, UsageError) as error:
-        raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:300], "code": error.code}) from error
+        raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_LONGEST_URI], "code": error.code}) from error
     except ValueError:
         raise MCPError(INVALID_PARAMS, "offset and length must be whole numbers of bytes") from None
     about = {**meta(ref), "offset": offset, "length": len(data)}
@@ -82,7 +84,7 @@ async def read_resource(store: ArtifactStore, uri: str, max_bytes: int) -> ReadR
 
 
 def _text(ref: ArtifactRef, data: bytes) -> str | None:
-    if is_text(ref.mime_type):
+    if is_textual(ref.mime_type):
         try:
             return data.decode()
         except UnicodeDecodeError:
@@ -91,7 +93,7 @@ def _text(ref: ArtifactRef, data: bytes) -> str | None:
 
 
 async def artifact_slice(
-    store: ArtifactStore, artifact_id: str, offset: int, length: int | None, max_bytes: int
+    store: ArtifactStore, artifact_id: str, offset: int, length: int | None, max_bytes: int, link: Link | None = None
 ) -> CallToolResult:
     """Up to ``length`` bytes, and never an answer above ``max_bytes``. Raises what a store does."""
     ref = await store.stat(artifact_id.removeprefix("artifact://"))
@@ -110,6 +112,8 @@ async def artifact_slice(
             "encoding": "base64" if text is None else "utf-8",
             "next_offset": end if end < ref.size_bytes and taken else None,
         }
+        if link and (url := link(ref)):
+            header["url"] = url
         content = base64.b64encode(data).decode() if text is None else text
         answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
         if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
@@ -119,7 +123,7 @@ async def artifact_slice(
 
 def _sliced(ref: ArtifactRef, data: bytes, last: bool) -> tuple[str | None, int]:
     """The text of whole characters in ``data`` and how many bytes they are, or ``None`` where it is no text."""
-    if is_text(ref.mime_type):
+    if is_textual(ref.mime_type):
         try:
             text = codecs.getincrementaldecoder("utf-8")().decode(data, final=last)
         except UnicodeDecodeError:

@@ -11,14 +11,15 @@ from typing import Any
 import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types import InputRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...callbacks import end
-from ...elicitation import DECLINED, default_answer
+from ...elicitation import default_answer
 from ...messages import ElicitationRequest, Progress
 from ...routing import Result
-from .questions import Form, form_of
+from .questions import Asked, asked_of
 
 __all__ = ["Context", "Question", "Running", "is_modern"]
 
@@ -34,13 +35,11 @@ def is_modern(ctx: Context) -> bool:
 class Question:
     """What the app wants to know, until somebody sets ``answer``."""
 
-    form: Form
-    answer: asyncio.Future[ElicitResult]
+    asked: Asked
+    answer: asyncio.Future[object]
 
-    def request(self) -> ElicitRequest:
-        return ElicitRequest(
-            params=ElicitRequestFormParams(message=self.form.message, requested_schema=self.form.schema)
-        )
+    def request(self) -> InputRequest:
+        return self.asked.request()
 
 
 class Running:
@@ -73,8 +72,8 @@ class Running:
             return self.question
         return self._task.result()
 
-    def answer(self, given: ElicitResult) -> None:
-        """The client's answer to :attr:`question`."""
+    def answer(self, given: object) -> None:
+        """The client's answer to :attr:`question`; ``None`` if it has none."""
         question, self.question = self.question, None
         self._asked.clear()
         if question is not None and not question.answer.done():
@@ -102,20 +101,15 @@ class Running:
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """The client's answer to an app's question; where the client cannot be asked, or not that, the default policy
         of every session (:mod:`transports.elicitation`)."""
-        form = form_of(request)
-        able = self.ctx.session.client_capabilities
-        forms = able.elicitation if able else None
-        if form is None or forms is None or (forms.form is None and forms.url is not None):
+        asked = asked_of(request)
+        if asked is None or not asked.fits(self.ctx.session.client_capabilities):
             return default_answer(request)
         if is_modern(self.ctx):
-            self.question = Question(form, asyncio.get_running_loop().create_future())
+            self.question = Question(asked, asyncio.get_running_loop().create_future())
             self._asked.set()
-            given = await self.question.answer
-        else:
-            try:
-                given = await self.ctx.session.elicit_form(form.message, form.schema, self.ctx.request_id)
-            except MCPError:
-                return default_answer(request)
-        if given.action != "accept":
-            return DECLINED
-        return form.answer(given.content or {})
+            return asked.answer(await self.question.answer)
+        try:
+            related = ServerMessageMetadata(related_request_id=self.ctx.request_id)
+            return asked.answer(await self.ctx.session.send_request(asked.request(), asked.result, metadata=related))
+        except MCPError:
+            return default_answer(request)

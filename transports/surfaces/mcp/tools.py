@@ -6,26 +6,27 @@ from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any
 
-from mcp_types import CallToolRequestParams, CallToolResult, ElicitResult, InputRequiredResult
+from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...apps import App
-from ...artifacts import Scope
+from ...artifacts import ArtifactRef, Scope
 from ...capabilities import explained
-from ...errors import CapabilityError, UsageError, redact_url
+from ...errors import ABPError, CapabilityError, UsageError, redact_url
 from ...routing import Result
 from ...schema import check_params
-from .about import meta
+from .about import Link, meta
 from .answers import plain, success
-from .definitions import FIXED, CapabilityTool
+from .definitions import FIXED, CapabilityTool, tool_name
 from .desk import Desk
+from .exporting import export
 from .files import with_files
-from .options import Options
+from .hosts import check_host
+from .options import Options, reachable
 from .reading import artifact_slice
 from .running import Context, Question, Running
 
 __all__ = ["Tools"]
 
-_SCHEMES = ("http://", "https://", "ws://", "wss://")
 _LISTED = 300
 _PAGE = 20
 #: The key of the one question in an :class:`InputRequiredResult`.
@@ -35,11 +36,14 @@ _QUESTION = "question"
 class Tools:
     """The tools for one request of one user. Raise :class:`~transports.errors.ABPError`."""
 
-    def __init__(self, desk: Desk, options: Options, ctx: Context, params: CallToolRequestParams) -> None:
+    def __init__(
+        self, desk: Desk, options: Options, ctx: Context, params: CallToolRequestParams, link: Link | None
+    ) -> None:
         self._desk = desk
         self._options = options
         self._ctx = ctx
         self._params = params
+        self._link = link
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
         """One of the tools that are always there; the arguments fit its schema."""
@@ -48,6 +52,8 @@ class Tools:
                 return await self._connect(dict(arguments))
             case "abp_call":
                 capability = arguments["capability"]
+                if not self._options.shows(tool_name(capability)):
+                    raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
                 app = self._desk.apps.chosen(arguments.get("session"), capability)
                 return await self._call(app, capability, arguments.get("params", {}), arguments)
             case "abp_status":
@@ -59,13 +65,7 @@ class Tools:
             case "abp_artifacts":
                 return await self._artifacts(arguments)
             case "abp_read_artifact":
-                return await artifact_slice(
-                    self._desk.store,
-                    arguments["id"],
-                    arguments.get("offset", 0),
-                    arguments.get("length"),
-                    self._options.max_answer_bytes,
-                )
+                return await self._read(arguments)
             case _:
                 raise AssertionError(name)
 
@@ -88,7 +88,7 @@ class Tools:
                 unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
                 raise explained(unknown, capability, known)
             files, store = arguments.get("files", []), self._desk.store
-            filled = await with_files(params, files, store, self._options.roots, capability)
+            filled = await with_files(params, files, store, self._options, capability)
             timeout = arguments.get("timeout")
             return await app.session.call(capability, filled, timeout=timeout, on_progress=running.progress)
 
@@ -111,31 +111,36 @@ class Tools:
         """Begin a call, or take it up again with the client's answer to a question; what comes of it."""
         if self._params.request_state is not None:
             running = self._desk.taken_up(self._params.request_state)
-            given = (self._params.input_responses or {}).get(_QUESTION)
-            running.answer(given if isinstance(given, ElicitResult) else ElicitResult(action="cancel"))
+            running.answer((self._params.input_responses or {}).get(_QUESTION))
         else:
             running = Running(self._ctx)
             running.start(_tracked(app, running, work))
-        came = await running.next(self._ctx)
+        try:
+            came = await running.next(self._ctx)
+        except ABPError:
+            self._desk.audience.resources_changed()  # files of the call, and parts of the answer, may be stored
+            raise
         if isinstance(came, Question):
             return InputRequiredResult(
                 input_requests={_QUESTION: came.request()}, request_state=self._desk.wait(running)
             )
-        self._desk.resources_changed()
+        self._desk.audience.resources_changed()
         return await success(
             came,
             session=app.key,
             store=app.session.store,
             max_bytes=self._options.max_answer_bytes,
             max_image_bytes=self._options.max_image_bytes,
+            link=self._link,
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def _connect(self, options: dict[str, object]) -> CallToolResult:
         target = str(options.pop("url"))
-        if not target.lower().startswith(_SCHEMES):  # others run programs and load extensions: not for a model to say
-            raise UsageError(f"url must begin with {', '.join(_SCHEMES)}; other targets are for `abp mcp --app`")
+        if not reachable(target):
+            raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
+        check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
         app = await self._desk.connect(target, options)
         names = list(islice(app.session.capabilities, 40))
         more = len(app.session.capabilities) - len(names)
@@ -186,9 +191,23 @@ class Tools:
             "success": True,
             "total": len(refs),
             "next_offset": end if end < len(refs) else None,
-            "artifacts": [{**ref.as_dict(), "estimated_tokens": meta(ref)["estimated_tokens"]} for ref in page],
+            "artifacts": [self._entry(ref) for ref in page],
         }
         return plain("\n".join(lines), document, self._options.max_answer_bytes)
+
+    def _entry(self, ref: ArtifactRef) -> dict[str, object]:
+        about = meta(ref, self._link)
+        return {**ref.as_dict(), **{key: about[key] for key in ("estimated_tokens", "url") if key in about}}
+
+    async def _read(self, arguments: Mapping[str, Any]) -> CallToolResult:
+        store, artifact_id = self._desk.store, arguments["id"]
+        if (path := arguments.get("path")) is not None:
+            ref = await store.stat(artifact_id.removeprefix("artifact://"))
+            written = await export(store, ref, path, self._options.export_roots)
+            document = {"success": True, **self._entry(ref), "exported": str(written)}
+            return plain(f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes)
+        offset, length = arguments.get("offset", 0), arguments.get("length")
+        return await artifact_slice(store, artifact_id, offset, length, self._options.max_answer_bytes, self._link)
 
 
 async def _tracked(app: App, running: Running, work: Callable[[Running], Coroutine[object, object, Result]]) -> Result:

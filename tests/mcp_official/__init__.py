@@ -1,0 +1,1 @@
+"""The MCP bridge and the official clients: the conformance runner and the inspector's command line."""

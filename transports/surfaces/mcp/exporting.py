@@ -1,0 +1,79 @@
+"""An artifact as a file where a model wants it, below folders that the operator allows: for clients that cannot read
+resources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from ...artifacts import ArtifactRef, ArtifactStore
+from ...artifacts.disk import Tree, create, in_thread, temporary_name, unlink, write_all
+from ...errors import StoreError, UsageError
+
+__all__ = ["export"]
+
+_PIECE = 1 << 20
+
+
+async def export(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
+    """Write ``ref`` to ``path``: all of it or nothing, verified, never over another file. Where the same content is
+    there already, nothing is done. Raises :class:`~transports.errors.UsageError`."""
+    refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
+                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead")  # fmt: skip
+    if not roots or "\0" in path or not Path(path).is_absolute():
+        raise refused
+    target = Path(path)
+    try:
+        folder = target.parent.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise refused from None
+    root = next((root for root in roots if folder.is_relative_to(root)), None)
+    if root is None or target.name in ("", ".", ".."):
+        raise refused
+    try:
+        with Tree(root, own=False).folder(*folder.relative_to(root).parts) as fd:
+            await _write(store, ref, fd, target.name)
+    except FileExistsError:
+        raise UsageError(f"path: {target.name} is there already with other content; choose another name") from None
+    except (OSError, StoreError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
+        raise UsageError(f"path: cannot write there: {reason}") from error
+    return folder / target.name
+
+
+async def _write(store: ArtifactStore, ref: ArtifactRef, folder: int, name: str) -> None:
+    temporary = f".{temporary_name()}"
+    fd = create(temporary, folder)
+    try:
+        async with aclosing(store.open(ref.id)) as pieces:
+            async for piece in pieces:
+                await in_thread(write_all, fd, memoryview(piece))
+        await in_thread(os.fsync, fd)
+        try:
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            await in_thread(os.fsync, folder)
+        except FileExistsError:
+            if await in_thread(_digest, name, folder) != ref.sha256:
+                raise
+    finally:
+        os.close(fd)
+        unlink(temporary, folder)
+
+
+def _digest(name: str, folder: int) -> str | None:
+    """The SHA-256 of a regular file, or ``None`` for anything else of that name."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return None
+    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path
+        digest = hashlib.sha256()
+        try:
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        except OSError:
+            return None
+        return digest.hexdigest()

@@ -1,0 +1,126 @@
+"""Who may come in over HTTP: those with a secret that the operator gave out, or a token that somebody signed."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+
+from ...artifacts import Scope
+from ...errors import UsageError
+from .options import Options
+
+__all__ = ["Signed", "Verifier", "users_of"]
+
+logger = logging.getLogger("transports")
+
+_SHORTEST = 16
+#: Seconds: for the keys of the issuer to come, to keep them, and that clocks may differ.
+_FETCH = 10.0
+_KEPT = 300.0
+_LEEWAY = 30.0
+_LONGEST = 16 * 1024
+
+
+def users_of(tokens: str) -> dict[str, str]:
+    """Who each secret stands for: ``TOKEN`` or ``USER=TOKEN``, with commas between them. Raises
+    :class:`~transports.errors.UsageError`."""
+    users: dict[str, str] = {}
+    for part in tokens.split(","):
+        name, mark, secret = part.strip().partition("=")
+        name, secret = (name, secret) if mark else ("local", name)
+        if len(secret) < _SHORTEST or not secret.isascii() or not name or secret in users:
+            raise UsageError(
+                f"a token needs {_SHORTEST} ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
+                'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
+            )
+        users[secret] = name
+    return users
+
+
+class Signed:
+    """JSON Web Tokens (RFC 7519) of one issuer for one audience; the user is ``sub``. Only signatures with public keys
+    are looked at: the algorithms are a fixed list, so that a token cannot choose another (RFC 8725)."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
+        self._options = options
+        self._keys = _remote(options.jwt_jwks_url) if options.jwt_jwks_url else None
+        self._key = _local(options.jwt_key_file) if options.jwt_key_file else None
+
+    async def verify(self, token: str) -> AccessToken | None:
+        """What the token says, or ``None`` if it is not to be believed; why is logged."""
+        if token.count(".") != 2 or len(token) > _LONGEST:
+            return None
+        try:
+            claims = await asyncio.to_thread(self._claims, token)
+        except (jwt.PyJWTError, TypeError, ValueError) as error:
+            logger.warning("refused a signed token: %s", error)
+            return None
+        subject = claims["sub"]
+        try:
+            Scope(user=subject)
+        except UsageError as error:  # too long, say, to be whose artifacts are
+            logger.warning("refused a signed token: %s", error.message)
+            return None
+        return AccessToken(
+            token=token, client_id=subject, scopes=[], subject=subject, expires_at=int(claims["exp"]), claims=claims
+        )
+
+    def _claims(self, token: str) -> dict[str, Any]:
+        key = self._key if self._keys is None else self._keys.get_signing_key_from_jwt(token)
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,  # type: ignore[arg-type]
+            algorithms=list(self._options.jwt_algorithms),
+            audience=self._options.jwt_audience,
+            issuer=self._options.jwt_issuer,
+            leeway=_LEEWAY,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+        return claims
+
+
+class Verifier(TokenVerifier):
+    """Secrets of ``users``, and signed tokens if the operator has said whose."""
+
+    def __init__(self, users: Mapping[str, str], signed: Signed | None) -> None:
+        self._users = users
+        self._signed = signed
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        found = None
+        for secret, user in self._users.items():  # all of them: the time tells nothing
+            if hmac.compare_digest(secret.encode(), token.encode()):
+                found = user
+        if found is not None:
+            return AccessToken(token=token, client_id=found, scopes=[], subject=found)
+        return await self._signed.verify(token) if self._signed else None
+
+
+def _remote(url: str) -> jwt.PyJWKClient:
+    """Whoever can change the keys on their way can be anybody: TLS, or this machine."""
+    parts = urlsplit(url)
+    try:
+        local = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        local = False
+    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+        raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
+    return jwt.PyJWKClient(url, timeout=int(_FETCH), lifespan=int(_KEPT))
+
+
+def _local(file: Path) -> Any:
+    try:
+        return load_pem_public_key(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"jwt_key_file: {file} is no public key in PEM: {error}") from error
