@@ -98,6 +98,16 @@ class Bridge:
             if message.get("id") == self.count:
                 return message["result"]
 
+    def start(self, capability: str, arguments: dict[str, Any]) -> None:
+        """Call, and come back as soon as the app reports progress."""
+        assert self.process.stdin and self.process.stdout
+        params = {"name": capability, "arguments": arguments, "_meta": {"progressToken": "p"}}
+        request = {"jsonrpc": "2.0", "id": "call", "method": "tools/call", "params": params}
+        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self.process.stdin.flush()
+        while json.loads(self.process.stdout.readline()).get("method") != "notifications/progress":
+            pass
+
     def begin(self, url: str, version: str = "2025-11-25") -> None:
         hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         self.ask("initialize", hello)
@@ -173,12 +183,15 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
         await asyncio.to_thread(gone, family)
 
 
+@pytest.mark.parametrize("calling", [False, True], ids=["idle", "during a call"])
 @pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])
 async def test_it_ends_with_its_client_and_leaves_no_browser(
-    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str
+    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, calling: bool
 ) -> None:
     spoken, process = bridge
     await asyncio.to_thread(spoken.begin, fixture.url)
+    if calling:
+        await asyncio.to_thread(spoken.start, "abp_job_run", {"steps": 10_000, "delay": 50})
     family = [process, *process.children(recursive=True)]
     assert len(family) > 2  # the driver and a browser
     if how.startswith("client killed"):
