@@ -66,8 +66,8 @@ def results() -> dict[str, tuple[object, bytes]]:
 
 
 async def measure() -> list[Row]:
-    """A call for each result. Raises :class:`AssertionError` where an artifact is not, byte for byte, what the app gave,
-    read as a resource and with the tool."""
+    """A call for each result. Raises :class:`AssertionError` where an artifact is not, byte for byte, what the app
+    gave, read as a resource and with the tool."""
     made = results()
 
     async def give(params: Mapping[str, object], call: Call) -> object:

@@ -72,12 +72,22 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         assert "abp_text_shout" not in {tool.name for tool in (await bob.list_tools()).tools}
         with pytest.raises(MCPError):
             await bob.read_resource(uri)
-        for tool, arguments in (
-            ("abp_call", {"capability": "text.shout", "session": session}),
-            ("abp_disconnect", {"session": session}),
-            ("abp_read_artifact", {"id": document["artifacts"][0]["id"]}),
+        known = {"session": session, "id": document["artifacts"][0]["id"]}
+        for tool, guess, arguments in (
+            ("abp_call", "session", {"capability": "text.shout"}),
+            ("abp_status", "session", {}),
+            ("abp_status", "session", {"capability": "text.shout"}),
+            ("abp_screenshot", "session", {}),
+            ("abp_render_to_pdf", "session", {"html": "<p>"}),
+            ("abp_disconnect", "session", {}),
+            ("abp_read_artifact", "id", {}),
+            ("abp_read_artifact", "id", {"path": str(tmp_path / "a")}),
         ):
-            assert (await bob.call_tool(tool, arguments)).is_error
+            right, wrong = [await bob.call_tool(tool, {**arguments, guess: one}) for one in (known[guess], "0" * 8)]
+            assert right.is_error and wrong.is_error
+            codes = [answer.structured_content["error"]["code"] for answer in (right, wrong)]
+            assert codes[0] == codes[1]  # a guess that is right tells nothing
+        assert (await called(bob, "abp_artifacts", session=session))["total"] == 0
         await called(bob, "abp_connect", url=URL)
         stolen = {"files": [{"param": "file", "artifact": uri}]}
         assert (await bob.call_tool("abp_file_digest", stolen)).is_error
@@ -132,6 +142,28 @@ async def test_it_ends_at_once_while_a_call_is_under_way(tmp_path: Path) -> None
     await asyncio.wait((holding,))
     with contextlib.suppress(Exception):
         await stack.aclose()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: Path, era: str) -> None:
+    apps = Apps()
+    async with (
+        served(tmp_path, apps, idle_minutes=0.01) as url,
+        client_of(url, ANN, era) as ann,
+        client_of(url, BOB, era) as bob,
+    ):
+        await called(ann, "abp_connect", url=URL)
+        uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+        await called(bob, "abp_connect", url=URL)
+        holding = asyncio.ensure_future(bob.call_tool("abp_job_hold", {}))
+        async with asyncio.timeout(10):
+            while not apps.transports[0]._closed:
+                await asyncio.sleep(0.05)
+        assert (await called(ann, "abp_status"))["sessions"] == []
+        assert json.loads(await read_as_resource(ann, uri)) == {"text": "HI"}
+        assert not apps.transports[1]._closed and not holding.done()  # somebody who waits for an app is there
+        holding.cancel()
+        await asyncio.wait((holding,))
 
 
 async def test_a_port_that_is_taken(tmp_path: Path) -> None:

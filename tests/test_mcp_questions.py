@@ -13,7 +13,16 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
-from mcp_types import ElicitRequestParams, ElicitResult, InputRequiredResult, ToolListChangedNotification
+from mcp_types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ImageContent,
+    InputRequiredResult,
+    TextContent,
+    ToolListChangedNotification,
+)
 
 from transports import Call
 from transports.surfaces.mcp.questions import Form, asked_of
@@ -115,6 +124,44 @@ async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> N
         assert document["data"] == {"success": False, "cancelled": True}
 
 
+async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
+    asked: list[CreateMessageRequestParams] = []
+
+    async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+        asked.append(params)
+        return CreateMessageResult(role="assistant", content=TextContent(text="Paris"), model="test")
+
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": {"type": "text", "text": "Hm"}}]
+    more = {"systemPrompt": "Be brief", "maxTokens": 7, "temperature": 0, "stopSequences": ["."]}
+    async with serve(Apps(APP), sampling_callback=model) as client:
+        for params in ({"prompt": "Capital?"}, {"messages": messages, **more}):
+            document = await called(client, "abp_form_ask", method="sampling/create", params=params)
+            assert document["data"] == {"success": True, "data": {"result": "Paris"}}
+        document = await called(client, "abp_form_ask", method="sampling/create", params={"messages": [1, {}]})
+        assert document["data"] == {"success": False, "cancelled": True}
+    first, second = asked
+    assert [(one.role, one.content.text) for one in first.messages] == [("user", "Capital?")]  # type: ignore[union-attr]
+    assert [(one.role, one.content.text) for one in second.messages] == [("user", "Hello"), ("assistant", "Hm")]  # type: ignore[union-attr]
+    assert (second.system_prompt, second.max_tokens, second.temperature) == ("Be brief", 7, 0)
+    assert second.stop_sequences == ["."] and first.max_tokens > 0
+
+
+async def test_a_model_that_gives_no_words_declines(serve: Serve) -> None:
+    async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+        picture = ImageContent(data="AAAA", mime_type="image/png")
+        return CreateMessageResult(role="assistant", content=picture, model="test")
+
+    async with serve(Apps(APP), sampling_callback=model) as client:
+        document = await called(client, "abp_form_ask", method="sampling/create", params={"prompt": "Draw"})
+        assert document["data"] == {"success": False, "cancelled": True}
+
+
+async def test_a_client_without_a_model_declines(serve: Serve) -> None:
+    async with serve(Apps(APP), elicitation_callback=Person()) as client:
+        document = await called(client, "abp_form_ask", method="sampling/create", params={"prompt": "Capital?"})
+        assert document["data"] == {"success": False, "cancelled": True}
+
+
 async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Serve, era: str) -> None:
     if era == "legacy":
         pytest.skip("older clients are asked while the request is open")
@@ -150,6 +197,23 @@ async def test_calls_that_wait_for_a_person_end_with_the_bridge(serve: Serve, er
             await asyncio.sleep(0.2)
             task.cancel()
             await asyncio.wait((task,))
+
+
+def test_choices_keep_their_titles() -> None:
+    from transports import ElicitationRequest
+
+    titled = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
+    fields: dict[str, object] = {
+        "one": {"type": "string", "oneOf": titled, "default": "a"},
+        "old": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
+        "some": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "default": ["a"]},
+        "more": {"type": "array", "items": {"anyOf": titled}},
+        "mail": {"type": "string", "format": "email"},
+    }
+    schema = {"type": "object", "properties": {**fields, "deep": {"type": "array", "items": {"type": "object"}}}}
+    form = asked_of(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
+    assert isinstance(form, Form)
+    assert form.schema["properties"] == {**fields, "deep": {"type": "string"}}
 
 
 def test_forms_hold_only_what_mcp_allows() -> None:
