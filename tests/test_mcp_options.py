@@ -105,6 +105,7 @@ def test_faults_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("ws://127.0.0.1:8000/", True),
         ("ws://127.1:8000/", True),
         ("ws://[0:0:0:0:0:0:0:1]:9/", True),
+        ("ws://[::2]:9/", False),
         ("ws://127.0.0.1:8001/", False),
         ("ws://other.example/", False),
         ("ws://bad.app.example/", False),
@@ -121,7 +122,7 @@ def test_faults_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch)
 )
 async def test_only_some_hosts_may_be_connected(serve: Serve, url: str, allowed: bool) -> None:
     rules = {
-        "allowed_hosts": ("app.example", "*.app.example", "127.0.0.1:8000", "[[]::1]"),
+        "allowed_hosts": ("app.example", "*.app.example", "127.0.0.1:8000", "::1"),
         "blocked_hosts": ("bad.*",),
     }
     async with serve(connected=False, options=rules) as client:
@@ -137,6 +138,11 @@ async def test_a_blocked_host_is_blocked_however_it_is_written(serve: Serve) -> 
             answer = await client.call_tool("abp_connect", {"url": f"ws://{host}/"})
             assert answer.is_error and "may not be connected" in words(answer), host
         await called(client, "abp_connect", url=URL)
+
+
+async def test_without_rules_an_address_may_hold_a_user(serve: Serve) -> None:
+    async with serve(connected=False) as client:
+        await called(client, "abp_connect", url="ws://user:secret@app.example/")
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------

@@ -52,14 +52,16 @@ def token(key: Any = RSA, algorithm: str = "RS256", *, kid: str | None = None, *
 
 
 @asynccontextmanager
-async def keys() -> AsyncIterator[str]:
-    """The address of a set of keys."""
+async def keys(fetched: list[float] | None = None) -> AsyncIterator[str]:
+    """The address of a set of keys; ``fetched`` gets the time of each fetch."""
     listed = [
         {**json.loads(kind.to_jwk(key.public_key())), "kid": name, "alg": name} for name, (key, kind) in KEYS.items()
     ]
     app = web.Application()
 
     async def give(_: web.Request) -> web.Response:
+        if fetched is not None:
+            fetched.append(time.monotonic())
         return web.json_response({"keys": listed})
 
     app.router.add_get("/jwks", give)
@@ -160,3 +162,15 @@ async def test_nobody_comes_in_while_the_keys_are_out_of_reach(tmp_path: Path) -
     async with served(tmp_path, **claims) as url:
         assert await status(url, token()) == 401
         assert await status(url, ANN) != 401
+
+
+async def test_forged_tokens_do_not_make_the_bridge_fetch_keys_again_and_again(tmp_path: Path) -> None:
+    fetched: list[float] = []
+    async with keys(fetched) as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            started = time.monotonic()
+            for number in range(20):
+                assert await status(url, token(OTHER, kid=f"k{number}")) == 401
+                assert await status(url, token()) != 401
+            assert len(fetched) <= 1 + (time.monotonic() - started) / 5

@@ -21,21 +21,23 @@ _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
     """Raises :class:`~transports.errors.UsageError` if the host of ``url`` fits no pattern of ``allowed``, or one of
-    ``blocked``. Patterns are of hosts, or of hosts with ports."""
+    ``blocked``. Patterns are of hosts, or of hosts with ports. Without rules nothing is looked at."""
+    if tuple(allowed) == ("*",) and not blocked:
+        return
     host, port = _host(url)
-    names = (host, f"{host}:{port}")
+    names = (host,) if ":" in host else (host, f"{host}:{port}")
 
     def fits(patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in names)
 
     if not fits(allowed) or fits(blocked):
         raise UsageError(
-            f"{host}:{port} may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
+            f"{host} (port {port}) may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
         )
 
 
 def _host(url: str) -> tuple[str, int]:
-    """Host and port as a browser would have them."""
+    """Host and port as a browser would have them; an IPv6 address without its brackets."""
     wrong = UsageError("url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it")
     if _AMBIGUOUS.search(url):
         raise wrong
@@ -48,7 +50,7 @@ def _host(url: str) -> tuple[str, int]:
         raise wrong
     if ":" in host:
         try:
-            return f"[{ipaddress.IPv6Address(host).compressed}]", port
+            return ipaddress.IPv6Address(host).compressed, port
         except ValueError:
             raise wrong from None
     if not _NAME.fullmatch(host):

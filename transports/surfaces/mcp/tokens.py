@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ __all__ = ["Signed", "Verifier", "users_of"]
 logger = logging.getLogger("transports")
 
 _SHORTEST = 16
-#: Seconds: for the keys of the issuer to come, to keep them, and that clocks may differ.
-_FETCH = 10.0
+#: Seconds: for the keys of the issuer to come, to keep them, between two tries to get them, that clocks may differ.
+_FETCH = 10
 _KEPT = 300.0
+_AGAIN = 5.0
 _LEEWAY = 30.0
 _LONGEST = 16 * 1024
 
@@ -54,7 +56,7 @@ class Signed:
     def __init__(self, options: Options) -> None:
         """Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
         self._options = options
-        self._keys = _remote(options.jwt_jwks_url) if options.jwt_jwks_url else None
+        self._keys = _Keys(options.jwt_jwks_url) if options.jwt_jwks_url else None
         self._key = _local(options.jwt_key_file) if options.jwt_key_file else None
 
     async def verify(self, token: str) -> AccessToken | None:
@@ -62,7 +64,10 @@ class Signed:
         if token.count(".") != 2 or len(token) > _LONGEST:
             return None
         try:
-            claims = await asyncio.to_thread(self._claims, token)
+            key = self._key
+            if self._keys is not None:
+                key = await self._keys.named(jwt.get_unverified_header(token).get("kid"))
+            claims = self._claims(token, key)
         except (jwt.PyJWTError, TypeError, ValueError) as error:
             logger.warning("refused a signed token: %s", error)
             return None
@@ -76,11 +81,10 @@ class Signed:
             token=token, client_id=subject, scopes=[], subject=subject, expires_at=int(claims["exp"]), claims=claims
         )
 
-    def _claims(self, token: str) -> dict[str, Any]:
-        key = self._key if self._keys is None else self._keys.get_signing_key_from_jwt(token)
+    def _claims(self, token: str, key: Any) -> dict[str, Any]:
         claims: dict[str, Any] = jwt.decode(
             token,
-            key,  # type: ignore[arg-type]
+            key,
             algorithms=list(self._options.jwt_algorithms),
             audience=self._options.jwt_audience,
             issuer=self._options.jwt_issuer,
@@ -107,16 +111,44 @@ class Verifier(TokenVerifier):
         return await self._signed.verify(token) if self._signed else None
 
 
-def _remote(url: str) -> jwt.PyJWKClient:
-    """Whoever can change the keys on their way can be anybody: TLS, or this machine."""
-    parts = urlsplit(url)
-    try:
-        local = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        local = False
-    if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
-        raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
-    return jwt.PyJWKClient(url, timeout=int(_FETCH), lifespan=int(_KEPT))
+class _Keys:
+    """The public keys of an issuer (RFC 7517). They are fetched every few minutes, and when a token names one that is
+    not known, but not more often than every few seconds: anybody can send tokens."""
+
+    def __init__(self, url: str) -> None:
+        """Raises :class:`~transports.errors.UsageError` for an address on whose way anybody can change them."""
+        parts = urlsplit(url)
+        try:
+            local = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
+        except ValueError:
+            local = False
+        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+            raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
+        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH)
+        self._found: dict[str, jwt.PyJWK] = {}
+        self._until = self._not_before = float("-inf")
+        self._fetching = asyncio.Lock()
+
+    async def named(self, kid: object) -> jwt.PyJWK:
+        """Raises :class:`jwt.PyJWTError` if there is no such key, or none can be had."""
+        if not self._has(kid):
+            async with self._fetching:
+                if not self._has(kid) and time.monotonic() >= self._not_before:
+                    await self._fetch()
+        if not self._has(kid):
+            raise jwt.PyJWKClientError("its key is not one of the issuer's")
+        return self._found[str(kid)]
+
+    def _has(self, kid: object) -> bool:
+        return kid in self._found and time.monotonic() < self._until
+
+    async def _fetch(self) -> None:
+        try:
+            keys = await asyncio.to_thread(self._client.get_signing_keys)
+            self._found = {key.key_id: key for key in keys if key.key_id}
+            self._until = time.monotonic() + _KEPT
+        finally:
+            self._not_before = time.monotonic() + _AGAIN
 
 
 def _local(file: Path) -> Any:
