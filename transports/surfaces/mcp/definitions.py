@@ -43,7 +43,10 @@ _FILES = {
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
 _ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
 
-_LENGTH = {"type": ["string", "number"], "description": "With a unit, such as 2cm; a number is pixels."}
+_LENGTH = {
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+    "description": "With a unit, such as 2cm; a number is pixels.",
+}
 
 
 def _options(**properties: object) -> dict[str, object]:
