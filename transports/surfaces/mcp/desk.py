@@ -44,6 +44,7 @@ class Desk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: set[App] = set()
         self._first: dict[str, asyncio.Task[App]] = {}
+        self._resting = True
         self._used = time.monotonic()
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -91,11 +92,6 @@ class Desk:
         level: LoggingLevel = _BAD.get(notification.event, "info")
         data = cast(JSONValue, {"event": notification.event, "data": notification.data})
         await self.audience.said(level, f"abp.{app.key}", data, call)
-
-    def begin(self) -> None:
-        """Connect the apps of the options in the background."""
-        for target in self._options.apps:
-            self._first[target] = asyncio.ensure_future(self.connect(target, {}))
 
     async def ready(self, timeout: float | None = None) -> str | None:
         """Wait for the apps that are connected from the start; why some could not be, if so."""
@@ -153,10 +149,24 @@ class Desk:
     # --- whether anybody is there -------------------------------------------------------------------------------------
 
     def used(self) -> None:
-        """A request of this user has come or has been answered."""
+        """A request of this user has come or has been answered: the apps of the options are connected, in the
+        background, if they are not."""
         self._used = time.monotonic()
+        if self._resting:
+            self._resting = False
+            self._first = {target: asyncio.ensure_future(self.connect(target, {})) for target in self._options.apps}
 
     def idle(self) -> float:
         """Seconds since then; none while a call or an app's connecting is under way."""
         busy = self._waiting or self._opening or any(app.running for app in self.apps.values())
         return 0.0 if busy else time.monotonic() - self._used
+
+    async def rest(self) -> None:
+        """Disconnect all apps until this user comes again."""
+        if not self._resting:
+            self._resting = True
+            await end(self._first.values())
+            apps = list(self.apps.values())
+            self.apps.clear()
+            self.audience.tools_changed()
+            await asyncio.gather(*(app.aclose() for app in apps))
