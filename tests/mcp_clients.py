@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 from mcp import Client
-from mcp_types import CallToolResult, ImageContent, TextContent
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp_types import (
+    CallToolResult,
+    EmptyResult,
+    ImageContent,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    SubscribeRequest,
+    SubscribeRequestParams,
+    TextContent,
+)
 
 from transports import Call, CapabilityError, MemoryTransport, Session
 from transports import connect as connect_app
@@ -62,6 +72,47 @@ class Apps:
         options.pop("transport", None)
         self.transports.append(MemoryTransport(self.handlers))
         return connect_app("memory:", transport=self.transports[-1], **options)
+
+
+class Ears:
+    """What a client hears of resources, whichever way its era has it: URIs, and ``list`` for the list."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def message(self, message: object) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            await self.heard.put(message.params.uri)
+        elif isinstance(message, ResourceListChangedNotification):
+            await self.heard.put("list")
+
+    @asynccontextmanager
+    async def subscribed(self, client: Client, era: str, *uris: str) -> AsyncIterator[None]:
+        if era == "legacy":
+            for uri in uris:
+                request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
+                await client.session.send_request(request, EmptyResult)
+            yield
+            return
+        async with client.listen(resources_list_changed=True, resource_subscriptions=list(uris)) as events:
+            listening = asyncio.ensure_future(self._listen(events))
+            try:
+                yield
+            finally:
+                listening.cancel()
+                await asyncio.wait((listening,))
+
+    async def _listen(self, events: Any) -> None:
+        async for event in events:
+            if isinstance(event, ResourceUpdated):
+                await self.heard.put(event.uri)
+            elif isinstance(event, ResourcesListChanged):
+                await self.heard.put("list")
+
+    async def until(self, what: str) -> None:
+        async with asyncio.timeout(10):
+            while await self.heard.get() != what:
+                pass
 
 
 Serve = Callable[..., Any]

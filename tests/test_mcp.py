@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
 
-from transports import Call
+from transports import Call, MemoryTransport
+from transports import connect as connect_app
+from transports.messages import Message
 
 from .mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, words
 
@@ -62,6 +65,33 @@ async def test_the_answer_is_words_then_links_and_the_document_of_the_command_li
         assert set(document) >= {"success", "capability", "transport", "data", "duration_ms", "warnings", "artifacts"}
         assert link.uri == document["artifacts"][0]["uri"]
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
+
+
+async def test_the_schema_of_a_tool_is_the_apps_apart_from_headers(serve: Serve) -> None:
+    class Declared(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            reply = await super().request(message, timeout=timeout)
+            if message.type == "capabilities/list":
+                properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "x-mcp-header": {"type": "integer"}}
+                declared = {"type": "object", "properties": properties, "additionalProperties": False}
+                reply.payload = [{"name": "text.shout", "inputSchema": declared}]
+            return reply
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            return connect_app("memory:", transport=Declared(self.handlers), **options)
+
+    async with serve(Some()) as client:
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_text_shout"]
+        schema = tool.input_schema
+        assert schema["additionalProperties"] is False and set(schema["properties"]) == {
+            "text",
+            "x-mcp-header",
+            "files",
+        }
+        assert schema["properties"]["text"] == {"type": "string"}
+        assert schema["properties"]["x-mcp-header"] == {"type": "integer"}
+        assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
 async def test_two_apps_need_the_session_to_be_said(serve: Serve) -> None:

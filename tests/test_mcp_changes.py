@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,12 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from mcp import Client
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
-from mcp_types import EmptyResult as Nothing
+
 from mcp_types import (
+    EmptyResult,
     LoggingMessageNotificationParams,
-    ResourceListChangedNotification,
-    ResourceUpdatedNotification,
     SetLevelRequest,
     SetLevelRequestParams,
-    SubscribeRequest,
-    SubscribeRequestParams,
     UnsubscribeRequest,
     UnsubscribeRequestParams,
 )
@@ -30,50 +24,9 @@ from mcp_types import (
 from transports import Call
 from transports.artifacts import open_store
 
-from .mcp_clients import Apps, Serve, called, era, serve
+from .mcp_clients import Apps, Ears, Serve, called, era, serve
 
 __all__ = ["era", "serve"]
-
-
-class Ears:
-    """What a client hears of resources, whichever way its era has it: URIs, and ``list`` for the list."""
-
-    def __init__(self) -> None:
-        self.heard: asyncio.Queue[str] = asyncio.Queue()
-
-    async def message(self, message: object) -> None:
-        if isinstance(message, ResourceUpdatedNotification):
-            await self.heard.put(message.params.uri)
-        elif isinstance(message, ResourceListChangedNotification):
-            await self.heard.put("list")
-
-    @asynccontextmanager
-    async def subscribed(self, client: Client, era: str, *uris: str) -> AsyncIterator[None]:
-        if era == "legacy":
-            for uri in uris:
-                request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
-                await client.session.send_request(request, Nothing)
-            yield
-            return
-        async with client.listen(resources_list_changed=True, resource_subscriptions=list(uris)) as events:
-            listening = asyncio.ensure_future(self._listen(events))
-            try:
-                yield
-            finally:
-                listening.cancel()
-                await asyncio.wait((listening,))
-
-    async def _listen(self, events: Any) -> None:
-        async for event in events:
-            if isinstance(event, ResourceUpdated):
-                await self.heard.put(event.uri)
-            elif isinstance(event, ResourcesListChanged):
-                await self.heard.put("list")
-
-    async def until(self, what: str) -> None:
-        async with asyncio.timeout(10):
-            while await self.heard.get() != what:
-                pass
 
 
 async def test_a_subscribed_artifact_that_goes_and_comes_back(serve: Serve, era: str, tmp_path: Path) -> None:
@@ -102,7 +55,7 @@ async def test_who_unsubscribes_hears_no_more(serve: Serve, era: str, tmp_path: 
         store = open_store(tmp_path / "out")
         async with ears.subscribed(client, era, *(ref["uri"] for ref in refs)):
             request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=refs[0]["uri"]))
-            await client.session.send_request(request, Nothing)
+            await client.session.send_request(request, EmptyResult)
             for ref in refs:
                 await store.delete(ref["id"])
             heard: list[str] = []
@@ -149,10 +102,13 @@ async def test_what_an_app_says_is_a_log_message(serve: Serve, era: str, level: 
     async with serve(Apps({"speak": speak}), logging_callback=log) as client:
         meta: dict[str, Any] = {}
         if era == "legacy":
-            await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), Nothing)
+            await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
         else:
             meta = {"meta": {"io.modelcontextprotocol/logLevel": level}}
         await client.call_tool("abp_speak", {}, **meta)
+        async with asyncio.timeout(5):
+            while len(said) < len(expected):
+                await asyncio.sleep(0.01)
         assert [one.level for one in said] == expected
         if level == "debug":
             assert said[0].data == {"event": "notifications/state/changed", "data": {"page": 3}}

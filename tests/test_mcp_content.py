@@ -21,6 +21,7 @@ from PIL import Image
 
 from transports import BinaryData, Call, CapabilityError
 from transports.adapters.memory import Handler
+from transports.messages import encode_json
 
 from .mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
 
@@ -108,6 +109,10 @@ async def test_no_answer_is_above_the_limit_and_every_byte_can_be_read(serve: Se
             assert len(data) == link.size and hashlib.sha256(data).hexdigest() == link.meta["sha256"]
             if link.size < 10 << 20:
                 assert await read_with_tool(client, link.uri) == data
+        if what.startswith("2 MB of JSON"):  # its form is kept, and it says where all of it is
+            document = answer.structured_content
+            assert document["truncated"]["uri"] in {link.uri for link in links}
+            assert document["data"]["rows"][0] == rows[0] and len(encode_json(document["data"])) < LIMIT // 4
         if what == "2 MB of JSON beside a binary":
             assert rows == json.loads(await read_as_resource(client, links[-1].uri))["rows"]
         if what == "50 MB PDF":

@@ -27,7 +27,7 @@ from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
 from transports.surfaces.mcp import Bridge, Options, address, serve_http, users_of
 
-from .mcp_clients import ERAS, URL, Apps, called, read_as_resource
+from .mcp_clients import ERAS, URL, Apps, Ears, called, read_as_resource
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = users_of(f"ann={ANN},bob={BOB}")
@@ -49,11 +49,11 @@ async def served(folder: Path, apps: Apps | None = None, **options: Any) -> Asyn
 
 
 @asynccontextmanager
-async def client_of(url: str, token: str, era: str) -> AsyncIterator[Client]:
+async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterator[Client]:
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         httpx.AsyncClient(headers=headers, timeout=30) as http,
-        Client(streamable_http_client(url, http_client=http), mode=era) as client,
+        Client(streamable_http_client(url, http_client=http), mode=era, **more) as client,
     ):
         yield client
 
@@ -152,18 +152,38 @@ async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: 
         client_of(url, ANN, era) as ann,
         client_of(url, BOB, era) as bob,
     ):
-        await called(ann, "abp_connect", url=URL)
-        uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
         await called(bob, "abp_connect", url=URL)
         holding = asyncio.ensure_future(bob.call_tool("abp_job_hold", {}))
         async with asyncio.timeout(10):
-            while not apps.transports[0]._closed:
+            while not apps.transports or not apps.transports[0]._running:
                 await asyncio.sleep(0.05)
-        assert (await called(ann, "abp_status"))["sessions"] == []
-        assert json.loads(await read_as_resource(ann, uri)) == {"text": "HI"}
-        assert not apps.transports[1]._closed and not holding.done()  # somebody who waits for an app is there
+        for at in (1, 2):  # twice as long as Bob's patience, if it were counted
+            await called(ann, "abp_connect", url=URL)
+            uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+            async with asyncio.timeout(10):
+                while not apps.transports[at]._closed:
+                    await asyncio.sleep(0.05)
+            assert (await called(ann, "abp_status"))["sessions"] == []
+            assert json.loads(await read_as_resource(ann, uri)) == {"text": "HI"}
+        assert not apps.transports[0]._closed and not holding.done()  # who waits for an app does something
         holding.cancel()
         await asyncio.wait((holding,))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_somebody_who_only_listens_still_hears(tmp_path: Path, era: str) -> None:
+    apps, ears = Apps(), Ears()
+    async with (
+        served(tmp_path, apps, idle_minutes=0.005) as url,
+        client_of(url, ANN, era, message_handler=ears.message) as ann,
+    ):
+        await called(ann, "abp_connect", url=URL)
+        uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+        async with ears.subscribed(ann, era, uri), asyncio.timeout(10):
+            while not apps.transports[0]._closed:
+                await asyncio.sleep(0.05)
+            await open_store(tmp_path).delete(uri.removeprefix("artifact://"))
+            await ears.until(uri)
 
 
 async def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -134,7 +134,15 @@ async def test_only_some_hosts_may_be_connected(serve: Serve, url: str, allowed:
 
 async def test_a_blocked_host_is_blocked_however_it_is_written(serve: Serve) -> None:
     async with serve(connected=False, options={"blocked_hosts": ("127.*", "localhost")}) as client:
-        for host in ("127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "LOCALHOST.", "127.1"):
+        for host in (
+            "127.0.0.1",
+            "2130706433",
+            "0x7f.1",
+            "0177.0.0.1",
+            "localhost",
+            "LOCALHOST.",
+            "[::ffff:127.0.0.1]",
+        ):
             answer = await client.call_tool("abp_connect", {"url": f"ws://{host}/"})
             assert answer.is_error and "may not be connected" in words(answer), host
         await called(client, "abp_connect", url=URL)

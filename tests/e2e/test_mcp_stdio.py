@@ -20,6 +20,9 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import httpx2 as httpx
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ImageContent, TextContent
@@ -29,6 +32,7 @@ from webapp_fixture import Fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 WITHIN = 5.0
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -109,8 +113,7 @@ class Bridge:
             pass
 
     def begin(self, url: str, version: str = "2025-11-25") -> None:
-        hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        self.ask("initialize", hello)
+        self.ask("initialize", {**HELLO, "protocolVersion": version})
         answer = self.ask("tools/call", {"name": "abp_connect", "arguments": {"url": url}})
         assert not answer.get("isError"), answer
 
@@ -168,8 +171,7 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
     spoken, process = bridge
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
         assert spoken.process.stdin
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        spoken.ask("initialize", hello)
+        spoken.ask("initialize", HELLO)
         params = {"name": "abp_connect", "arguments": {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/"}}
         request = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": params}
         spoken.process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -213,6 +215,49 @@ async def test_without_the_sdk_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 2 and done.stdout == b""
     assert b"pip install 'abp-transports[mcp]'" in done.stderr
+
+
+async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixture, tmp_path: Path) -> None:
+    (tmp_path / "abp.toml").write_text("[mcp]\nmax_sesions = 1\n")
+    (tmp_path / "good.toml").write_text(
+        f'[mcp]\napps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
+    )
+    more = environment(
+        tmp_path, PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    )
+    done = subprocess.run(
+        ABP, cwd=tmp_path, env=more, capture_output=True, timeout=30, stdin=subprocess.DEVNULL, text=True
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert "abp.toml: mcp.max_sesions: unknown; do you mean max_sessions?" in done.stderr
+    command = [*ABP[1:], "--config", "good.toml"]
+    async with Client(StdioServerParameters(command=ABP[0], args=command, env=more, cwd=tmp_path)) as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == {
+            "abp_status",
+            "abp_data_csv",
+            "abp_data_json",
+        }
+
+
+async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.generate()
+    (tmp_path / "key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    (tmp_path / "abp.toml").write_text('[mcp]\njwt_issuer = "i"\njwt_audience = "a"\njwt_key_file = "key.pem"\n')
+    token = jwt.encode({"iss": "i", "aud": "a", "sub": "ann", "exp": time.time() + 60}, key, algorithm="EdDSA")
+    command = [*ABP, "--http", "127.0.0.1:0", "--config", str(tmp_path / "abp.toml")]
+    more = environment(tmp_path, ABP_MCP_TOKEN="")
+    with subprocess.Popen(command, env=more, stderr=subprocess.PIPE) as served:
+        assert served.stderr
+        try:
+            said = served.stderr.readline().decode()
+            assert said.startswith("abp: serving at")  # nobody is given a token
+            for bearer, status in ((token, 200), (token[:-4] + "AAAA", 401)):
+                async with httpx.AsyncClient(headers={"Authorization": f"Bearer {bearer}"}, timeout=30) as http:
+                    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+                    accept = {"Accept": "application/json, text/event-stream"}
+                    assert (await http.post(said.split()[-1], json=body, headers=accept)).status_code == status
+        finally:
+            served.terminate()
 
 
 async def test_over_http_from_the_command_line(fixture: Fixture, tmp_path: Path) -> None:

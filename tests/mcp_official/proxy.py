@@ -47,7 +47,9 @@ async def proxied(url: str, token: str) -> AsyncIterator[str]:
 
         app = web.Application(client_max_size=64 << 20)
         app.router.add_route("*", "/mcp", handle)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handle_signals=False)
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=0.2, handle_signals=False, handler_cancellation=True
+        )
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()

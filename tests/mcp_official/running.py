@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from transports.surfaces.mcp.definitions import FIXED
 from webapp_fixture import serve as serve_workbench
 
 from .app import serve_app
@@ -22,9 +24,14 @@ __all__ = ["ERAS", "conformance", "inspect_http", "inspect_stdio"]
 #: The last version of each era.
 ERAS = ("2025-11-25", "2026-07-28")
 _BASELINES = Path(__file__).parent
+_ROOT = Path(__file__).parents[2]
 _ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 _TOKEN = "official-0123456789abcdef"
 _SECONDS = 180.0
+#: What the inspector says of a tool of ours whose schema some models cannot read.
+_OURS = re.compile(rf'tool "({"|".join(FIXED)})"')
+#: What the inspector gives on to a server that it starts; by itself it gives it nothing of ours.
+_PASSED = ("PYTHONPATH", "ABP_OUTPUT_DIR")
 
 
 async def conformance(node: Node, era: str, folder: Path) -> str:
@@ -41,7 +48,9 @@ async def conformance(node: Node, era: str, folder: Path) -> str:
 async def inspect_stdio(node: Node, folder: Path) -> list[str]:
     """The inspector starts the bridge for each request. Returns a line for each."""
     async with serve_workbench() as workbench:
-        server = [*_ABP, "--app", workbench.ws_url]
+        known = _environment(folder)
+        passed = [part for name in _PASSED if name in known for part in ("-e", f"{name}={known[name]}")]
+        server = [*passed, *_ABP, "--app", workbench.ws_url]
         return await _inspected(node, folder, server, workbench.ws_url, kept=False)
 
 
@@ -60,10 +69,11 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
         command = [*node.command("mcp-inspector"), "--cli", *server, "--method", method, *options]
         status, out, errors = await _run(command, folder)
         assert status == 0, f"{method} {options}: {errors}{out}"
+        assert not _OURS.search(errors), errors
         said.append(f"{method} {' '.join(options)}: {len(out)} characters")
         return json.loads(out)
 
-    names = {tool["name"] for tool in (await ask("tools/list"))["tools"]}
+    names = {tool["name"] for tool in (await ask("tools/list", "--strict"))["tools"]}
     assert {"abp_connect", "abp_call", "abp_data_csv"} <= names, names
     connected = await ask("tools/call", "--tool-name", "abp_connect", "--tool-arg", f"url={app}")
     assert connected["structuredContent"]["app"]["name"] == "Workbench", connected
@@ -75,6 +85,7 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
     )
     assert not called.get("isError"), called
     (artifact, *_) = called["structuredContent"]["artifacts"]
+    assert Path(artifact["path"]).is_relative_to(folder), "another bridge has answered"
     listed = {one["uri"]: one for one in (await ask("resources/list"))["resources"]}
     assert listed[artifact["uri"]]["size"] == artifact["size_bytes"]
     (content,) = (await ask("resources/read", "--uri", artifact["uri"]))["contents"]
@@ -127,5 +138,7 @@ async def _run(command: Sequence[str], folder: Path) -> tuple[int, str, str]:
 
 
 def _environment(folder: Path, **more: str) -> Mapping[str, str]:
-    """The clients keep files in the home folder: give them another."""
-    return {**os.environ, "HOME": str(folder), "ABP_OUTPUT_DIR": str(folder / "artifacts"), **more}
+    """The clients keep files in the home folder: give them another. The bridge is the one beside this file."""
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ours = {"HOME": str(folder), "ABP_OUTPUT_DIR": str(folder / "artifacts"), "PYTHONPATH": path}
+    return {**os.environ, **ours, **more}

@@ -71,6 +71,7 @@ class Audience:
         self._listeners: OrderedDict[str, _Listener] = OrderedDict()
         #: What newer clients subscribe to; the streams know who.
         self._wanted: Counter[str] = Counter()
+        self._listening = 0
         self._there: dict[str, bool] = {}
         self._watching: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,6 +79,11 @@ class Audience:
     async def aclose(self) -> None:
         self._streams.close()
         await end([*self._tasks, *([self._watching] if self._watching else [])])
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody would miss it."""
+        return not self._listening and not self._subscribed()
 
     # --- who ----------------------------------------------------------------------------------------------------------
 
@@ -100,10 +106,12 @@ class Audience:
         """A stream of changes, for as long as a newer client listens."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_URIS]
         self._wanted.update(uris)
+        self._listening += 1
         try:
             await self._watch()
             return await self._streams(ctx, params)
         finally:
+            self._listening -= 1
             self._wanted.subtract(uris)
             self._wanted += Counter()  # forgets what nobody wants any more
 

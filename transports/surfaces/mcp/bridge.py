@@ -134,13 +134,15 @@ class Bridge:
             await asyncio.gather(*(desk.aclose() for desk in desks))
 
     async def retire_idle(self) -> None:
-        """Disconnect the apps of users who do nothing, for ever; their artifacts stay."""
+        """Disconnect the apps of users who do nothing, for ever; their artifacts stay, and whoever listens hears."""
         limit = self.options.idle_minutes * 60
         while True:
             await asyncio.sleep(min(limit / 4, _LOOK))
-            for user in [user for user, desk in self._desks.items() if desk.idle() > limit]:
-                logger.info("the apps of an idle user are disconnected")
-                await self._desks.pop(user).aclose()
+            for user, desk in list(self._desks.items()):
+                if desk.idle() > limit and self._desks.get(user) is desk:
+                    if desk.audience.empty:
+                        del self._desks[user]
+                    await desk.rest()
 
     def _desk(self) -> Desk:
         token = get_access_token()
@@ -148,7 +150,6 @@ class Bridge:
         if user not in self._desks:
             store = self._store.scoped(Scope(user=user))
             self._desks[user] = Desk(store, self._connect, self.options, self._activity)
-            self._desks[user].begin()
         self._desks[user].used()
         return self._desks[user]
 

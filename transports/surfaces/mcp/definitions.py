@@ -19,6 +19,7 @@ _MOST = 200
 _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 1000
 _LARGEST_SCHEMA = 16 * 1024
+_HEADER = "x-mcp-header"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 _SESSION = {"type": "string", "description": "Which app, as abp_connect named it; not needed while there is only one."}
@@ -43,7 +44,10 @@ _FILES = {
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
 _ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
 
-_LENGTH = {"type": ["string", "number"], "description": "With a unit, such as 2cm; a number is pixels."}
+_LENGTH = {
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+    "description": "With a unit, such as 2cm; a number is pixels.",
+}
 
 
 def _options(**properties: object) -> dict[str, object]:
@@ -234,5 +238,15 @@ def _made(capability: Capability, taken: set[str]) -> CapabilityTool:
 
 
 def _schema(capability: Capability) -> dict[str, object]:
-    schema = dict(capability.input_schema)
-    return schema if len(encode_json(schema)) <= _LARGEST_SCHEMA else {"type": "object"}
+    if len(encode_json(capability.input_schema)) > _LARGEST_SCHEMA:
+        return {"type": "object"}
+    return {key: _without_headers(value) for key, value in capability.input_schema.items()}
+
+
+def _without_headers(schema: object) -> object:
+    """A tool whose schema says ``x-mcp-header`` has clients copy parameters into headers, and promises to compare them
+    (SEP-2243): that is not for an app to say."""
+    if isinstance(schema, Mapping):
+        kept = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
+        return {key: _without_headers(value) for key, value in kept.items()}
+    return [_without_headers(one) for one in schema] if isinstance(schema, list) else schema

@@ -43,6 +43,7 @@ class Desk:
         self._waiting: dict[str, Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._first: dict[str, asyncio.Task[App]] = {}
+        self._resting = True
         self._used = time.monotonic()
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -83,11 +84,6 @@ class Desk:
         call = cast(Running, app.running[-1]).ctx if app.running else None
         said = cast(JSONValue, {"event": event, "data": data})
         await self.audience.said(_BAD.get(event, "info"), f"abp.{app.key}", said, call)
-
-    def begin(self) -> None:
-        """Connect the apps of the options in the background."""
-        for target in self._options.apps:
-            self._first[target] = asyncio.ensure_future(self.connect(target, {}))
 
     async def ready(self, timeout: float | None = None) -> str | None:
         """Wait for the apps that are connected from the start; why some could not be, if so."""
@@ -139,9 +135,20 @@ class Desk:
     # --- whether anybody is there -------------------------------------------------------------------------------------
 
     def used(self) -> None:
-        """A request of this user has come or has been answered."""
+        """A request of this user has come or has been answered: the apps of the options are connected, in the
+        background, if they are not."""
         self._used = time.monotonic()
+        if self._resting:
+            self._resting = False
+            self._first = {target: asyncio.ensure_future(self.connect(target, {})) for target in self._options.apps}
 
     def idle(self) -> float:
         """Seconds since then; none while a call or an app's connecting is under way."""
         return 0.0 if self._waiting or self.apps.busy else time.monotonic() - self._used
+
+    async def rest(self) -> None:
+        """Disconnect all apps until this user comes again."""
+        if not self._resting:
+            self._resting = True
+            await end(self._first.values())
+            await asyncio.gather(*(self.apps.disconnect(app) for app in tuple(self.apps.values())))

@@ -14,8 +14,7 @@ from ...errors import UsageError
 __all__ = ["check_host"]
 
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-#: What browsers read otherwise than we do: ``\`` as ``/``, and some characters as none at all.
-_AMBIGUOUS = re.compile(r"[\\\x00-\x20\x7f]")
+#: What browsers and we read alike; they take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
@@ -39,8 +38,6 @@ def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None
 def _host(url: str) -> tuple[str, int]:
     """Host and port as a browser would have them; an IPv6 address without its brackets."""
     wrong = UsageError("url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it")
-    if _AMBIGUOUS.search(url):
-        raise wrong
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
@@ -50,9 +47,10 @@ def _host(url: str) -> tuple[str, int]:
         raise wrong
     if ":" in host:
         try:
-            return ipaddress.IPv6Address(host).compressed, port
+            address = ipaddress.IPv6Address(host)
         except ValueError:
             raise wrong from None
+        return str(address.ipv4_mapped or address), port
     if not _NAME.fullmatch(host):
         raise wrong
     if re.fullmatch(r"(0x[0-9a-f]*|\d+)", host.rpartition(".")[2]):  # 127.1 and 0x7f.1 are 127.0.0.1
