@@ -39,6 +39,7 @@ LAYERS = {
     "adapters": 40,
     "routing": 50,
     "inbox": 51,
+    "introduction": 51,
     "calls": 52,
     "resources": 52,
     "session": 53,

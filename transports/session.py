@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 import math
 import time
@@ -18,11 +17,12 @@ from .callbacks import end
 from .calls import Calls
 from .capabilities import Capabilities, cautions, explained
 from .detect import Found
-from .discovery import Discovery, undelivered
-from .errors import ABPError, CapabilityError, Disconnected, ProtocolError, TransportError, UsageError
+from .discovery import Discovery
+from .errors import ABPError, CapabilityError, Disconnected, UsageError
 from .events import ConnectionChanged, Event
 from .inbox import Inbox, OnElicitation, OnNotification, OnProgress
-from .messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
+from .introduction import Introduction
+from .messages import AppInfo, Capability, Message
 from .params import outgoing
 from .resources import Resources
 from .routing import ABP, Fetcher, Result, Router, RoutingPolicy, preset
@@ -33,8 +33,6 @@ __all__ = ["Session", "seconds_of"]
 
 logger = logging.getLogger("transports")
 
-#: Seconds that a manifest may take longer than connecting.
-_LOOK = 1.0
 #: Seconds for saying goodbye.
 _GOODBYE = 1.0
 
@@ -51,9 +49,6 @@ def seconds_of(timeout: float | None, default: float) -> float:
 class Session:
     """An app that is connected. Once the session is open, ``info`` and ``capabilities`` (by name) are what it said of
     itself, and ``warnings`` what was odd about that."""
-
-    info: AppInfo
-    capabilities: Capabilities
 
     def __init__(
         self,
@@ -76,11 +71,7 @@ class Session:
         self._settings = settings
         self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
         self._call_timeout = seconds_of(timeout, settings.call_timeout)
-        self._requested = tuple(requested_capabilities)
         self._discover = discover
-        self._declared: Sequence[Capability] = ()
-        self.capabilities = Capabilities()
-        self.warnings: tuple[str, ...] = ()
         self._state: Literal["new", "open", "closed"] = "new"
         self._cautioned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
@@ -94,10 +85,13 @@ class Session:
             restored=self._restored,
             noticed=lambda notification: self.resources.noticed(notification),
         )
-        self._calls = Calls(transport, self._inbox, self._initialize)
         self._routing = routing
         #: The resources of an MCP server.
         self.resources = Resources(transport, self.store, self._stored, (routing or ABP).resources, self._seconds)
+        self._app = Introduction(
+            transport, requested_capabilities, self.resources.generated, patience=self._connect_timeout
+        )
+        self._calls = Calls(transport, self._inbox, self._app.greet)
         self._follow(routing or ABP)
 
     def _follow(self, policy: RoutingPolicy) -> None:
@@ -114,6 +108,23 @@ class Session:
         )
         self.resources.policy = policy.resources
 
+    @property
+    def info(self) -> AppInfo:
+        return self._app.info
+
+    @property
+    def session_id(self) -> str:
+        """As the app names this session."""
+        return self._app.session_id
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._app.capabilities
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._app.warnings
+
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
@@ -125,11 +136,11 @@ class Session:
                 stack.push_async_callback(end, (looking,))
             await stack.enter_async_context(self.transport)
             await stack.enter_async_context(self._inbox)
-            await self._initialize(max(deadline - time.monotonic(), 1.0))
+            await self._app.greet(max(deadline - time.monotonic(), 1.0))
             if self._routing is None and self.transport.features.presets:
                 self._follow(preset(self.info.id))
             if looking is not None:
-                await self._informed(looking)
+                await self._app.inform(looking)
             self._calls.ready.set()
             stack.push_async_callback(self.store.end_session)
             stack.push_async_callback(self._shutdown)
@@ -144,52 +155,6 @@ class Session:
         """Say goodbye to the app and close the transport; idempotent."""
         self._state = "closed"
         await self._stack.aclose()
-
-    async def _initialize(self, timeout: float) -> None:
-        params: dict[str, object] = {
-            "agent": {"name": "abp-transports", "version": _version()},
-            "protocolVersion": PROTOCOL_VERSION,
-            "features": {"notifications": True, "progress": True, "elicitation": True},
-        }
-        if self._requested:
-            params["requestedCapabilities"] = list(self._requested)
-        reply = await self.transport.request(Message("initialize", params), timeout=timeout)
-        payload = reply.payload
-        if isinstance(payload, dict) and payload.get("success") is False:
-            parse(Answer, payload, "the app's answer to initialize").raise_for_error("initialize")
-        if isinstance(payload, dict) and isinstance(payload.get("data"), dict) and "sessionId" not in payload:
-            payload = payload["data"]  # some apps wrap it like a call's answer
-        initialized = parse(Initialized, payload, "the app's answer to initialize")
-        self.info = initialized.app
-        self.session_id = initialized.session_id
-        listed = await self._list() if self.transport.features.listing else None
-        told = Capabilities().told(initialized.capabilities).told(listed).informed(self._declared)
-        self.capabilities = self.resources.generated(told)
-
-    async def _informed(self, looking: asyncio.Future[Discovery]) -> None:
-        """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
-        await asyncio.wait((looking,), timeout=_LOOK)
-        if not looking.done():  # must not hold up who has connected already
-            await end((looking,))
-            return
-        found = looking.result()
-        if found.manifest is None:  # many apps have none: worth a note, not a line on everybody's terminal
-            self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
-            return
-        self._declared = found.manifest.capabilities
-        self.warnings = (*found.warnings, *undelivered(self._declared, self.capabilities))
-        self.capabilities = self.capabilities.informed(self._declared)
-        for note in self.warnings:
-            logger.warning("%s", note)
-
-    async def _list(self) -> object:
-        """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""
-        try:
-            reply = await self.transport.request(Message("capabilities/list"), timeout=self._connect_timeout)
-        except ProtocolError as error:
-            logger.warning("the app could not list its capabilities: %s", error.message)
-            return None
-        return reply.payload
 
     async def _shutdown(self) -> None:
         with contextlib.suppress(ABPError, TimeoutError):
@@ -340,7 +305,7 @@ class Session:
         """After a reconnection the app knows nothing of us: say hello again, then let calls through."""
         before = self.capabilities
         try:
-            await self._initialize(self._connect_timeout)
+            await self._app.greet(self._connect_timeout)
         except ABPError as error:
             logger.warning("reconnected, but the app refused to begin again: %s", error.message)
             return
@@ -351,23 +316,10 @@ class Session:
 
     async def _capabilities_changed(self, change: object) -> None:
         before = self.capabilities
-        after = before.changed(change)
-        if self.transport.features.listing:
-            with contextlib.suppress(TransportError):
-                listed = await self._list()
-                if now := Capabilities().told(listed):
-                    after = after.told(listed).kept(now)
-        self.capabilities = self.resources.generated(after.informed(self._declared))
+        await self._app.change(change)
         self._tell_difference(before)
 
     def _tell_difference(self, before: Capabilities) -> None:
         change = self.capabilities.since(before)
         if change.added or change.removed or change.changed:
             self._inbox.tell(change)
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("abp-transports")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"
