@@ -99,7 +99,7 @@ class SeaweedFS:
             self._process = subprocess.Popen(
                 [
                     program, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}",
-                    "-s3", f"-s3.config={config}",
+                    "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0",
                     "-master.volumeSizeLimitMB=64", "-volume.max=50",
                     *(f"-{role}.port={port}" for role, port in self.ports.items()),
                     *(f"-{role}.port.grpc={port + 10000}" for role, port in self.ports.items()),

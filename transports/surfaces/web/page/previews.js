@@ -2,9 +2,8 @@
 //
 // No artifact runs script or reaches the network here: images, sound and film are elements that run nothing; text, JSON, CSV
 // and bytes are fetched and become text nodes; HTML is shown as its source. A PDF is the one document that is framed. The
-// frame has no sandbox attribute, since Chromium's viewer refuses to work in one; but every artifact comes with
-// `Content-Security-Policy: sandbox; default-src 'none'`, so even HTML that calls itself a PDF would be an opaque origin
-// without script or network, and the viewer is a process of its own which lends scripts of a PDF nothing of this page.
+// frame has no sandbox attribute, since Chromium's viewer refuses to work in one. Its type is fixed (`nosniff`), so HTML that calls
+// itself a PDF stays a broken PDF, and the viewer is a process of its own which lends scripts of a PDF nothing of this page.
 import { csv, hex, json, text } from './content.js';
 import { h } from './dom.js';
 import { isSvg } from './thumbs.js';
