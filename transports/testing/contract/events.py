@@ -77,9 +77,10 @@ async def listened(subject: Subject) -> None:
         events = session.events()
         listening = asyncio.ensure_future(listen())
         await session.call("job.run", {"steps": 2, "delay": 1})
-        await until(lambda: len(seen) >= 4, "four events arrive")
+        await until(lambda: len(seen) >= 6, "six events arrive")
     await asyncio.wait_for(listening, 5)
-    expect(sorted(seen), sorted([_STARTED, "Progress", "Progress", _COMPLETED]), "the events")
+    wanted = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
+    expect(sorted(seen), sorted(wanted), "the events")
 
 
 @behaviour("a question is answered", 'PROTOCOL "App → client": elicitation/input → {value}')
