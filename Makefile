@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests wait for browsers and deadlines more than they compute.
+WORKERS ?= 3
 
 .PHONY: help setup demo test check bench lock clean
 .DELETE_ON_ERROR:
@@ -36,7 +38,7 @@ check: $(READY)
 
 test: setup check
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest
+	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \

@@ -114,11 +114,11 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        """As the app names this session."""
+        """The app's name for this session."""
         return self._app.session_id
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> Mapping[str, Capability]:
         return self._app.capabilities
 
     @property
@@ -219,7 +219,7 @@ class Session:
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
-            raise explained(error, capability, self.capabilities) from None
+            raise explained(error, capability, self._app.capabilities) from None
         try:
             result = await self._router.route(
                 answer.data,
@@ -303,7 +303,7 @@ class Session:
 
     async def _restored(self, reason: str) -> None:
         """After a reconnection the app knows nothing of us: say hello again, then let calls through."""
-        before = self.capabilities
+        before = self._app.capabilities
         try:
             await self._app.greet(self._connect_timeout)
         except ABPError as error:
@@ -315,11 +315,11 @@ class Session:
         self._tell_difference(before)
 
     async def _capabilities_changed(self, change: object) -> None:
-        before = self.capabilities
+        before = self._app.capabilities
         await self._app.change(change)
         self._tell_difference(before)
 
     def _tell_difference(self, before: Capabilities) -> None:
-        change = self.capabilities.since(before)
+        change = self._app.capabilities.since(before)
         if change.added or change.removed or change.changed:
             self._inbox.tell(change)

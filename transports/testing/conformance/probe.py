@@ -47,11 +47,10 @@ async def look_at_page(
             await page.goto(url, timeout=timeout * 1000)
             steps["ready"] = Step(await page.evaluate("() => window.abp != null"))
             await _appeared(page, timeout)
-            steps |= _read(await page.evaluate(_script(), {**looks, "lasting": lasting}))
+            steps |= await _looked(page, {**looks, "lasting": lasting})
             await page.reload(timeout=timeout * 1000)
             await _appeared(page, timeout)
-            again = _read(await page.evaluate(_script(), {**looks, "lasting": None}))
-            steps["reloaded"] = again["initialize"]
+            steps["reloaded"] = (await _looked(page, {**looks, "lasting": None}))["initialize"]
     except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
         steps["broke"] = Step(threw=str(error).partition("\n")[0] or type(error).__name__)
     finally:
@@ -65,6 +64,18 @@ async def _appeared(page: Page, timeout: float) -> None:
     async with asyncio.timeout(timeout):
         while not await page.evaluate("() => typeof window.abp?.initialize === 'function'"):
             await asyncio.sleep(_POLL)
+
+
+async def _looked(page: Page, looks: Mapping[str, object]) -> dict[str, Step]:
+    """The script's findings. A page that spins would answer nothing, for as long as anybody waits."""
+    looking = asyncio.ensure_future(page.evaluate(_script(), looks))
+    try:
+        while not (await asyncio.wait((looking,), timeout=_STEP))[0]:
+            async with asyncio.timeout(_STEP):
+                await page.evaluate("() => 0")
+        return _read(looking.result())
+    finally:
+        looking.cancel()
 
 
 def _script() -> str:
