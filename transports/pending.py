@@ -1,4 +1,4 @@
-"""Requests that wait for their reply: ids, matching, what comes late or twice. No I/O.
+"""Requests that wait for their reply: ids, matching, what comes late or twice. No I/O of its own.
 
 WebSocket and postMessage share it: both carry envelopes whose replies come in any order (PROTOCOL "Envelope").
 """
@@ -6,10 +6,12 @@ WebSocket and postMessage share it: both carry envelopes whose replies come in a
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
-from .errors import ABPError
+from .errors import ABPError, CallTimeout
 from .messages import Message
 
 __all__ = ["Outcome", "Pending"]
@@ -50,6 +52,21 @@ class Pending:
         """Nobody waits any more (a timeout, a cancellation): a reply that still comes is late."""
         if self._waiting.pop(message_id, None) is not None:
             self._end(message_id, "late")
+
+    async def reply(self, message: Message, send: Callable[[Message], Awaitable[None]], *, timeout: float) -> Message:
+        """Send a request, which gets an id if it has none, and wait for its reply. Raises what ``send`` does and, after
+        ``timeout`` seconds, :class:`~transports.errors.CallTimeout`."""
+        message.id = message.id or str(uuid.uuid4())
+        future = self.add(message)
+        try:
+            async with asyncio.timeout(timeout):
+                await send(message)
+                return await future
+        except TimeoutError as error:
+            raise CallTimeout(f"no answer within {timeout:g} s") from error
+        finally:
+            self.forget(message.id)
+            future.cancel()
 
     def take(self, message: Message) -> Outcome:
         """Deliver a message to whoever waits for it. The first reply wins; a reply of another type than was asked for

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import re
 import ssl as ssl_module
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
@@ -32,7 +31,6 @@ from ..binary import Handle
 from ..envelope import decode_envelope, encode_envelope
 from ..errors import (
     ABPError,
-    CallTimeout,
     ConnectFailed,
     Disconnected,
     ProtocolError,
@@ -271,18 +269,7 @@ class WebSocketTransport(Transport):
     # --- going out ----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        if message.id is None:
-            message.id = str(uuid.uuid4())
-        future = self._pending.add(message)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._send(message)
-                return await future
-        except TimeoutError as error:
-            raise CallTimeout(f"no answer within {timeout:g} s") from error
-        finally:
-            self._pending.forget(message.id)
-            future.cancel()
+        return await self._pending.reply(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         await self._send(message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -15,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from ...base import Features, Transport
 from ...binary import Handle
 from ...envelope import encode_envelope
-from ...errors import CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
+from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
 from ...messages import Message, decode_json
 from ...pending import Pending
 
@@ -120,17 +119,7 @@ class Wire(Transport):
             self.oddities.append(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        message.id = message.id or str(uuid.uuid4())
-        future = self._pending.add(message)
-        try:
-            async with asyncio.timeout(timeout):
-                await self.notify(message)
-                return await future
-        except TimeoutError as error:
-            raise CallTimeout(f"no answer within {timeout:g} s") from error
-        finally:
-            self._pending.forget(message.id)
-            future.cancel()
+        return await self._pending.reply(message, self.notify, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         assert message.type in _OURS

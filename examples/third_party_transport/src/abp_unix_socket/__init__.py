@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from transports import Message, Transport
 from transports.binary import Handle
 from transports.envelope import decode_envelope, encode_envelope
-from transports.errors import CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
+from transports.errors import ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
 from transports.pending import Pending
 
 __all__ = ["UnixSocketTransport"]
@@ -75,18 +74,7 @@ class UnixSocketTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         if message.type not in _REQUESTS:
             raise ProtocolError(f"this transport has no request {message.type!r}")
-        if message.id is None:
-            message.id = str(uuid.uuid4())
-        reply = self._pending.add(message)
-        try:
-            async with asyncio.timeout(timeout):
-                await self._send(message)
-                return await reply
-        except TimeoutError as error:
-            raise CallTimeout(f"no answer within {timeout:g} s") from error
-        finally:
-            self._pending.forget(message.id)
-            reply.cancel()
+        return await self._pending.reply(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         await self._send(message)
