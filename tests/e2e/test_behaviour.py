@@ -97,6 +97,12 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@pytest.fixture(scope="session")
+def browser(light_browser: Browser) -> Browser:
+    """Hundreds of pages are opened here."""
+    return light_browser
+
+
 @pytest.fixture
 def make(
     name: str, fixture: Fixture, browser: Browser, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,12 @@ in_session = pytest.mark.asyncio(loop_scope="session")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(scope="session")
+def browser(light_browser: Browser) -> Browser:
+    """Hundreds of pages are opened here."""
+    return light_browser
+
+
 @pytest.fixture(autouse=True)
 def private(monkeypatch: pytest.MonkeyPatch) -> None:
     """`fault.redirect_away` leads to another port of this machine."""
@@ -46,14 +52,14 @@ def found(report: Report) -> dict[str, tuple[str, ...]]:
 
 
 def every_pair() -> Iterator[Any]:
-    """Every fault over every kind of app. Each fault once, and each check over each kind once, are always run; the rest
-    (``pytest -m exhaustive``) repeats what these show, and takes minutes."""
-    shown: set[tuple[str, str]] = set()
+    """Every fault over every kind of app. Each fault is run where it is found soonest, and each check shown over pages;
+    the rest (``pytest -m exhaustive``) repeats what these show, and takes minutes."""
+    shown: set[str] = set()
     for one in FAULTS:
         quickest = max(one.kinds, key=["embedded", "page", "websocket"].index)
         for kind in one.kinds:
-            needed = kind == quickest or (one.check, kind) not in shown
-            shown.add((one.check, kind))
+            needed = kind == quickest or (kind == "page" and one.check not in shown)
+            shown |= {one.check} if kind == "page" else set()
             marks = () if needed else pytest.mark.exhaustive
             yield pytest.param(one, kind, id=f"{one.name}-{one.check}-{kind}", marks=marks)
 
