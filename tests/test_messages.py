@@ -375,3 +375,11 @@ def test_json_goes_there_and_back(value: object) -> None:
 
 def test_written_json_is_compact_utf8_with_null_for_nan() -> None:
     assert encode_json({"é": [1, math.nan, None]}) == '{"é":[1,null,null]}'.encode()
+
+
+def test_progress_as_steps_and_words() -> None:
+    assert Progress(percentage=40).steps == (40.0, 100.0)
+    assert Progress(progress=2, total=5, percentage=40).steps == (2, 5)
+    assert Progress().steps == (None, None)
+    assert Progress(stage="render", status="page 2").words == "render · page 2"
+    assert Progress(stage="render", status="render").words == "render" and Progress().words == ""

@@ -263,11 +263,8 @@ def _iso(seconds: float) -> str:
 
 
 def _progress(progress: Progress) -> dict[str, object]:
-    value, total = progress.progress, progress.total
-    if value is None and progress.fraction is not None:
-        value, total = progress.fraction * 100, 100.0
-    text = " · ".join(dict.fromkeys(part for part in (progress.stage, progress.status) if part))
-    return {"value": value, "total": total, "text": text[:_WORDS] or None}
+    value, total = progress.steps
+    return {"value": value, "total": total, "text": progress.words[:_WORDS] or None}
 
 
 def _question(question: ElicitationRequest) -> dict[str, object]:

@@ -302,6 +302,18 @@ class Progress(_Model):
             return min(max(self.progress / self.total, 0.0), 1.0)
         return None
 
+    @property
+    def steps(self) -> tuple[float | None, float | None]:
+        """How far, and of how much; in percent where only that is told."""
+        if self.progress is None and self.fraction is not None:
+            return self.fraction * 100, 100.0
+        return self.progress, self.total
+
+    @property
+    def words(self) -> str:
+        """Stage and status, as people read them."""
+        return " · ".join(dict.fromkeys(part for part in (self.stage, self.status) if part))
+
 
 class Notification(_Model):
     """A notification; ``event`` is one of PROTOCOL's names or the app's own."""

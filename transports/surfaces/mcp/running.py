@@ -89,14 +89,11 @@ class Running:
 
     async def progress(self, progress: Progress) -> None:
         """Tell the client, if it wants to know. MCP's progress only grows."""
-        value, total = progress.progress, progress.total
-        if value is None and progress.fraction is not None:
-            value, total = progress.fraction * 100, 100.0
+        value, total = progress.steps
         if value is None or value <= self._told:
             return
         self._told = value
-        text = " · ".join(dict.fromkeys(part for part in (progress.stage, progress.status) if part))
-        await self.ctx.session.report_progress(value, total, text or None)
+        await self.ctx.session.report_progress(value, total, progress.words or None)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """The client's answer to an app's question; where the client cannot be asked, or not that, the default policy
