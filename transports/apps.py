@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from .artifacts import ArtifactStore, Scope
-from .callbacks import end
+from .callbacks import end, start
 from .elicitation import default_answer
 from .errors import UsageError
 from .events import Event
@@ -137,9 +137,7 @@ class Apps(dict[str, App]):
         try:
             await app.open(session, self._watcher.heard)
         except asyncio.CancelledError:
-            abandoning = asyncio.ensure_future(self._abandon(app))
-            self._abandoned.add(abandoning)
-            abandoning.add_done_callback(self._abandoned.discard)
+            start(self._abandon(app), self._abandoned)
             raise
         except BaseException:
             self._opening.discard(app)

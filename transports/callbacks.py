@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Callbacks", "end", "run"]
+__all__ = ["Callbacks", "end", "run", "start"]
 
 logger = logging.getLogger("transports")
 
@@ -105,3 +105,10 @@ async def _in_thread(callback: Callable[..., object], value: object) -> object:
     if error is not None:
         raise error
     return result
+
+
+def start(work: Awaitable[None], tasks: set[asyncio.Task[None]]) -> None:
+    """Run ``work`` beside everything else. ``tasks`` holds it while it runs, since the loop alone would not."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

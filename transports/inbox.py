@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
 from .base import Transport
-from .callbacks import Callbacks, end, run
+from .callbacks import Callbacks, end, run, start
 from .elicitation import DECLINED, default_answer
 from .errors import ABPError, TransportError
 from .events import ConnectionChanged, Event, Listeners
@@ -68,7 +68,7 @@ class Inbox:
         self._change: tuple[str, object, float] | None = None
 
     async def __aenter__(self) -> Inbox:
-        self._start(self._pump())
+        start(self._pump(), self._tasks)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -97,11 +97,6 @@ class Inbox:
             name = "connection/restored" if event.connected else "connection/lost"
             self._notify(Notification(event=name, data={"reason": event.reason}))
 
-    def _start(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _pump(self) -> None:
         async for message in self._transport.events():
             try:
@@ -117,11 +112,11 @@ class Inbox:
             case "elicitation/request":
                 request = parse(ElicitationRequest, payload, "an elicitation request")
                 self.listeners.put(request)
-                self._start(self._answer(message.id, request))
+                start(self._answer(message.id, request), self._tasks)
             case "connection/lost":
                 self._lost(_reason(payload))
             case "connection/restored":
-                self._start(self._restored(_reason(payload)))
+                start(self._restored(_reason(payload)), self._tasks)
             case "effect":
                 if isinstance(payload, Effect):
                     self.listeners.put(payload)
@@ -141,7 +136,7 @@ class Inbox:
             self._change = None
             return
         self._notification(notification)
-        self._start(self._changed(notification.data))
+        start(self._changed(notification.data), self._tasks)
 
     def _notification(self, notification: Notification) -> None:
         self._noticed(notification)

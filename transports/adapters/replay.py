@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from ..artifacts import Staged
 from ..base import Features, Transport
 from ..binary import BinaryData, Download, Handle
-from ..callbacks import end
+from ..callbacks import end, start
 from ..discovery import Discovery
 from ..download import Fetched
 from ..errors import CallTimeout, Disconnected, DiscoveryFailed
@@ -220,7 +220,7 @@ class ReplayTransport(Transport):
             self._course.done(action.end)
             late = [(line, event) for line, event in action.events if line > last]
             if late and not self._course.closed.is_set():
-                self._start(self._follow(last, late))
+                start(self._follow(last, late), self._tasks)
 
     async def _outcome(self, action: Action) -> Answer:
         match action.outcome:
@@ -261,11 +261,6 @@ class ReplayTransport(Transport):
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._events.join(), _HEARD)
-
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _renamed(self, node: Any) -> Any:
         """With the ids that calls have now."""

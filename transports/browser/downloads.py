@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..callbacks import start
 from ..errors import CallTimeout, TransportError
 from .agent import PageAgent
 
@@ -178,9 +179,7 @@ class Downloads:
 
     def abandon_later(self, guid: str, folder: Path) -> None:
         """:meth:`abandon`, in the background."""
-        task = asyncio.ensure_future(self.abandon(guid, folder))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        start(self.abandon(guid, folder), self._ending)
 
     def _progressed(self, event: dict[str, Any]) -> None:
         running = self._running.get(event["guid"])

@@ -25,7 +25,7 @@ from mcp_types import (
 )
 
 from ...artifacts import ArtifactStore
-from ...callbacks import end
+from ...callbacks import end, start
 from ...errors import ABPError
 from ...messages import JSONValue
 from ...routing import clamp
@@ -133,14 +133,18 @@ class Audience:
     # --- what ---------------------------------------------------------------------------------------------------------
 
     def tools_changed(self) -> None:
-        self._start(self._tell(ToolsListChanged(), ServerSession.send_tool_list_changed, self._listeners))
+        start(self._tell(ToolsListChanged(), ServerSession.send_tool_list_changed, self._listeners), self._tasks)
 
     def resources_changed(self) -> None:
-        self._start(self._tell(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._listeners))
+        start(
+            self._tell(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._listeners), self._tasks
+        )
 
     def _updated(self, uri: str) -> None:
         keys = [key for key, listener in self._listeners.items() if uri in listener.uris]
-        self._start(self._tell(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys))
+        start(
+            self._tell(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys), self._tasks
+        )
 
     async def said(self, level: LoggingLevel, who: str, data: JSONValue, call: Context | None) -> None:
         """What an app says, as a log message: to the client whose ``call`` is under way, else to all older ones. Newer
@@ -175,11 +179,6 @@ class Audience:
                     await send(listener.session)
                 except (MCPError, ClosedResourceError, BrokenResourceError):
                     self._listeners.pop(key, None)
-
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # --- subscribed artifacts -----------------------------------------------------------------------------------------
 

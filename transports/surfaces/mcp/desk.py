@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Coroutine
 from typing import cast
 
 from mcp_types import LoggingLevel
@@ -13,7 +12,7 @@ from mcp_types import LoggingLevel
 from ...activity import Activity
 from ...apps import App, Apps, Connect
 from ...artifacts import ArtifactStore
-from ...callbacks import end
+from ...callbacks import end, start
 from ...errors import ABPError, UsageError, redact_url
 from ...events import CapabilitiesChanged, ConnectionChanged, Event
 from ...messages import JSONValue, Notification
@@ -74,10 +73,10 @@ class Desk:
             case CapabilitiesChanged():
                 self.audience.tools_changed()
             case Notification():
-                self._start(self._told(app, event.event, event.data))
+                start(self._told(app, event.event, event.data), self._tasks)
             case ConnectionChanged():
                 name = "connection/restored" if event.connected else "connection/lost"
-                self._start(self._told(app, name, {"reason": event.reason}))
+                start(self._told(app, name, {"reason": event.reason}), self._tasks)
 
     async def _told(self, app: App, event: str, data: object) -> None:
         """What an app says goes to whoever waits for a call of it, else to all."""
@@ -125,12 +124,7 @@ class Desk:
 
     def _forget(self, key: str) -> None:
         if running := self._waiting.pop(key, None):
-            self._start(running.aclose())
-
-    def _start(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            start(running.aclose(), self._tasks)
 
     # --- whether anybody is there -------------------------------------------------------------------------------------
 
