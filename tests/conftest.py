@@ -6,10 +6,9 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from tests.support.object_server import BUCKET, SeaweedFS, environment
 from transports import MemoryTransport, Session, connect
 from transports.adapters.memory import Handler
-
-from .object_server import BUCKET, SeaweedFS, environment
 
 Connect: TypeAlias = Callable[..., Session]
 

@@ -9,49 +9,28 @@ import pytest
 
 import transports
 
-#: Every module and package of ``transports``: a module may import what stands lower, never its equals. The tens are
-#: the layer, the units order those within one layer that build on each other. Modules of one package import each other
-#: freely, but not in circles; each adapter and each surface is a unit by itself.
-LAYERS = {
+#: Every room of ``transports`` and its rank: a room may import rooms of a lower rank, never its equals. Modules of one
+#: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
+RANKS = {
     "errors": 0,
-    "media": 0,
-    "settings": 1,
+    "tasks": 0,
     "binary": 10,
-    "detect": 11,
-    "messages": 12,
-    "params": 12,
-    "runs": 13,
-    "envelope": 14,
-    "backoff": 20,
+    "protocol": 12,
     "base": 20,
-    "callbacks": 20,
-    "elicitation": 20,
-    "events": 20,
-    "capabilities": 21,
-    "pending": 20,
-    "plugins": 21,
-    "schema": 20,
     "artifacts": 30,
-    "browser": 30,
-    "download": 31,
-    "discovery": 32,
-    "recording": 33,
+    "http": 31,
+    "browser": 31,
     "adapters": 40,
-    "routing": 50,
-    "inbox": 51,
-    "introduction": 51,
-    "calls": 52,
-    "resources": 52,
-    "session": 53,
-    "targets": 54,
-    "apps": 55,
-    "activity": 56,
+    "routing": 40,
+    "session": 50,
     "sync": 60,
     "__init__": 60,
     "testing": 62,
+    "surfaces.shared": 64,
     "surfaces": 65,
 }
-SIBLINGS = ("adapters", "surfaces")
+#: Rooms whose parts are rooms: none imports its siblings.
+PARTED = ("adapters", "surfaces")
 #: The one file that may import its siblings: every command is registered there.
 REGISTRY = "surfaces/cli/commands.py"
 
@@ -67,22 +46,20 @@ def dotted(path: str) -> str:
     return path.removesuffix(".py").removesuffix("__init__").replace("/", ".").rstrip(".")
 
 
-def unit(module: str) -> str:
-    """What the rules are about: a module at the top, a package, an adapter, a surface."""
+def room(module: str) -> str:
+    """The room of a module: a module or package at the top, an adapter, a surface."""
     steps = module.split(".")
-    return ".".join(steps[:2] if steps[0] in SIBLINGS else steps[:1]) or "__init__"
+    return ".".join(steps[:2] if steps[0] in PARTED else steps[:1]) or "__init__"
+
+
+def rank_of(module: str) -> int | None:
+    return RANKS.get(room(module), RANKS.get(room(module).split(".")[0]))
 
 
 def imports(path: str, code: str, modules: set[str]) -> Iterator[str]:
-    """Our own modules that a file imports, wherever in it; not those that only a type checker sees."""
+    """The modules of ours that a file imports, wherever in it: under ``TYPE_CHECKING`` and in functions too."""
     package = ["transports", *path.split("/")[:-1]]
-    waiting: list[ast.AST] = [ast.parse(code)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            waiting += node.orelse
-            continue
-        waiting += ast.iter_child_nodes(node)
+    for node in ast.walk(ast.parse(code)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -103,23 +80,24 @@ def violations(files: Mapping[str, str]) -> list[str]:
     edges: dict[str, set[str]] = {}
     for path, code in sorted(files.items()):
         module = dotted(path)
-        rank = LAYERS.get(unit(module).split(".")[0])
+        rank = rank_of(module)
         if rank is None:
             found.append(f"{path} is not in the table")
             continue
         for target in imports(path, code, modules):
-            edges.setdefault(module, set()).add(target)
-            theirs = LAYERS.get(unit(target).split(".")[0])
+            if not module.startswith(f"{target}.") and target != "":  # a module may name its own package
+                edges.setdefault(module, set()).add(target)
+            theirs = rank_of(target)
             if theirs is None:
                 found.append(f"{path} imports {target}, which is not in the table")
             elif path == REGISTRY and target.startswith("surfaces."):
                 continue
-            elif unit(target) != unit(module) and theirs >= rank:
-                found.append(f"{path} (L{rank // 10}) imports {target} (L{theirs // 10})")
+            elif room(target) != room(module) and theirs >= rank:
+                found.append(f"{path} ({rank}) imports {target or '__init__'} ({theirs})")
     try:
         graphlib.TopologicalSorter(edges).prepare()
     except graphlib.CycleError as error:
-        found.append(f"a circle: {' → '.join(error.args[1])}")
+        found.append(f"a ring: {' → '.join(error.args[1])}")
     return found
 
 
@@ -127,39 +105,39 @@ def test_imports_go_strictly_downward() -> None:
     assert violations(sources()) == []
 
 
-def test_the_table_names_nothing_that_is_gone() -> None:
-    assert {unit(dotted(path)).split(".")[0] for path in sources()} == set(LAYERS)
+def test_the_table_names_every_room_and_nothing_that_is_gone() -> None:
+    rooms = {room(dotted(path)) for path in sources()}
+    assert {name if name in RANKS else name.split(".")[0] for name in rooms} == set(RANKS)
 
 
-BASE = {"__init__.py": "", "errors.py": "", "base.py": "from .errors import ABPError", "session.py": ""}
+BASE = {"__init__.py": "", "errors.py": "", "base.py": "from .errors import ABPError", "session/__init__.py": ""}
+CHECKED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
 
 
 @pytest.mark.parametrize(
     ("path", "code", "complaint"),
     [
-        ("errors.py", "from .session import connect", "errors.py (L0) imports session (L5)"),
-        ("errors.py", "from . import session", "errors.py (L0) imports session (L5)"),
-        ("errors.py", "import transports.session", "errors.py (L0) imports session (L5)"),
-        ("errors.py", "from transports import session", "errors.py (L0) imports session (L5)"),
-        ("errors.py", "from transports import connect", "errors.py (L0) imports  (L6)"),
-        ("errors.py", "def late():\n    from .base import Transport", "errors.py (L0) imports base (L2)"),
-        ("errors.py", "try:\n    from .base import x\nexcept ImportError: pass", "errors.py (L0) imports base (L2)"),
-        ("callbacks.py", "from .base import Transport", "callbacks.py (L2) imports base (L2)"),
-        ("artifacts/local.py", "from ..session import connect", "artifacts/local.py (L3) imports session (L5)"),
-        ("artifacts/__init__.py", "from ..session import x", "artifacts/__init__.py (L3) imports session (L5)"),
-        ("adapters/a.py", "from .b import B", "adapters/a.py (L4) imports adapters.b (L4)"),
-        ("adapters/a.py", "from . import b", "adapters/a.py (L4) imports adapters.b (L4)"),
-        ("surfaces/web.py", "from .cli.params import x", "surfaces/web.py (L6) imports surfaces.cli.params (L6)"),
-        ("surfaces/web.py", "from .mcp import x", "surfaces/web.py (L6) imports surfaces.mcp (L6)"),
-        ("surfaces/cli/params.py", "from ..mcp import x", "surfaces/cli/params.py (L6) imports surfaces.mcp (L6)"),
+        ("errors.py", "from .session import connect", "errors.py (0) imports session (50)"),
+        ("errors.py", "from . import session", "errors.py (0) imports session (50)"),
+        ("errors.py", "import transports.session", "errors.py (0) imports session (50)"),
+        ("errors.py", "from transports import session", "errors.py (0) imports session (50)"),
+        ("errors.py", "from transports import connect", "errors.py (0) imports __init__ (60)"),
+        ("errors.py", "def late():\n    from .base import Transport", "errors.py (0) imports base (20)"),
+        ("errors.py", "try:\n    from .base import x\nexcept ImportError: pass", "errors.py (0) imports base (20)"),
+        ("errors.py", CHECKED + "from .session import Session", "errors.py (0) imports session (50)"),
+        ("tasks.py", "from .errors import ABPError", "tasks.py (0) imports errors (0)"),
+        ("artifacts/a.py", "from ..session import connect", "artifacts/a.py (30) imports session (50)"),
+        ("artifacts/__init__.py", "from ..session import x", "artifacts/__init__.py (30) imports session (50)"),
+        ("adapters/a.py", "from .b import B", "adapters/a.py (40) imports adapters.b (40)"),
+        ("adapters/a.py", "from . import b", "adapters/a.py (40) imports adapters.b (40)"),
+        ("surfaces/web.py", "from .cli.params import x", "surfaces/web.py (65) imports surfaces.cli.params (65)"),
+        ("surfaces/web.py", "from .mcp import x", "surfaces/web.py (65) imports surfaces.mcp (65)"),
+        ("surfaces/cli/params.py", "from ..mcp import x", "surfaces/cli/params.py (65) imports surfaces.mcp (65)"),
+        ("surfaces/shared/a.py", "from ..mcp import x", "surfaces/shared/a.py (64) imports surfaces.mcp (65)"),
         ("new.py", "", "new.py is not in the table"),
-        ("session.py", "from .nowhere import x", "session.py imports nowhere, which is not in the table"),
-        ("artifacts/a.py", "from .a import x", "a circle: artifacts.a → artifacts.a"),
-        (
-            "errors.py",
-            "import typing\nif typing.TYPE_CHECKING: pass\nelse:\n    from .base import x",
-            "errors.py (L0) imports base (L2)",
-        ),
+        ("base.py", "from .nowhere import x", "base.py imports nowhere, which is not in the table"),
+        ("artifacts/a.py", "from .a import x", "a ring: artifacts.a → artifacts.a"),
+        ("artifacts/a.py", CHECKED + "from .a import x", "a ring: artifacts.a → artifacts.a"),
     ],
 )
 def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint: str) -> None:
@@ -168,16 +146,21 @@ def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint:
     assert complaint in violations(files)
 
 
+def test_the_reader_sees_a_ring_of_two() -> None:
+    files = {"artifacts/a.py": "from .b import x", "artifacts/b.py": CHECKED + "from .a import y"}
+    assert [line for line in violations({**BASE, **files}) if line.startswith("a ring: ")]
+
+
 def test_the_reader_lets_pass_what_is_allowed() -> None:
     allowed = {
-        "errors.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .session import Session",
         "artifacts/a.py": "from .b import B\nfrom ..errors import ABPError\nimport os, json",
         "artifacts/b.py": "import transports.errors",
-        "session.py": "def make():\n    from .adapters.b import B\n    from .routing import Router",
+        "session/session.py": "def make():\n    from ..adapters.b import B\n    from ..routing import Router",
         "routing/__init__.py": "from ..base import Transport",
         "adapters/__init__.py": "",
         "adapters/b.py": "from ..base import Transport\nfrom ..artifacts import a",
-        "surfaces/cli/__init__.py": "from . import params",
+        "surfaces/shared/__init__.py": "from ...session import connect",
+        "surfaces/cli/__init__.py": "from . import params\nfrom ..shared import apps",
         "surfaces/cli/params.py": "from ...session import connect",
         "surfaces/cli/commands.py": "from ..mcp import serve",
         "surfaces/mcp/__init__.py": "",

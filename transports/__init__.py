@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, open_store
     from .base import Features, Transport
     from .binary import BinaryData
-    from .browser.launch import Browser
+    from .browser.process.launch import Browser
     from .errors import (
         ABPError,
         BinaryError,
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
         TransportError,
         UsageError,
     )
-    from .events import CallFinished, CallStarted, CapabilitiesChanged, ConnectionChanged, Event, Retrying
-    from .messages import Capability, Effect, ElicitationRequest, JSONValue, Message, Notification, Progress
+    from .protocol.capabilities import CapabilitiesChanged
+    from .protocol.messages import Capability, Effect, ElicitationRequest, JSONValue, Message, Notification, Progress
     from .routing import Result, Router
-    from .session import Session
-    from .targets import connect
+    from .session.connect import connect
+    from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
+    from .session.session import Session
 
 _HOMES = {
     "adapters.memory": ("Call", "MemoryTransport"),
@@ -46,24 +47,32 @@ _HOMES = {
     "artifacts": ("ArtifactRef", "ArtifactStore", "LocalStore", "NoneStore", "open_store"),
     "base": ("Features", "Transport"),
     "binary": ("BinaryData",),
-    "browser.launch": ("Browser",),
+    "browser.process.launch": ("Browser",),
     "errors": (
         "ABPError",
         "BinaryError",
         "CallTimeout",
         "CapabilityError",
-        "ConnectionChanged",
         "Disconnected",
         "ProtocolError",
         "StoreError",
         "TransportError",
         "UsageError",
     ),
-    "events": ("CallFinished", "CallStarted", "CapabilitiesChanged", "ConnectionChanged", "Event", "Retrying"),
-    "messages": ("Capability", "Effect", "ElicitationRequest", "JSONValue", "Message", "Notification", "Progress"),
+    "session.events": ("CallFinished", "CallStarted", "ConnectionChanged", "Event", "Retrying"),
+    "protocol.capabilities": ("CapabilitiesChanged",),
+    "protocol.messages": (
+        "Capability",
+        "Effect",
+        "ElicitationRequest",
+        "JSONValue",
+        "Message",
+        "Notification",
+        "Progress",
+    ),
     "routing": ("Result", "Router"),
-    "session": ("Session",),
-    "targets": ("connect",),
+    "session.session": ("Session",),
+    "session.connect": ("connect",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

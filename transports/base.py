@@ -1,6 +1,6 @@
 """The Transport contract: how bytes and messages travel between a session and one app.
 
-A transport moves :class:`~transports.messages.Message` values and content; it knows nothing of artifacts, retries or
+A transport moves :class:`~transports.Message` values and content; it knows nothing of artifacts, retries or
 results. Third parties implement this class and register it under the entry-point group ``abp.transports``.
 """
 
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from .binary import BinaryData, Handle
-from .messages import Message
+from .protocol.messages import Message
 
 __all__ = ["Features", "PageTools", "ResourcePage", "ResourceTools", "Transport"]
 
@@ -116,7 +116,7 @@ class Transport(ABC):
         """Send one request and return its reply. ``timeout`` in seconds.
 
         Binary content in the reply stands where it stood in the app's answer, as
-        :class:`~transports.binary.BinaryData` (``bytes`` or a :class:`~transports.binary.Handle`) or
+        :class:`~transports.BinaryData` (``bytes`` or a :class:`~transports.binary.Handle`) or
         :class:`~transports.binary.Broken`; base64 text stays text.
 
         Raises :class:`~transports.errors.CallTimeout` at the deadline (the session then tells the app to cancel),

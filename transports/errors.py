@@ -44,10 +44,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from .routing import Result
+from typing import ClassVar, Protocol
 
 __all__ = [
     "ABPError",
@@ -78,6 +75,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "StoredPart",
     "TooLarge",
     "TransportError",
     "Truncated",
@@ -86,6 +84,24 @@ __all__ = [
     "UsageError",
     "redact_url",
 ]
+
+
+class StoredPart(Protocol):
+    """The part of an answer that was stored before an error: a :class:`transports.Result`, seen from below."""
+
+    @property
+    def data(self) -> object:
+        """The answer, each stored binary replaced by its reference."""
+
+    @property
+    def artifacts(self) -> Mapping[str, object]:
+        """The references (:class:`transports.ArtifactRef`) by their place in ``data``."""
+
+    def as_dict(self) -> dict[str, object]:
+        """The part as JSON."""
+
+    def summary(self, *, max_chars: int = 1000) -> str:
+        """The part as text for an agent."""
 
 
 class ABPError(Exception):
@@ -119,7 +135,7 @@ class ABPError(Exception):
         self.retry_after = retry_after
         self.alternatives = tuple(alternatives)
         self.details: dict[str, object] = dict(details or {})
-        self.result: Result | None = None
+        self.result: StoredPart | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The error as JSON: ``code``, ``message``, ``retryable`` and, where there are any, the rest."""

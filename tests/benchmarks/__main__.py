@@ -12,16 +12,15 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume
+from tests.benchmarks.docs import DOCUMENT, PICTURE, document
+from tests.benchmarks.machine import machine
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.picture import picture
+from tests.benchmarks.report import Report, Row, Table
+from tests.benchmarks.show import print_report, print_row, print_table
 from transports import Browser
 from webapp_fixture import serve
-
-from . import embedded, mcp, routing, rungs, sockets, speed, stores, volume
-from .docs import DOCUMENT, PICTURE, document
-from .machine import machine
-from .pages import Bench
-from .picture import picture
-from .report import Report, Row, Table
-from .show import print_report, print_row, print_table
 
 _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table]]]]] = {
     "page": speed.page_to_file,

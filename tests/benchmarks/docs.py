@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from .report import Report, Table
+from tests.benchmarks.report import Report, Table
 
 __all__ = ["DOCUMENT", "PICTURE", "document"]
 

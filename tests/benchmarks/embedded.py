@@ -6,13 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import KEPT, Bench, only_artifact
+from tests.benchmarks.report import Row, Table
+from tests.benchmarks.speed import against, rungs
 from transports import PlaywrightTransport, PostMessageTransport, Session, connect
 from webapp_fixture import digest
-
-from .measure import MB, in_turns
-from .pages import KEPT, Bench, only_artifact
-from .report import Row, Table
-from .speed import against, rungs
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame

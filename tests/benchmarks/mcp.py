@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.mcp_servers import FOLDER, target
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
+from tests.support.mcp_servers import FOLDER, target
 from transports import Message, connect
-
-from .measure import MB, in_turns
-from .pages import Bench
-from .report import Row, Table
 
 __all__ = ["mcp_results"]
 

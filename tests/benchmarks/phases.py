@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import patch
 
-from transports.artifacts import shelf, staging
-from transports.browser import agent, ladder
+from transports.artifacts.local import blobs as shelf
+from transports.artifacts.local import staging
+from transports.browser.page import agent
+from transports.browser.transfer import ladder
 
 __all__ = ["PHASES", "clocked"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape
 
-from .report import Report, Row, Table
+from tests.benchmarks.report import Report, Row, Table
 
 __all__ = ["picture"]
 

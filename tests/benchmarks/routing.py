@@ -9,12 +9,11 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
 from transports import LocalStore, Router
 from transports.artifacts import ArtifactStore, MemoryStore
-
-from .measure import MB, in_turns
-from .pages import Bench
-from .report import Row, Table
 
 __all__ = ["hidden_files"]
 

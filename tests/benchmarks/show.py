@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .report import Report, Row, Table
+from tests.benchmarks.report import Report, Row, Table
 
 __all__ = ["print_report", "print_row", "print_table"]
 

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from websockets.asyncio.client import connect as bare_connect
 
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
 from transports import Session, WebSocketTransport, connect
-
-from .measure import MB, in_turns
-from .pages import Bench
-from .report import Row, Table
 
 __all__ = ["large_message", "pauses", "small_messages"]
 

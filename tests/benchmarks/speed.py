@@ -7,12 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import KEPT, LENGTH, Bench, document_client, keep, only_artifact, plain_page
+from tests.benchmarks.phases import clocked
+from tests.benchmarks.report import Row, Table
 from webapp_fixture import digest, generate
-
-from .measure import MB, in_turns
-from .pages import KEPT, LENGTH, Bench, document_client, keep, only_artifact, plain_page
-from .phases import clocked
-from .report import Row, Table
 
 __all__ = ["file_to_page", "page_to_file", "small_calls"]
 

@@ -11,14 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from statistics import median
 
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
 from transports import LocalStore
 from transports.artifacts import Scope
-from transports.artifacts.record import Name, Record, artifact_id
+from transports.artifacts.metadata import Name, Record, artifact_id
 from webapp_fixture import digest, generate
-
-from .measure import MB, in_turns
-from .pages import Bench
-from .report import Row, Table
 
 __all__ = ["large_stream", "many_artifacts"]
 

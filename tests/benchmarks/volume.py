@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import time
 
+from tests.benchmarks.measure import MB, Growth
+from tests.benchmarks.pages import Bench, collect, only_artifact
+from tests.benchmarks.report import Row, Table
+from tests.benchmarks.speed import rungs
 from transports import ABPError, Session
 from webapp_fixture import digest
-
-from .measure import MB, Growth
-from .pages import Bench, collect, only_artifact
-from .report import Row, Table
-from .speed import rungs
 
 __all__ = ["huge_file", "many_results", "many_sessions"]
 

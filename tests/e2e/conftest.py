@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Error as PlaywrightError
 
-from tests.gallery import Gallery, open_gallery
+from tests.support.gallery import Gallery, open_gallery
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve

@@ -21,14 +21,13 @@ import pytest_asyncio
 from playwright.async_api import Browser as PlaywrightBrowser
 from playwright.async_api import Page
 
+from tests.e2e.notebook import content, notebook
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
-from transports.browser.channel import CdpChannel
-from transports.browser.find import find_browser
-from transports.browser.ladder import Ladder
+from transports.browser.page.channel import CdpChannel
+from transports.browser.process.find import find_browser
+from transports.browser.transfer.ladder import Ladder
 from transports.errors import ConnectFailed, ContextLost, NotAbpApp
 from webapp_fixture import Fixture, digest
-
-from .notebook import content, notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Page
 
+from tests.support.in_process import in_process
+from tests.support.mcp_servers import target
 from transports import (
     ABPError,
     Browser,
@@ -29,15 +31,12 @@ from transports import (
     connect,
 )
 from transports.adapters.mcp import MCPTransport
-from transports.adapters.replay import replay_of
+from transports.adapters.recording import Recording, recording_of
+from transports.adapters.recording.replay import replay_of
 from transports.browser import transport as transport_module
-from transports.browser.channel import Channel, PlaywrightChannel
-from transports.recording import Recording, recording_of
+from transports.browser.page.channel import Channel, PlaywrightChannel
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
-
-from ..in_process import in_process
-from ..mcp_servers import target
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -17,16 +17,15 @@ import pytest
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, Route
 
+from tests.e2e.notebook import notebook
+from tests.e2e.test_attach import OURS, ladder_of, value
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
-from transports.browser import expected as expected_module
 from transports.browser import transport as transport_module
-from transports.browser.channel import Channel, PlaywrightChannel
-from transports.browser.find import ENGINES, find_browser
+from transports.browser.page.channel import Channel, PlaywrightChannel
+from transports.browser.process.find import ENGINES, find_browser
+from transports.browser.transfer import playwright_downloads as expected_module
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
 from webapp_fixture import Fixture, digest
-
-from .notebook import notebook
-from .test_attach import OURS, ladder_of, value
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

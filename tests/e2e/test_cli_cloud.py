@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.object_server import BUCKET, SeaweedFS, environment
+from tests.support.object_server import BUCKET, SeaweedFS, environment
 
 pytestmark = [
     pytest.mark.browser,

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.planted import ALLOWED, FAULTS, Planted
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
-from transports.testing.keeping import serving
+from transports.testing.failure_report import serving
 from webapp_fixture import Fixture
-
-from ..planted import ALLOWED, FAULTS, Planted
 
 pytestmark = pytest.mark.browser
 in_session = pytest.mark.asyncio(loop_scope="session")

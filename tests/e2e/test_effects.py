@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.pdf import image_of, pages_of, text_of
+from tests.e2e.conftest import Connect
+from tests.support.pdf import image_of, pages_of, text_of
 from transports import (
     Browser,
     CapabilityError,
@@ -28,8 +29,6 @@ from transports import (
 )
 from transports.errors import ContextLost, PageCrashed
 from webapp_fixture import Fixture, digest
-
-from .conftest import Connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

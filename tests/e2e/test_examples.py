@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.support.mcp_servers import target
 from webapp_fixture import digest
-
-from ..mcp_servers import target
 
 ROOT = Path(__file__).parents[2]
 

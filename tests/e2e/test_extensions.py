@@ -15,7 +15,7 @@ from transports.errors import ConnectFailed, ProfileInUse
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-SHELF = Path(__file__).parents[1] / "extension"
+SHELF = Path(__file__).parents[1] / "support" / "extension"
 
 
 def content(size: int) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import FilePayload, Page, Route, expect
 
 from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
-from tests.gallery import PICTURE, TOKEN, Gallery, open_gallery
+from tests.support.gallery import PICTURE, TOKEN, Gallery, open_gallery
 from transports import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

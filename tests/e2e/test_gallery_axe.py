@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.gallery import PICTURE, open_gallery
+from tests.support.gallery import PICTURE, open_gallery
 from transports import Browser
 from webapp_fixture import Fixture
 

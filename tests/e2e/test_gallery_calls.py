@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Route, expect
 
 from tests.e2e.visits import card, run, visiting
-from tests.gallery import PICTURE, Gallery
+from tests.support.gallery import PICTURE, Gallery
 from transports import Browser
 from webapp_fixture import Fixture
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.e2e.visits import card, opened, visit, visiting
-from tests.gallery import Gallery
+from tests.support.gallery import Gallery
 from transports import Browser
 from webapp_fixture import Fixture
 

@@ -12,8 +12,8 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.visits import run, visiting
-from tests.gallery import open_gallery
-from tests.test_calls import Listed
+from tests.session.test_calls import Listed
+from tests.support.gallery import open_gallery
 from transports import Browser
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

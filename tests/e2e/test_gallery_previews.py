@@ -13,7 +13,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page, expect
 
 from tests.e2e.visits import opened, visiting
-from tests.gallery import PICTURE, Gallery, tone
+from tests.support.gallery import PICTURE, Gallery, tone
 from transports import Browser
 from webapp_fixture import Fixture
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import Connect
 from transports import Browser, PlaywrightTransport, Session, connect
-from transports.browser import downloads as downloads_module
-from transports.browser import ladder as ladder_module
-from transports.browser.ladder import Ladder
+from transports.browser.transfer import cdp_downloads as downloads_module
+from transports.browser.transfer import ladder as ladder_module
+from transports.browser.transfer.ladder import Ladder
 from webapp_fixture import Fixture, digest
-
-from .conftest import Connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from transports import ABPError, Browser, CallTimeout, Disconnected, connect
-from transports.browser import runfolder
-from transports.browser.runfolder import RunFolder, sweep
+from transports.browser.process import runfolder
+from transports.browser.process.runfolder import RunFolder, sweep
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from webapp_fixture import Fixture
 

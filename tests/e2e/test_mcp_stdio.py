@@ -27,7 +27,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ImageContent, TextContent
 
-from tests.pdf import text_of
+from tests.support.pdf import text_of
 from webapp_fixture import Fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]

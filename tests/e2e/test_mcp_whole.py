@@ -23,7 +23,7 @@ from mcp_types import (
     TextContent,
 )
 
-from tests.mcp_clients import ERAS, called, read_as_resource
+from tests.support.mcp_clients import ERAS, called, read_as_resource
 from transports.artifacts import open_store
 from transports.surfaces.mcp import Bridge, Options
 from webapp_fixture import Fixture

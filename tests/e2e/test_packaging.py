@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import packaging
+from tests.support import packaging
 
 pytestmark = pytest.mark.browser
 
@@ -36,7 +36,12 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     assert points
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"tests/packaging.py", "examples/minimal_app/app.js", "docs/conformance.md", "pyproject.toml"} <= inside
+    assert {
+        "tests/support/packaging.py",
+        "examples/minimal_app/app.js",
+        "docs/conformance.md",
+        "pyproject.toml",
+    } <= inside
 
 
 def test_a_project_of_three_files_in_a_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:

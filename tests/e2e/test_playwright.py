@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.pdf import text_of
+from tests.e2e.conftest import Connect
+from tests.support.pdf import text_of
 from transports import (
     ABPError,
     BinaryData,
@@ -27,10 +28,8 @@ from transports import (
     connect,
 )
 from transports.errors import BinaryError, ConnectFailed, NotAbpApp
-from transports.messages import Message
+from transports.protocol.messages import Message
 from webapp_fixture import Fixture, digest
-
-from .conftest import Connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
-from tests.pdf import pages_of, text_of
+from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.adapters.postmessage import HARNESS_ORIGIN
 from transports.errors import ConnectFailed, NotAbpApp

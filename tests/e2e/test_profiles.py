@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.notebook import content, notebook
 from transports import Browser, Session, UsageError, connect
 from transports.errors import BrowserNotFound, ProfileInUse
 from webapp_fixture import Fixture, digest
-
-from .notebook import content, notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.browser.find import find_browser
+from transports.browser.process.find import find_browser
 from transports.testing.messagelog import shortened
 
 pytest_plugins = ("pytester",)
@@ -239,7 +239,7 @@ def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> Non
         import sys
 
         def test_plain():
-            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session", "transports.sync"}
+            heavy = {"playwright", "aiohttp", "pydantic", "PIL", "transports.session.session", "transports.sync"}
             assert not heavy & set(sys.modules)
     """)
     ran(pytester, "-p", "no:asyncio").assert_outcomes(passed=1)

@@ -11,7 +11,7 @@ import pytest
 
 from transports import ABPError, Browser, PlaywrightTransport, Session, connect
 from transports.errors import Disconnected, NotAbpApp
-from transports.events import ConnectionChanged, Event
+from transports.session.events import ConnectionChanged, Event
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.test_cli_browser import Site, serving
 from tests.e2e.test_cli_browser import workbench as workbench
-from tests.test_cli import Cli, Process, heard
+from tests.surfaces.cli.test_cli import Cli, Process, heard
 
 pytestmark = pytest.mark.browser
 

@@ -19,11 +19,11 @@ from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
 from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport, UsageError
-from transports.browser import syncpage
-from transports.browser.agent import PageAgent
-from transports.browser.channel import open_channel
-from transports.browser.find import find_browser
-from transports.browser.syncpage import PageRunner, async_page
+from transports.browser.page import syncpage
+from transports.browser.page.agent import PageAgent
+from transports.browser.page.channel import open_channel
+from transports.browser.page.syncpage import PageRunner, async_page
+from transports.browser.process.find import find_browser
 from transports.sync import Browser, connect, discover
 
 pytestmark = pytest.mark.browser

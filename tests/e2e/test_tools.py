@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.e2e.conftest import Connect
-from tests.pdf import pages_of, text_of
+from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
 from webapp_fixture import Fixture
 

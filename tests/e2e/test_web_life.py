@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.test_web_cli import abp, client
-from tests.web_client import TOKEN, Listening
+from tests.support.web_client import TOKEN, Listening
+from tests.surfaces.web.test_cli import abp, client
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, Route
 
-from tests.web_client import TOKEN, Web, kept, running
+from tests.support.web_client import TOKEN, Web, kept, running
 from transports import Browser
 from transports.artifacts import LocalStore
 from webapp_fixture import Fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from tests.gallery import Gallery
+from tests.support.gallery import Gallery
 from transports import Browser
 
 PATIENCE = 15_000  # ms

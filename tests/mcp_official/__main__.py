@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .node import Missing, installed
-from .running import ERAS, conformance, inspect_http, inspect_stdio
+from tests.mcp_official.node import Missing, installed
+from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
 
 
 async def main() -> int:

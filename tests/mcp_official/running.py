@@ -12,12 +12,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.mcp_official.app import serve_app
+from tests.mcp_official.node import Node
+from tests.mcp_official.proxy import proxied
 from transports.surfaces.mcp.definitions import FIXED
 from webapp_fixture import serve as serve_workbench
-
-from .app import serve_app
-from .node import Node
-from .proxy import proxied
 
 __all__ = ["ERAS", "conformance", "inspect_http", "inspect_stdio"]
 

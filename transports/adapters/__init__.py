@@ -1,0 +1,1 @@
+"""The transports. Each reaches apps in one way; none imports another."""

@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 
 from ..base import Features, Transport
 from ..binary import BinaryData, Handle
-from ..detect import Place, find, replace
+from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, ProtocolError, UnsupportedBinary
-from ..messages import PROTOCOL_VERSION, Message
+from ..protocol.messages import PROTOCOL_VERSION, Message
 
 __all__ = ["Call", "Handler", "MemoryTransport"]
 
@@ -56,7 +56,7 @@ class Call:
 
 class MemoryTransport(Transport):
     """An ABP app made of coroutine functions. A handler returns the answer's ``data`` (content as ``bytes`` or
-    :class:`~transports.binary.BinaryData`), or raises :class:`~transports.errors.CapabilityError`. ``answers`` maps
+    :class:`~transports.BinaryData`), or raises :class:`~transports.errors.CapabilityError`. ``answers`` maps
     capabilities to raw answers, for apps that break the rules."""
 
     name = "memory"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..base import Features
-from ..browser.agent import PageAgent
-from ..browser.effects import Dialogs
-from ..browser.extension import extension_folder, extension_page_in
-from ..browser.launch import Browser
-from ..browser.navigation import why_not_loaded
+from ..browser.effects.effects import Dialogs
+from ..browser.page.agent import PageAgent
+from ..browser.page.navigation import why_not_loaded
+from ..browser.process.extension import extension_folder, extension_page_in
+from ..browser.process.launch import Browser
 from ..browser.source import Source, StorageState
 from ..browser.transport import PageTransport
 from ..errors import ConnectFailed, NotAbpApp, UsageError, redact_url
-from ..messages import decode_json
+from ..protocol.messages import decode_json
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
@@ -28,7 +28,7 @@ class PlaywrightTransport(PageTransport):
     """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
     page is ``extension_page``).
 
-    ``browser`` is the name of one to start (see :class:`~transports.browser.launch.Browser`), or a running ``Browser``
+    ``browser`` is the name of one to start (see :class:`~transports.Browser`), or a running ``Browser``
     to share. Instead of a browser of ours:
 
     - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 from ..base import Features
 from ..binary import BinaryData, Handle
-from ..browser.agent import PageAgent
-from ..browser.launch import Browser
-from ..browser.navigation import why_not_loaded
+from ..browser.page.agent import PageAgent
+from ..browser.page.navigation import why_not_loaded
+from ..browser.process.launch import Browser
 from ..browser.source import Source, StorageState
 from ..browser.transport import PageTransport
 from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, redact_url
-from ..messages import Message
+from ..protocol.messages import Message
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route
@@ -56,7 +56,7 @@ class PostMessageTransport(PageTransport):
 
     ``sandbox`` and ``allow`` are the attributes of the iframe (HTML "The iframe element"); ``sandbox=None`` leaves the
     attribute out. ``allow-same-origin`` is needed: messages to an app without an origin could not be addressed.
-    The other options are as for :class:`~transports.adapters.playwright.PlaywrightTransport`.
+    The other options are as for :class:`~transports.PlaywrightTransport`.
     """
 
     name = "postmessage"

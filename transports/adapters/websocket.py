@@ -25,21 +25,13 @@ from websockets.asyncio.client import connect as open_connection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
 from websockets.typing import Origin, Subprotocol
 
-from ..backoff import delay
 from ..base import Features, Transport
 from ..binary import Handle
-from ..envelope import decode_envelope, encode_envelope
-from ..errors import (
-    ABPError,
-    ConnectFailed,
-    Disconnected,
-    ProtocolError,
-    TooLarge,
-    TransportError,
-    redact_url,
-)
-from ..messages import Message
-from ..pending import Pending
+from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, TransportError, redact_url
+from ..protocol.envelope import decode_envelope, encode_envelope
+from ..protocol.messages import Message
+from ..protocol.pending import Pending
+from ..tasks import backoff_delay
 
 __all__ = ["State", "WebSocketTransport"]
 
@@ -191,7 +183,7 @@ class WebSocketTransport(Transport):
     async def _again(self) -> ClientConnection | None:
         """A new connection, tried with growing, jittered delays until the transport is closed."""
         for attempt in count(1):
-            await asyncio.sleep(delay(attempt))
+            await asyncio.sleep(backoff_delay(attempt))
             if self._state == "closed":
                 break
             with contextlib.suppress(ConnectFailed):

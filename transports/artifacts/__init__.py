@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError, redact_url
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
-from .check import Checked, Problem
-from .discover import discover_store
-from .local import LocalStore
+from .local.store import LocalStore
 from .memory import MemoryStore
 from .none import NoneStore
-from .ref import ArtifactRef, Scope
+from .ref import ArtifactRef, Checked, Problem, Scope
 from .retention import Retention, Swept
 from .staged import About, Staged
 
@@ -62,7 +61,7 @@ def open_store(
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
     if isinstance(url, str) and _CLOUD.match(url):
-        from .objects import ObjectStore  # needs an extra
+        from .objects.store import ObjectStore  # needs an extra
 
         return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
     return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log)
@@ -108,3 +107,20 @@ def _unsupported(url: str) -> UsageError:
         f"no artifact store is known for {redact_url(url)!r}; use a folder (./out), file:///absolute/folder "
         "(# as %23, ? as %3F), memory:, s3://bucket/prefix, or none: to keep nothing"
     )
+
+
+_CONTRACT = sorted(
+    name for name in vars(ArtifactStore) if not name.startswith("_") and callable(vars(ArtifactStore)[name])
+)
+
+
+def discover_store(host: object) -> ArtifactStore | None:
+    """The store that ``host`` has as its ``artifact_store``, or that it is itself; else ``None``.
+
+    What counts is not the class but that every public method of :class:`ArtifactStore` is there. Where nothing is
+    found, use ``open_store("none:")``.
+    """
+    for candidate in (getattr(host, "artifact_store", None), host):
+        if isinstance(candidate, ArtifactStore) or all(callable(getattr(candidate, name, None)) for name in _CONTRACT):
+            return cast(ArtifactStore, candidate)
+    return None

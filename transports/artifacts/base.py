@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, TooLarge, UsageError
+from ..tasks import in_thread
 from .audit import AuditLog
-from .check import Checked, Problem
-from .disk import in_thread, reporting
-from .ref import ArtifactRef, Scope
+from .os_errors import reporting
+from .ref import ArtifactRef, Checked, Problem, Scope
 from .retention import Entry, Incoming, Retention, Swept
 from .staged import About, Staged, StagedFile
 

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from ..binary import verify_size
+from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError, redact_url
-from ..media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
-from ..messages import decode_json, encode_json
+from ..protocol.messages import decode_json, encode_json
 
 __all__ = [
     "Description",

@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from ..errors import Corrupt
+from ..tasks import in_thread
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
 from .content import Description, Meter
-from .disk import in_thread
-from .record import Record, ids
+from .metadata import Record, ids
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention
 from .spool import Spool

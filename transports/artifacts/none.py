@@ -9,7 +9,7 @@ from ..errors import ArtifactNotFound
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
 from .content import Description, Meter
-from .record import artifact_id
+from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Entry
 from .spool import Spool

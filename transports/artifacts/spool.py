@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from ..errors import StoreError
+from ..tasks import in_thread
 from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
-from .disk import alive, in_thread, reporting
+from .os_errors import alive, reporting
 from .staged import StagedFile
 
 __all__ = ["Spool"]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import Protocol, TypedDict
 
 from ..errors import ABPError, UsageError
 from .content import Description, Meter, describe
-from .record import artifact_id
-from .ref import ArtifactRef
-
-if TYPE_CHECKING:
-    from .base import ArtifactStore
+from .metadata import artifact_id
+from .ref import ArtifactRef, Scope
+from .retention import Retention
 
 __all__ = ["About", "Staged", "StagedFile"]
 
@@ -74,10 +72,32 @@ class Staged(ABC):
         """
 
 
+class Publisher(Protocol):
+    """The part of a store that its staged files use."""
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest artifact, in bytes."""
+
+    @property
+    def scope(self) -> Scope:
+        """The owner of what is published."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits that a new artifact must meet."""
+
+    async def _make_room(self, key: str, size: int) -> None:
+        """Remove old artifacts as the retention says. Raises :class:`~transports.errors.StoreFull`."""
+
+    def _note(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
 class StagedFile(Staged):
     """What the staged files of all stores do alike: verify, ask the retention, publish, log."""
 
-    def __init__(self, store: ArtifactStore) -> None:
+    def __init__(self, store: Publisher) -> None:
         self._store = store
         self._committed = False
         self._usable = True

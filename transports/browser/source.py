@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ConnectFailed, UsageError
-from .agent import PageAgent
-from .downloads import Downloads
-from .expected import ExpectedDownloads
-from .launch import Browser
-from .runfolder import RunFolder
+from .page.agent import PageAgent
+from .process.launch import Browser
+from .process.runfolder import RunFolder
+from .transfer.cdp_downloads import Downloads
+from .transfer.playwright_downloads import ExpectedDownloads
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

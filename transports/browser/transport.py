@@ -2,7 +2,7 @@
 
 What ``page.evaluate`` gives back for content is not the content (PROTOCOL: ``{}`` for an ``ArrayBuffer``), so an agent
 in the page makes one JSON text of each answer: small content inside it, larger content by reference, fetched over the
-ladder of :mod:`transports.browser.ladder`.
+ladder of :mod:`transports.browser.transfer.ladder`.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from ..errors import (
     UsageError,
     redact_url,
 )
-from ..messages import Message, decode_json, encode_json
+from ..protocol.messages import Message, decode_json, encode_json
 from . import tools
-from .agent import PageAgent
-from .channel import open_channel
-from .effects import Dialogs, Effects
-from .inputs import Inputs
-from .keep import keep
-from .ladder import Ladder
-from .permissions import check_permissions, set_permissions
-from .reply import reply_to
+from .effects.effects import Dialogs, Effects
+from .effects.permissions import check_permissions, set_permissions
+from .page.agent import PageAgent
+from .page.channel import open_channel
+from .page.reply import reply_to
+from .reconnect import keep
 from .source import Source, Tab
+from .transfer.ladder import Ladder
+from .transfer.uploads import Inputs
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from .launch import Browser
+    from .process.launch import Browser
 
 __all__ = ["PageTransport"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..detect import Place, find, replace
+from ..binary.detect import Place, find, replace
 from ..errors import ProtocolError
-from ..messages import decode_json
+from ..protocol.messages import decode_json
 from .fields import matches
 from .policy import FieldRule, Step
 

@@ -8,18 +8,19 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 from ..artifacts import Staged
-from ..artifacts.disk import in_thread, reporting
+from ..artifacts.os_errors import reporting
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
-from ..download import Downloads, download
 from ..errors import ABPError, TooLarge, TransportError
+from ..http import Downloads, download
+from ..tasks import in_thread
 
 __all__ = ["Fetcher"]
 
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Brings the bytes of one :class:`~transports.binary.BinaryData` into a staged file.
+    """Brings the bytes of one :class:`~transports.BinaryData` into a staged file.
 
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs, and is asked for cookies.
     ``timeout`` in seconds is for each content.

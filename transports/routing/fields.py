@@ -9,8 +9,8 @@ from itertools import product
 
 from ..artifacts import ArtifactRef
 from ..binary import BinaryData, Encoded
-from ..detect import MAX_DEPTH, Place, sniffed
-from ..media import OCTET_STREAM, extension_for
+from ..binary.detect import MAX_DEPTH, Place, sniffed
+from ..binary.media import OCTET_STREAM, extension_for
 from .policy import FieldRule
 
 __all__ = ["Matched", "human_size", "matches"]

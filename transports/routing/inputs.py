@@ -12,8 +12,8 @@ from typing import TypedDict
 
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded, LocalFile
+from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
 from ..errors import ABPError, BadDescriptor, TooLarge, UsageError
-from ..media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
 
 __all__ = [
     "Accepted",

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from ..detect import MIN_GUESSED
+from ..binary.detect import MIN_GUESSED
 from ..errors import UsageError
 
 __all__ = ["FieldRule", "ResourcePolicy", "RoutingPolicy", "Step", "Transformer"]
@@ -76,7 +76,7 @@ class RoutingPolicy:
     matter of the store: :class:`~transports.artifacts.Retention` has the defaults of §7.1.)
 
     ``custom``: ``transformer`` is asked first; if it gives an answer, no other layer reads it, only content in it
-    (``bytes``, :class:`~transports.binary.BinaryData`) is stored. ``fields``: rules by the name of a capability, ``*``
+    (``bytes``, :class:`~transports.BinaryData`) is stored. ``fields``: rules by the name of a capability, ``*``
     for any. ``typed``: content blocks of MCP. ``abp``: ABP's own forms. ``heuristic``: undeclared base64 from
     ``min_guessed_chars`` on whose bytes have a known signature (``heuristics=False``: not at all). ``size``: a text of
     more than ``max_inline_chars`` gets a file of its own, which agents see in its place, and so does an answer of more

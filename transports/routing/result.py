@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from ..artifacts import ArtifactRef
-from ..detect import Place, field_of, replace
+from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
-from ..messages import Effect, JSONValue, encode_json
+from ..protocol.messages import Effect, JSONValue, encode_json
 from .guard import clamp, json_size
 from .policy import Step
 

@@ -11,10 +11,10 @@ from typing import NamedTuple, cast
 
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded
-from ..detect import Found, Place, contents, field_of, find, replace
+from ..binary.detect import Found, Place, contents, field_of, find, replace
 from ..errors import ABPError, UsageError, redact_url
-from ..messages import Effect, JSONValue, encode_json
-from ..schema import differences
+from ..protocol.messages import Effect, JSONValue, encode_json
+from ..protocol.schema import differences
 from .blocks import opened
 from .fetch import Fetcher
 from .fields import Matched, matches

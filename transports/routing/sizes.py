@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..artifacts import ArtifactRef
-from ..detect import Place
-from ..media import is_binary_mime, normalise_mime, sniff
-from ..messages import JSONValue
+from ..binary.detect import Place
+from ..binary.media import is_binary_mime, normalise_mime, sniff
+from ..protocol.messages import JSONValue
 
 __all__ = ["long_texts", "preview"]
 

@@ -24,26 +24,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from .. import artifacts, discovery, resources, routing, session, targets
+from .. import artifacts, routing
+from .. import http as discovery
+from ..adapters.recording import Recording
 from ..artifacts import AuditLog, Retention, Scope
 from ..artifacts.base import DEFAULT_MAX_BYTES
 from ..base import Transport
-from ..browser import launch
-from ..inbox import OnElicitation, OnNotification, OnProgress
-from ..messages import AppInfo, Capability
-from ..recording import Recording
+from ..browser.process import launch
+from ..protocol.messages import AppInfo, Capability
 from ..routing import Fetcher, RoutingPolicy
-from .bridge import (
-    Blocking,
-    Resource,
-    blocking,
-    blocking_function,
-    closing,
-    described,
-    iterating,
-    made_by,
-    managing,
-)
+from ..session import connect as targets
+from ..session import resources, session
+from ..session.inbox import OnElicitation, OnNotification, OnProgress
+from .bridge import Blocking, Resource, blocking, blocking_function, closing, described, iterating, made_by, managing
 from .loop import SHARED, Runner
 
 if TYPE_CHECKING:
@@ -307,7 +300,7 @@ def _asynchronous(value: Any) -> Any:
     if isinstance(value, Blocking):
         return value.wrapped
     if type(value).__module__.startswith("playwright.sync_api"):
-        from ..browser.syncpage import asynchronous
+        from ..browser.page.syncpage import asynchronous
 
         return asynchronous(value)
     return value
@@ -317,6 +310,6 @@ def _runner(owner: Page | BrowserContext | None) -> Runner:
     """Work on a page of ``playwright.sync_api`` runs where that page lives."""
     if owner is None:
         return SHARED
-    from ..browser.syncpage import PageRunner
+    from ..browser.page.syncpage import PageRunner
 
     return PageRunner(owner)

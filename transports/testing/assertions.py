@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..artifacts import ArtifactRef
-from ..detect import find
+from ..binary.detect import find
+from ..binary.media import sniff
 from ..errors import UsageError
-from ..media import sniff
-from ..schema import differences
+from ..protocol.schema import differences
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..base import Transport
 from ..binary import BinaryData
 from ..errors import ABPError, redact_url
-from ..messages import Message, encode_json
+from ..protocol.messages import Message, encode_json
 
 __all__ = ["MessageLog"]
 

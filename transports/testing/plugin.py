@@ -18,11 +18,11 @@ import pytest
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
 
-    from ..session import Session
+    from ..session.session import Session
     from ..sync import ArtifactStore, Browser
     from ..sync import Session as BlockingSession
     from .assertions import Golden
-    from .keeping import Keeper
+    from .failure_report import Keeper
 
 _KEEPER: pytest.StashKey[Keeper] = pytest.StashKey()
 _HOW = "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
@@ -99,7 +99,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
 
 @pytest.fixture(scope="session")
 def _abp_pages() -> Iterator[Callable[[Path], str]]:
-    from .keeping import serving
+    from .failure_report import serving
 
     with serving() as address_of:
         yield address_of
@@ -108,7 +108,7 @@ def _abp_pages() -> Iterator[Callable[[Path], str]]:
 @pytest.fixture(scope="session")
 def abp_fixture_app() -> Iterator[Fixture]:
     """The reference app, Workbench, served on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``."""
-    from .keeping import served
+    from .failure_report import served
 
     with served() as fixture:
         yield fixture
@@ -150,7 +150,7 @@ def abp_app(
     """A blocking session (``transports.sync``) with the app. In a test that also uses ``page`` of pytest-playwright it
     drives that page; otherwise a page of :func:`abp_browser`."""
     from ..sync import connect
-    from .keeping import Keeper
+    from .failure_report import Keeper
 
     options = _options(request, abp_target, abp_transport)
     own = not {"page", "browser", "profile", "cdp_url", "context", "storage_state"} & set(options)
@@ -175,8 +175,8 @@ def abp_app_async(
     """``async with abp_app_async() as app``: a session in the test's own event loop, whichever plugin runs it. It takes
     the options of :func:`transports.connect`. An asynchronous ``page`` (pytest-playwright-asyncio) is driven if the
     test uses it."""
-    from ..targets import connect
-    from .keeping import Keeper
+    from ..session.connect import connect
+    from .failure_report import Keeper
 
     given = _options(request, abp_target, abp_transport)
     keeper = request.node.stash[_KEEPER] = Keeper(_output(request), tmp_path / "artifacts")

@@ -25,14 +25,14 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...callbacks import end
 from ...errors import ABPError, ConnectFailed
-from ...messages import Message
+from ...protocol.messages import Message
+from ...tasks import cancel_and_wait
 from .http import http_streams
-from .mending import Streams, mending
 from .process import Stderr, stdio_streams
 from .questions import Questions
 from .servers import Server, StdioServer
+from .tool_repair import Streams, mending
 
 __all__ = ["Connection", "first_of"]
 
@@ -167,7 +167,7 @@ class Connection:
     async def deaf(self, uri: str) -> None:
         """Hear of them no more."""
         if task := self._listening.pop(uri, None):
-            await end((task,))
+            await cancel_and_wait((task,))
 
     def _listen(self, key: str, uris: Iterable[str], tools: bool, resources: bool) -> asyncio.Future[None]:
         """Keep a stream of changes open, until :meth:`deaf`; what is returned is done once the first is."""
@@ -199,7 +199,7 @@ class Connection:
         return heard
 
     async def _deafen(self) -> None:
-        await end(self._listening.values())
+        await cancel_and_wait(self._listening.values())
 
 
 def first_of(error: BaseException) -> BaseException:

@@ -17,7 +17,7 @@ from mcp_types import (
     ErrorData,
 )
 
-from ...messages import ElicitationRequest, Message
+from ...protocol.messages import ElicitationRequest, Message
 from .translation import elicited, question_of, sampled, sampling_of
 
 __all__ = ["Questions"]

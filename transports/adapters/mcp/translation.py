@@ -20,10 +20,10 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from ...binary import BinaryData, Encoded
-from ...detect import Found, Place, replace
-from ...envelope import described as descriptor
+from ...binary.detect import Found, Place, replace
 from ...errors import CapabilityError, ProtocolError
-from ...messages import ElicitationRequest
+from ...protocol.envelope import described as descriptor
+from ...protocol.messages import ElicitationRequest
 from .wire import tree_of
 
 __all__ = ["answer_of", "arguments_of", "capability_of", "elicited", "question_of", "refusal", "sampled", "sampling_of"]

@@ -37,10 +37,10 @@ from mcp_types import (
 from ...base import Features, ResourcePage, Transport
 from ...binary import Handle
 from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, TransportError, UsageError
-from ...messages import PROTOCOL_VERSION, Message
+from ...protocol.messages import PROTOCOL_VERSION, Message
 from .connection import Connection
-from .keeper import Keeper
 from .questions import Questions
+from .reconnect import Keeper
 from .requests import sent, told
 from .servers import HttpServer, Server, server_of
 from .translation import answer_of, arguments_of, capability_of, refusal

@@ -14,9 +14,9 @@ from mcp_types.jsonrpc import ErrorData
 from pydantic import ValidationError
 
 from ...binary import BinaryData, Encoded
-from ...detect import surely_base64
+from ...binary.detect import surely_base64
 from ...errors import ProtocolError
-from ...runs import decode_with_runs, text_of
+from ...protocol.base64_runs import decode_with_runs, text_of
 
 __all__ = ["OVER_LIMIT", "UNREADABLE", "Lines", "Run", "encoded", "tree_of", "with_content"]
 

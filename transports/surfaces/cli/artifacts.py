@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 
 def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
     from ...artifacts import open_store
-    from ...settings import Settings
+    from ...session.settings import Settings
 
     settings = Settings.load()
     return open_store(

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .listing import print_capabilities
 from .outcome import out, perform, plain, print_json
 from .params import read_params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine
 
-    from ...messages import Progress
+    from ...protocol.messages import AppInfo, Capability, Progress
 
 Target = Annotated[
     str,
@@ -85,7 +84,7 @@ def call(
         return answer(read_params(params, param or [], file or []))
 
     async def answer(values: dict[str, object]) -> int:
-        from ...targets import connect
+        from ...session.connect import connect
 
         with ExitStack() as stack:
             on_progress = stack.enter_context(_Bar(capability)) if sys.stderr.isatty() else None
@@ -122,7 +121,7 @@ def capabilities(
     """List what an app can do."""
 
     async def work() -> int:
-        from ...targets import connect
+        from ...session.connect import connect
 
         session = connect(
             target,
@@ -180,3 +179,13 @@ class _Bar:
             self._progress.update(self._task, stage=stage)
         else:
             self._progress.update(self._task, total=1.0, completed=progress.fraction, stage=stage)
+
+
+def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
+    """One line for the app, one for each capability."""
+    out(f"{app.name} {app.version} ({app.id})")
+    width = max((len(capability.name) for capability in capabilities), default=0)
+    for capability in capabilities:
+        marks = "" if capability.available else " [unavailable]"
+        marks += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
+        out(f"  {capability.name:<{width}}  {capability.description}{marks}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from .outcome import version_of
 
 if TYPE_CHECKING:
-    from ...browser.launch import Browser
+    from ...browser.process.launch import Browser
 
 __all__ = ["LOOKS", "Facts"]
 
@@ -70,7 +70,7 @@ async def _store(facts: Facts) -> None:
     """A probe is written, read and deleted. Nobody else sees it: its scope is its own."""
     from ...artifacts import Scope, open_store
     from ...errors import StoreError, redact_url
-    from ...settings import Settings
+    from ...session.settings import Settings
 
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
@@ -91,7 +91,7 @@ async def _store(facts: Facts) -> None:
 
 async def _folder(facts: Facts) -> None:
     from ...artifacts import open_store
-    from ...settings import Settings
+    from ...session.settings import Settings
 
     store = open_store(Settings.load().output_dir)
     path = Path(store.url.removeprefix("file://"))
@@ -121,8 +121,8 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
-    from ...browser.find import find_browser
-    from ...browser.launch import Browser
+    from ...browser.process.find import find_browser
+    from ...browser.process.launch import Browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = "off: Chromium refuses its sandbox to root" if root else "on"
@@ -139,7 +139,7 @@ async def _self_test(browser: Browser) -> str:
 
     from ...adapters.playwright import PlaywrightTransport
     from ...errors import BinaryError
-    from ...targets import connect
+    from ...session.connect import connect
 
     page = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
 

@@ -66,7 +66,7 @@ def mcp(
     async def work() -> int:
         from ...artifacts import open_store
         from ...errors import UsageError
-        from ...settings import Settings
+        from ...session.settings import Settings
 
         try:
             from ..mcp import Bridge, Options, address, serve_http, serve_stdio, users_of

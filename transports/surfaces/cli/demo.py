@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ...artifacts import ArtifactRef
     from ...routing import Result
-    from ...session import Session
+    from ...session.session import Session
 
 
 def demo(
@@ -34,7 +34,7 @@ def demo(
     async def work() -> int:
         from webapp_fixture import serve
 
-        from ...targets import connect
+        from ...session.connect import connect
 
         with as_file(files("webapp_fixture") / "samples") as samples:
             say("starting Workbench and a browser …")

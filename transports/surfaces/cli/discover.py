@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .listing import print_capabilities
+from .calls import print_capabilities
 from .outcome import out, perform, print_json, say
 
 _SHOWN = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
@@ -21,9 +21,9 @@ def discover(
     """Read an app's manifest: what it says it can do, without a browser."""
 
     async def work() -> int:
-        from ...discovery import discover
         from ...errors import redact_url
-        from ...settings import Settings
+        from ...http import discover
+        from ...session.settings import Settings
 
         found = await discover(url, allow_private=Settings.load().allow_private_addresses)
         if found.reason is not None:

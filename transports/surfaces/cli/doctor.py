@@ -23,7 +23,7 @@ def doctor(
     What it prints is what a report of a problem needs; it holds no secrets. Exit status 1 if anything is missing."""
 
     async def work() -> int:
-        from ...browser.find import find_browser
+        from ...browser.process.find import find_browser
         from ...errors import ABPError
 
         facts: Facts = {}

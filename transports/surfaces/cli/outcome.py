@@ -47,7 +47,7 @@ def out(text: str) -> None:
 
 def print_json(document: Mapping[str, object]) -> None:
     """The one document that ``--json`` puts on stdout, in UTF-8 as JSON must be. Later ones are dropped."""
-    from ...messages import encode_json
+    from ...protocol.messages import encode_json
 
     global _printed
     if sys.stdout is None or _printed:
@@ -85,7 +85,7 @@ def say(text: str) -> None:
 def perform(work: Callable[[], Coroutine[object, object, int]]) -> int:
     """Run the body of a command. What ``work`` does before it returns its coroutine happens outside the event loop,
     where a signal ends it at once: waiting for stdin belongs there."""
-    from ...settings import Settings  # late: `abp --help` shall not wait for what only the work needs
+    from ...session.settings import Settings  # late: `abp --help` shall not wait for what only the work needs
 
     level = Settings.load().log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="abp: %(message)s")

@@ -32,7 +32,7 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
 
 
 def _document(text: str) -> dict[str, Any]:
-    from ...messages import decode_json
+    from ...protocol.messages import decode_json
 
     source, data = _read(text)
     try:
@@ -83,7 +83,7 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 
 def _value(text: str) -> object:
-    from ...messages import decode_json
+    from ...protocol.messages import decode_json
 
     try:
         return decode_json(text)
@@ -92,7 +92,7 @@ def _value(text: str) -> object:
 
 
 def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
-    from ...params import place
+    from ...binary.params import place
 
     try:
         place(params, key, value)

@@ -11,7 +11,7 @@ from .calls import Json, Timeout
 from .outcome import out, perform, print_json
 
 if TYPE_CHECKING:
-    from ...session import Session
+    from ...session.session import Session
 
 __all__ = ["resources"]
 
@@ -32,7 +32,7 @@ def resources(
     """List the resources of an MCP server, or read some of them into files."""
 
     async def work() -> int:
-        from ...targets import connect
+        from ...session.connect import connect
 
         async with connect(target, store=output if read else "none:") as app:
             if read:

@@ -10,7 +10,7 @@ from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
-from ...messages import JSONValue
+from ...protocol.messages import JSONValue
 from ...routing import Result, clamp
 from ...routing.guard import LEAST, json_size
 from .about import Link, described
@@ -20,7 +20,7 @@ __all__ = ["failure", "for_version", "plain", "success"]
 
 _LONGEST_SUMMARY = 4000
 _MOST_URLS = 5
-#: What of an agent's view stands for an answer that is too large (:meth:`~transports.routing.Result.for_agent`).
+#: What of an agent's view stands for an answer that is too large (:meth:`~transports.Result.for_agent`).
 _CUT = ("data", "truncated")
 _ROUNDS = 40
 
@@ -86,7 +86,7 @@ def failure(error: ABPError, max_bytes: int, link: Link | None = None) -> CallTo
         "error": error.as_dict(),
         "cancelled": isinstance(error, CapabilityError) and error.cancelled,
     }
-    if error.result is not None:  # part of the answer is in the store
+    if isinstance(error.result, Result):  # part of the answer is in the store
         refs = list(error.result.artifacts.values())
         document["artifacts"] = error.result.as_dict()["artifacts"]
         lines += ["Stored all the same:", error.result.summary(max_chars=_LONGEST_SUMMARY), *_urls(refs, link)]

@@ -34,20 +34,20 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from ...activity import Activity
-from ...apps import Connect
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
-from ...schema import check_params
-from ...targets import connect
+from ...protocol.schema import check_params
+from ...session.connect import connect
+from ..shared.activity import Activity
+from ..shared.apps import Connect
 from .about import Link
 from .answers import failure, for_version
 from .definitions import FIXED, capability_tools
-from .desk import Desk
 from .options import Options
 from .reading import TEMPLATE, list_resources, read_resource
 from .running import Context
 from .tools import Tools
+from .user import Desk
 
 __all__ = ["Bridge"]
 

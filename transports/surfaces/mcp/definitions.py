@@ -9,8 +9,8 @@ from itertools import islice
 
 from mcp_types import Tool, ToolAnnotations
 
-from ...apps import Apps
-from ...messages import Capability, encode_json
+from ...protocol.messages import Capability, encode_json
+from ..shared.apps import Apps
 
 __all__ = ["FIXED", "CapabilityTool", "capability_tools", "tool_name"]
 

@@ -10,8 +10,10 @@ from contextlib import aclosing
 from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...artifacts.disk import Tree, create, in_thread, temporary_name, unlink, write_all
+from ...artifacts.local.tree import Tree, create, temporary_name, unlink
+from ...artifacts.os_errors import write_all
 from ...errors import StoreError, UsageError
+from ...tasks import in_thread
 
 __all__ = ["export"]
 

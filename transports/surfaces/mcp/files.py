@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from ...artifacts import ArtifactStore
 from ...binary import BinaryData
+from ...binary.params import place
 from ...errors import TooLarge, UsageError
-from ...params import place
 from ...routing import GivenFile, accept_files
 from .options import Options
 

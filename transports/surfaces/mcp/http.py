@@ -14,8 +14,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
-from ...callbacks import end
 from ...errors import ABPError, UsageError
+from ...tasks import cancel_and_wait
 from .bridge import Bridge
 from .tokens import Signed, Verifier
 
@@ -79,7 +79,7 @@ async def serve_http(
         await asyncio.shield(serving)
     finally:
         server.should_exit = True
-        await end((retiring,))
+        await cancel_and_wait((retiring,))
         await bridge.aclose()  # first: calls under way would hold the server up
         await asyncio.wait((serving,), timeout=2 * _GOODBYE)
         listening.close()

@@ -21,8 +21,8 @@ from mcp_types import (
 )
 from pydantic import BaseModel
 
-from ...elicitation import DECLINED
-from ...messages import ElicitationRequest
+from ...protocol.elicitation import DECLINED
+from ...protocol.messages import ElicitationRequest
 
 __all__ = ["Asked", "Form", "Prompt", "asked_of"]
 

@@ -15,10 +15,10 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import InputRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from ...callbacks import end
-from ...elicitation import default_answer
-from ...messages import ElicitationRequest, Progress
+from ...protocol.elicitation import default_answer
+from ...protocol.messages import ElicitationRequest, Progress
 from ...routing import Result
+from ...tasks import cancel_and_wait
 from .questions import Asked, asked_of
 
 __all__ = ["Context", "Question", "Running", "is_modern"]
@@ -83,7 +83,7 @@ class Running:
         """Cancel the call, in the app too."""
         with anyio.CancelScope(shield=True):
             if self._task is not None:
-                await end((self._task,))
+                await cancel_and_wait((self._task,))
                 if self._task.done() and not self._task.cancelled():
                     self._task.exception()  # nobody waits for it any more
 
@@ -97,7 +97,7 @@ class Running:
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """The client's answer to an app's question; where the client cannot be asked, or not that, the default policy
-        of every session (:mod:`transports.elicitation`)."""
+        of every session (:mod:`transports.protocol.elicitation`)."""
         asked = asked_of(request)
         if asked is None or not asked.fits(self.ctx.session.client_capabilities):
             return default_answer(request)

@@ -8,22 +8,22 @@ from typing import Any
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-from ...apps import App
 from ...artifacts import ArtifactRef, Scope
-from ...capabilities import explained
 from ...errors import ABPError, CapabilityError, UsageError, redact_url
+from ...protocol.capabilities import explained
+from ...protocol.schema import check_params
 from ...routing import Result
-from ...schema import check_params
+from ..shared.apps import App
 from .about import Link, meta
 from .answers import plain, success
 from .definitions import FIXED, CapabilityTool, tool_name
-from .desk import Desk
 from .exporting import export
 from .files import with_files
 from .hosts import check_host
 from .options import Options, reachable
 from .reading import artifact_slice
 from .running import Context, Question, Running
+from .user import Desk
 
 __all__ = ["Tools"]
 

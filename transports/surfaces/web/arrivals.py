@@ -8,9 +8,9 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from ...activity import Activity
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError
+from ..shared.activity import Activity
 
 __all__ = ["Arrivals"]
 

@@ -10,15 +10,15 @@ from typing import cast
 
 from aiohttp import web
 
-from ...activity import Activity, CallRecord
-from ...apps import App
-from ...capabilities import explained
-from ...elicitation import default_answer
+from ...binary.params import place
 from ...errors import ABPError, CapabilityError
-from ...events import CallFinished
-from ...messages import ElicitationRequest, encode_json
-from ...params import place
+from ...protocol.capabilities import explained
+from ...protocol.elicitation import default_answer
+from ...protocol.messages import ElicitationRequest, encode_json
 from ...routing import GivenFile, accept_files
+from ...session.events import CallFinished
+from ..shared.activity import Activity, CallRecord
+from ..shared.apps import App
 from .access import Visitor
 from .answers import Refused, body_of, json_answer
 from .artifacts import Artifacts, seconds_in
@@ -34,7 +34,7 @@ _END = 5.0
 
 
 class _Running:
-    """One call that was made here; an :class:`~transports.apps.Asker`."""
+    """One call that was made here; an :class:`~transports.surfaces.shared.apps.Asker`."""
 
     def __init__(self, key: str, activity: Activity, patience: float) -> None:
         self.key = key

@@ -6,10 +6,10 @@ from itertools import islice
 
 from aiohttp import web
 
-from ...activity import Activity, Connected
-from ...apps import Apps
-from ...capabilities import explained
 from ...errors import CapabilityError, redact_url
+from ...protocol.capabilities import explained
+from ..shared.activity import Activity, Connected
+from ..shared.apps import Apps
 from .access import Visitor
 from .answers import Refused, body_of, json_answer
 

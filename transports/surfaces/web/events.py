@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from ...activity import Activity, Behind, CallRecord, Entry
 from ...artifacts import ArtifactRef
-from ...messages import encode_json
+from ...protocol.messages import encode_json
+from ..shared.activity import Activity, Behind, CallRecord, Entry
 from .access import Visitor
 from .answers import Refused
 from .documents import meta_of

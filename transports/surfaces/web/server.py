@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from ...activity import Activity
-from ...apps import Apps, Connect
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
-from ...callbacks import end
 from ...errors import ABPError, StoreError, UsageError
-from ...targets import connect as connect_app
+from ...session.connect import connect as connect_app
+from ...tasks import cancel_and_wait
+from ..shared.activity import Activity
+from ..shared.apps import Apps, Connect
 from .access import Access, is_local
 from .arrivals import Arrivals
 from .links import Links
@@ -89,7 +89,7 @@ async def serve(
         await arrivals.first()
         activity.on_artifacts = arrivals.look
         watching = asyncio.ensure_future(arrivals.run())
-        stack.push_async_callback(end, (watching,))
+        stack.push_async_callback(cancel_and_wait, (watching,))
         stack.push_async_callback(apps.aclose)
         runner = web.AppRunner(
             site.app(),

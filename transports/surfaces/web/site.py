@@ -11,10 +11,10 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
 
-from ...activity import Activity
-from ...apps import Apps
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError
+from ..shared.activity import Activity
+from ..shared.apps import Apps
 from .access import Access, Visitor
 from .answers import Refused, body_of, failure, json_answer
 from .arrivals import Arrivals

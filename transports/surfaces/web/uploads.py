@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from aiohttp import BodyPartReader, MultipartReader, web
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...binary.media import normalise_mime
 from ...errors import UsageError
-from ...media import normalise_mime
 from .access import Visitor
 from .answers import Refused, json_answer
 from .arrivals import Arrivals

@@ -19,7 +19,7 @@ from .report import Report
 from .rules import Check, Outcome
 
 if TYPE_CHECKING:
-    from ...browser.launch import Browser
+    from ...browser.process.launch import Browser
     from ...browser.source import StorageState
 
 __all__ = ["CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]

@@ -11,9 +11,9 @@ from pathlib import Path
 from ...artifacts import NoneStore
 from ...base import Transport
 from ...binary import BinaryData, Download, Handle, verify_size
-from ...detect import Found, find
-from ...download import download
+from ...binary.detect import Found, find
 from ...errors import ABPError, UnsupportedBinary
+from ...http import download
 from .evidence import Piece
 
 __all__ = ["pieces_of"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ...binary import BinaryData
-from ...discovery import Discovery
 from ...errors import ABPError
-from ...messages import Capability, Effect
+from ...http import Discovery
+from ...protocol.messages import Capability, Effect
 
 __all__ = ["Cancelling", "Evidence", "Exchange", "Kind", "Piece", "Step", "Trial"]
 

@@ -15,15 +15,15 @@ from typing import Any
 from ...adapters.playwright import PlaywrightTransport
 from ...adapters.postmessage import PostMessageTransport
 from ...base import Transport
-from ...browser.extension import extension_folder
-from ...browser.launch import Browser
+from ...binary.params import outgoing
+from ...browser.process.extension import extension_folder
+from ...browser.process.launch import Browser
 from ...browser.source import StorageState
 from ...browser.transport import PageTransport
-from ...capabilities import Capabilities
-from ...discovery import discover
 from ...errors import ABPError, ProtocolError, UsageError
-from ...params import outgoing
-from ...settings import Settings
+from ...http import discover
+from ...protocol.capabilities import Capabilities
+from ...session.settings import Settings
 from .contents import pieces_of
 from .evidence import Cancelling, Evidence, Exchange, Kind, Trial
 from .inputs import Unmade, made_params, without_required, wrong_type

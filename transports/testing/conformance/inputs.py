@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...binary import BinaryData
+from ...binary.params import outgoing
 from ...errors import UsageError
-from ...params import outgoing
-from ...schema import check_params, differences
+from ...protocol.schema import check_params, differences
 
 __all__ = ["Unmade", "made_params", "without_required", "wrong_type"]
 

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from ...base import Transport
-from ...callbacks import end
-from ...elicitation import default_answer
+from ...binary.params import outgoing
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError
-from ...messages import PROTOCOL_VERSION, Effect, ElicitationRequest, Message, parse
-from ...params import outgoing
+from ...protocol.elicitation import default_answer
+from ...protocol.messages import PROTOCOL_VERSION, Effect, ElicitationRequest, Message, parse
+from ...tasks import cancel_and_wait
 from .evidence import Exchange
 
 __all__ = ["GRACE", "Line"]
@@ -68,7 +68,7 @@ class Line:
     async def hang_up(self) -> None:
         """Close the connection, if there is one."""
         if self._pump is not None:
-            await end((self._pump,))
+            await cancel_and_wait((self._pump,))
         if self._transport is not None:
             await self._transport.aclose()
         self._transport = self._pump = None

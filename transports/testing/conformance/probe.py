@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ...messages import decode_json
+from ...protocol.messages import decode_json
 from .evidence import Step
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from ...browser.launch import Browser
+    from ...browser.process.launch import Browser
     from ...browser.source import StorageState
 
 __all__ = ["NONSENSE", "look_at_page"]

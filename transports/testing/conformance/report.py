@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree
 
-from ...messages import PROTOCOL_VERSION
+from ...protocol.messages import PROTOCOL_VERSION
 from .evidence import Kind
 from .rules import Outcome, Status
 

@@ -13,10 +13,10 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from ...base import Features, Transport
 from ...binary import Handle
-from ...envelope import encode_envelope
 from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
-from ...messages import Message, decode_json
-from ...pending import Pending
+from ...protocol.envelope import encode_envelope
+from ...protocol.messages import Message, decode_json
+from ...protocol.pending import Pending
 
 __all__ = ["Wire"]
 

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeVar
 from ...artifacts import ArtifactStore
 from ...base import Transport
 from ...errors import ABPError
-from ...inbox import OnElicitation, OnNotification, OnProgress
-from ...messages import PROTOCOL_VERSION, Message
-from ...session import Session
-from ...targets import connect
+from ...protocol.messages import PROTOCOL_VERSION, Message
+from ...session.connect import connect
+from ...session.inbox import OnElicitation, OnNotification, OnProgress
+from ...session.session import Session
 
 __all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "greeted", "raises", "until", "value"]
 

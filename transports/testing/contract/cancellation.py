@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ...errors import CallTimeout, CapabilityError
-from ...session import Session
+from ...session.session import Session
 from .behaviour import Subject, behaviour, expect, raises, until, value
 
 

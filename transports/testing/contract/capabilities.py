@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ...errors import CapabilityError, UsageError
-from ...events import CapabilitiesChanged
+from ...protocol.capabilities import CapabilitiesChanged
 from .behaviour import Subject, behaviour, expect, raises, value
 
 _CHANGED = "notifications/capabilities/list_changed"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from ...errors import CapabilityError
-from ...messages import ElicitationRequest, Notification, Progress
+from ...protocol.messages import ElicitationRequest, Notification, Progress
 from .behaviour import Subject, behaviour, expect, raises, until, value
 
 _STARTED = "notifications/operation/started"
@@ -110,7 +110,7 @@ async def answered_at_once(subject: Subject) -> None:
     expect(seen, ["to 0", "to 1", "to 2", "to 3"], "the answers as the app got them")
 
 
-@behaviour("a question that nobody answers is declined", "PROTOCOL: cancelled; transports.elicitation")
+@behaviour("a question that nobody answers is declined", "PROTOCOL: cancelled; transports.protocol.elicitation")
 async def declined(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "files.clear without a yes") as caught:
@@ -119,7 +119,7 @@ async def declined(subject: Subject) -> None:
         expect(len(value((await session.call("file.list")).data, "files")) > 0, True, "whether the files are there")
 
 
-@behaviour("the app's own default is the answer when nobody is asked", "transports.elicitation")
+@behaviour("the app's own default is the answer when nobody is asked", "transports.protocol.elicitation")
 async def default(subject: Subject) -> None:
     question = {"method": "elicitation/input", "params": {"message": "Colour?", "default": "red"}}
     async with subject.connect() as session:

@@ -9,7 +9,7 @@ import time
 
 from ...base import Features, PageTools, Transport
 from ...errors import ABPError, Disconnected, TransportError, UsageError
-from ...messages import Message
+from ...protocol.messages import Message
 from .behaviour import Subject, behaviour, call, expect, greeted, hello, raises, until
 
 _CONTRACT = "transports.base.Transport"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...binary import BinaryData, Handle
-from ...detect import find
+from ...binary.detect import find
 from ...errors import ABPError, CallTimeout, ProtocolError
-from ...messages import Message
+from ...protocol.messages import Message
 from .behaviour import Subject, behaviour, call, expect, greeted, hello, raises, until, value
 
 _CONTRACT = "transports.base.Transport"

@@ -8,18 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from ...errors import ABPError, UsageError
-from . import (
-    binaries,
-    calls,
-    cancellation,
-    capabilities,
-    downloads,
-    events,
-    faults,
-    lifecycle,
-    messages,
-    parameters,
-)
+from . import binaries, calls, cancellation, capabilities, downloads, events, faults, lifecycle, messages, parameters
 from .behaviour import Behaviour, Subject
 
 __all__ = ["BEHAVIOURS", "verify"]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from transports import Message, Transport
 from transports.binary import Handle
-from transports.envelope import decode_envelope, encode_envelope
 from transports.errors import ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
-from transports.pending import Pending
+from transports.protocol.envelope import decode_envelope, encode_envelope
+from transports.protocol.pending import Pending
 
 __all__ = ["UnixSocketTransport"]
 

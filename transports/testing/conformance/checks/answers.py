@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ....detect import find
+from ....binary.detect import find
 from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
-from ....messages import encode_json
+from ....protocol.messages import encode_json
 from ..evidence import Evidence, Exchange, Trial
 from ..line import GRACE
 from ..rules import NotApplicable, Rules

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ....binary import Encoded
+from ....binary.media import contradicts, safe_filename, sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
-from ....media import contradicts, safe_filename, sniff
 from ..evidence import Evidence, Piece
 from ..rules import NotApplicable, Rules
 

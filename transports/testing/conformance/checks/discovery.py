@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....messages import PROTOCOL_VERSION, Manifest
+from ....protocol.messages import PROTOCOL_VERSION, Manifest
 from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 

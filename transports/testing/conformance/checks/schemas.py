@@ -7,9 +7,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from ....detect import find
+from ....binary.detect import find
 from ....errors import ProtocolError
-from ....schema import differences
+from ....protocol.schema import differences
 from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 

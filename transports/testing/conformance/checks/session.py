@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ....messages import PROTOCOL_VERSION
+from ....protocol.messages import PROTOCOL_VERSION
 from ..evidence import Evidence, Exchange
 from ..rules import NotApplicable, Rules
 

@@ -1,0 +1,458 @@
+"""An MCP server as a target, in both protocol eras and over both of its transports: a real process, real pipes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from tests.support.mcp_servers import FOLDER, target
+from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
+from transports import (
+    CallTimeout,
+    CapabilitiesChanged,
+    CapabilityError,
+    ConnectionChanged,
+    Disconnected,
+    ElicitationRequest,
+    Notification,
+    Progress,
+    Session,
+    UsageError,
+    connect,
+)
+from transports.errors import BadEncoding, ConnectFailed, SizeMismatch, TooLarge
+from transports.routing import ResourcePolicy, RoutingPolicy
+
+TOKEN = "a-token-that-nobody-may-see"
+WAYS = ("legacy", "modern", "http")
+
+Connected = Callable[..., Any]
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@contextmanager
+def http_server() -> Iterator[str]:
+    """The address of the server over HTTP."""
+    command = [sys.executable, str(FOLDER / "tableau.py"), "--http", TOKEN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def make(way: str) -> Iterator[Connected]:
+    """``connect`` to the server of this way."""
+    if way == "http":
+        with http_server() as url:
+            yield partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
+    else:
+        yield partial(connect, target("tableau", *(["--legacy"] if way == "legacy" else [])))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(make: Connected, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    async with make(store=tmp_path_factory.mktemp("shared")) as session:
+        yield session
+
+
+@pytest.fixture
+def app(make: Connected, shared: Session, tmp_path: Path) -> Callable[..., AbstractAsyncContextManager[Session]]:
+    """A session of this way: one for all tests, or with options one of its own."""
+
+    def opened(**options: Any) -> AbstractAsyncContextManager[Session]:
+        return make(**{"store": tmp_path / "out", **options}) if options else nullcontext(shared)
+
+    return opened
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def value(tree: object, *path: str | int) -> Any:
+    for step in path:
+        tree = tree[step]  # type: ignore[index]
+    return tree
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+# --- tools are capabilities -------------------------------------------------------------------------------------------
+
+
+async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(app: Connected) -> None:
+    async with app() as session:
+        assert (session.info.id, session.info.name, session.info.version) == ("tableau-mcp", "Tableau", "1.0")
+        assert session.transport.name == "mcp"
+        assert {"download_workbook", "large", "resources.read"} <= set(session.capabilities)
+        download = session.capabilities["download_workbook"]
+        assert download.input_schema["properties"] == {"id": {"type": "string"}}
+        assert download.annotations == {"title": "Reads", "readOnlyHint": True}
+        assert "view_name" in value(session.capabilities["get_view_as_pdf"].output_schema, "properties")
+
+
+async def test_files_in_text_and_in_structured_content_are_taken_out_by_the_preset(app: Connected) -> None:
+    """Seed 002 Appendix B; the preset applies by the server's name."""
+    async with app() as session:
+        workbook = await session.call("download_workbook", {"id": "1"})
+        ref = workbook.artifacts["content.0.text.content"]
+        assert (ref.sha256, ref.filename, ref.mime_type) == (digest(PDF), "Sales Dashboard.pdf", "application/pdf")
+        assert workbook.summaries[0].startswith("Downloaded workbook 'Sales Dashboard' as PDF")
+        view = await session.call("get_view_as_pdf")
+        assert view.artifacts["pdf_data"].sha256 == digest(PDF)
+        assert value(view.data, "view_name") == "Revenue by Region"
+        assert set(value(view.data).keys()) == {"pdf_data", "view_name", "generated_at"}  # not a second time as text
+        assert view.warnings == ()
+        books = await session.call("list_workbooks")
+        assert "Marketing" in value(books.data, "content", 0, "text")
+        assert list(books.artifacts) == [""]
+
+
+async def test_a_policy_of_the_caller_goes_before_the_preset(app: Connected) -> None:
+    async with app(routing=RoutingPolicy(heuristics=False)) as session:
+        assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
+
+
+async def test_typed_content_is_stored_and_text_stays(app: Connected) -> None:
+    async with app() as session:
+        image = await session.call("get_view_image")
+        assert image.artifacts["content.1.data"].sha256 == digest(PNG)
+        assert image.artifacts["content.1.data"].mime_type == "image/png"
+        assert value(image.data, "content", 0, "text") == "The view:"
+        several = await session.call("narrate")
+        sound, blob = several.artifacts["content.0.data"], several.artifacts["content.1.resource.blob"]
+        assert (sound.sha256, sound.mime_type) == (digest(WAV), "audio/wav")
+        assert (blob.sha256, blob.filename, blob.mime_type) == (digest(PDF), "note.bin", "application/x-note")
+        assert value(several.data, "content", 2, "resource", "text") == "a note"
+        assert {step.layer for step in image.steps} == {"typed"}
+
+
+async def test_a_large_blob_arrives_byte_for_byte(app: Connected) -> None:
+    async with app() as session:
+        ref = (await session.call("large", {"bytes": 3_000_001})).artifacts["content.0.resource.blob"]
+        assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
+
+
+async def test_an_answer_over_the_limit_costs_its_call_only(
+    app: Connected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "1000000")
+    async with app(store=tmp_path / "out") as session:
+        with pytest.raises(TooLarge, match="1,000,000 bytes"):
+            await session.call("large", {"bytes": 3_000_000})
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert (await session.call("large", {"bytes": 100_000})).artifacts[
+            "content.0.resource.blob"
+        ].size_bytes == 100_000
+
+
+async def test_files_go_in_as_base64_bare_where_the_schema_wants_text(app: Connected, tmp_path: Path) -> None:
+    (tmp_path / "in.pdf").write_bytes(b"%PDF-1.4 in")
+    async with app() as session:
+        sent = (await session.call("upload", {"file": tmp_path / "in.pdf", "described": b"more"})).data
+        assert value(sent, "file") == "JVBERi0xLjQgaW4="
+        assert session.warnings == ()
+
+
+async def test_a_failure_is_an_error_of_the_app(app: Connected) -> None:
+    async with app() as session:
+        with pytest.raises(CapabilityError, match="the printer is empty") as failed:
+            await session.call("fails")
+        assert failed.value.code == "OPERATION_FAILED"
+        with pytest.raises(CapabilityError, match="not for you") as refused:
+            await session.call("refuses")
+        assert (refused.value.code, refused.value.details) == ("INVALID_PARAMS", {"code": -32602})
+        with pytest.raises(CapabilityError, match="did you mean get_view_as_pdf") as unknown:
+            await session.call("get_view_pdf")
+        assert unknown.value.code == "UNKNOWN_CAPABILITY"
+        with pytest.raises(UsageError, match="steps"):
+            await session.call("work", {"steps": "many"})
+
+
+# --- while a call runs ------------------------------------------------------------------------------------------------
+
+
+async def test_progress_comes_in_order(app: Connected) -> None:
+    seen: list[Progress] = []
+    async with app() as session:
+        await session.call("work", {"steps": 4}, on_progress=seen.append)
+    assert [(item.progress, item.total, item.stage) for item in seen] == [(n, 4, f"step {n}") for n in (1, 2, 3, 4)]
+
+
+async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Connected) -> None:
+    async with app() as session:
+        before = value((await session.call("record")).data, "cancelled")
+        with pytest.raises(CallTimeout):
+            await session.call("wait", timeout=0.3)
+        waiting = asyncio.ensure_future(session.call("wait"))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        async with asyncio.timeout(10):
+            while value((await session.call("record")).data, "cancelled") < before + 2:
+                await asyncio.sleep(0.05)
+
+
+async def test_questions_reach_the_sessions_handler(app: Connected) -> None:
+    asked: list[ElicitationRequest] = []
+
+    async def blue(request: ElicitationRequest) -> Mapping[str, object]:
+        asked.append(request)
+        return {"success": True, "data": {"value": {"colour": "blue"}}}
+
+    async with app(on_elicitation=blue) as session:
+        answered = (await session.call("ask")).data
+        assert answered == {"action": "accept", "content": {"colour": "blue"}}
+        assert asked[0].method == "elicitation/input"
+        assert (asked[0].params["message"], value(asked[0].params, "schema", "required")) == (
+            "Which colour?",
+            ["colour"],
+        )
+    async with app() as session:
+        assert (await session.call("ask")).data == {"action": "decline", "content": {}}
+
+
+async def test_a_models_words_come_from_the_handler_and_only_if_there_is_one(tmp_path: Path) -> None:
+    def speak(request: ElicitationRequest) -> Mapping[str, object]:
+        assert request.method == "sampling/create"
+        return {"success": True, "data": {"result": value(request.params, "messages", 0, "content", "text") + "!"}}
+
+    where = target("tableau", "--legacy")
+    async with connect(where, store=tmp_path, on_elicitation=speak) as session:
+        assert value((await session.call("think")).data, "said") == "Say hi!"
+    async with connect(where, store=tmp_path) as session:
+        with pytest.raises(CapabilityError):
+            await session.call("think")
+
+
+async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_path: Path) -> None:
+    async with app(store=tmp_path) as session:
+        events = session.events()
+        await session.call("grow")
+        async with asyncio.timeout(10):
+            while not isinstance(change := await anext(events), CapabilitiesChanged):
+                pass
+        assert change.added == ("extra",)
+        assert (await session.call("extra")).data == {"extra": True}
+        assert "resources.read" in session.capabilities
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
+    async with app() as session:
+        listed = await session.resources.list()
+        assert len(listed) == 26
+        assert (listed[0].uri, listed[0].mime_type, listed[0].size) == (VIEW, "text/csv", len(view_data()))
+        (template,) = await session.resources.templates()
+        assert template.uri_template == "tableau://notes/{number}"
+        page = (await session.call("resources.list")).data
+        assert (len(value(page, "resources")), value(page, "nextCursor")) == (10, "10")
+        rest = (await session.call("resources.list", {"cursor": "20"})).data
+        assert len(value(rest, "resources")) == 6
+        assert value((await session.call("resources.templates")).data, "resourceTemplates", 0, "name") == "notes"
+
+
+async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> None:
+    async with app() as session:
+        note = await session.resources.read("tableau://notes/3")
+        assert value(note.data, "contents", 0, "text") == "This is tableau://notes/3"
+        table = await session.call("resources.read", {"uri": VIEW})
+        ref = table.artifacts["contents.0.text"]
+        content = Path(str(ref.path)).read_bytes()
+        assert (ref.mime_type, ref.filename, ref.sha256) == ("text/csv", "data.csv", digest(content))
+        assert content.startswith(b"region,revenue\nnorth,") and len(content) == len(view_data())
+        assert value(table.data, "contents", 0, "text", "id") == ref.id
+        pdf = await session.resources.read("tableau://files/7.pdf", size=len(PDF))
+        assert (pdf.artifacts["contents.0.blob"].sha256, pdf.artifacts["contents.0.blob"].filename) == (
+            digest(PDF),
+            "7.pdf",
+        )
+
+
+async def test_what_was_read_is_kept_until_it_changes(app: Connected) -> None:
+    told: list[Notification] = []
+
+    async def reads(session: Session) -> int:
+        return int(value((await session.call("record")).data, "reads"))
+
+    async with app(on_notification=told.append) as session:
+        before = await reads(session)
+        first = await session.resources.read(VIEW)
+        assert (await session.resources.read(VIEW)) == first
+        assert await reads(session) == before + 1
+        await session.resources.read(VIEW, fresh=True)
+        assert await reads(session) == before + 2
+        await session.resources.subscribe(VIEW)
+        await session.call("refresh")
+        await until(lambda: bool(told))
+        assert (told[0].event, told[0].data) == ("notifications/resources/updated", {"uri": VIEW})
+        changed = await session.resources.read(VIEW)
+        assert changed.artifacts["contents.0.text"].sha256 != first.artifacts["contents.0.text"].sha256
+        await session.store.delete(changed.artifacts["contents.0.text"].id)
+        await session.resources.read(VIEW)  # its file is gone: read again
+        assert await reads(session) == before + 4
+        await session.resources.unsubscribe(VIEW)
+        await session.call("refresh")
+        await session.call("record")
+        assert len(told) == 1
+
+
+async def test_without_the_cache_everything_is_read_again(app: Connected) -> None:
+    policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
+    async with app(routing=policy) as session:
+        before = value((await session.call("record")).data, "reads")
+        for _ in range(2):
+            assert "contents.0.text" not in (await session.resources.read(VIEW)).held
+        assert value((await session.call("record")).data, "reads") == before + 2
+
+
+async def test_links_stay_links(app: Connected) -> None:
+    async with app() as session:
+        before = value((await session.call("record")).data, "reads")
+        result = await session.call("export_links")
+        link = value(result.data, "content", 0)
+        assert (link["uri"], link["mimeType"], link["size"]) == (VIEW, "text/csv", len(view_data()))
+        assert value((await session.call("record")).data, "reads") == before
+
+
+async def test_small_links_are_read_at_once_if_the_policy_says_so(app: Connected) -> None:
+    policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100_000))
+    async with app(routing=policy) as session:
+        result = await session.call("export_links")
+        table, gone, lies, large = value(result.data, "content")
+        assert table["fetched"] is True
+        read = result.artifacts["content.0.contents.0.text"]
+        assert read == (await session.resources.read(VIEW)).artifacts["contents.0.text"]
+        assert (read.mime_type, read.size_bytes) == ("text/csv", len(view_data()))
+        assert (gone["fetched"], lies["fetched"]) == (False, False)
+        assert "not found" in gone["fetch_error"]
+        assert "declared 5 bytes" in lies["fetch_error"]
+        assert "fetched" not in large
+        assert {"content.0.contents.0.text", ""} == set(result.artifacts)
+
+
+async def test_what_cannot_be_read_is_a_typed_error_and_leaves_nothing(app: Connected, tmp_path: Path) -> None:
+    async with app(store=tmp_path / "out") as session:
+        with pytest.raises(CapabilityError) as gone:
+            await session.resources.read("tableau://views/gone")
+        assert gone.value.details["code"] in (-32002, -32602)
+        with pytest.raises(BadEncoding):
+            await session.resources.read("tableau://files/broken")
+        with pytest.raises(SizeMismatch):
+            await session.resources.read("tableau://files/7.pdf", size=12)
+        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        assert (await session.resources.read("tableau://notes/1")).artifacts
+
+
+async def test_a_server_without_resources_is_quiet_about_them(tmp_path: Path) -> None:
+    async with connect(target("rude"), store=tmp_path) as session:
+        assert not session.resources.available
+        assert (await session.resources.list(), await session.resources.templates()) == ((), ())
+        assert not [name for name in session.capabilities if name.startswith("resources.")]
+        with pytest.raises(UsageError, match="no resources") as refused:
+            await session.resources.read("x://y")
+        assert refused.value.code == "NOT_SUPPORTED"
+
+
+# --- a server that dies -----------------------------------------------------------------------------------------------
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+async def test_a_server_that_is_killed_is_started_again_and_its_subscriptions_with_it(tmp_path: Path) -> None:
+    before = children()
+    told: list[Notification] = []
+    async with connect(target("tableau"), store=tmp_path, on_notification=told.append) as session:
+        events = session.events()
+        await session.resources.subscribe(VIEW)
+        await session.resources.read(VIEW)
+        waiting = asyncio.ensure_future(session.call("wait"))
+        await asyncio.sleep(0.2)
+        for pid in children() - before:
+            os.kill(pid, signal.SIGKILL)
+        with pytest.raises(Disconnected, match="SIGKILL"):
+            await waiting
+        async with asyncio.timeout(20):
+            while not (isinstance(event := await anext(events), ConnectionChanged) and event.connected):
+                pass
+        assert (await session.call("work", {"steps": 1})).data == {"steps": 1}
+        await session.call("refresh")
+        await until(lambda: any(one.event == "notifications/resources/updated" for one in told))
+        assert value((await session.call("record")).data, "reads") == 0  # it is a new one
+        await session.resources.read(VIEW)
+        assert value((await session.call("record")).data, "reads") == 1  # and nothing of the old one is kept
+    await until(lambda: children() <= before)
+
+
+async def test_a_call_that_may_be_repeated_waits_for_the_new_server(tmp_path: Path) -> None:
+    async with connect(target("rude"), store=tmp_path) as session:
+        with pytest.raises(Disconnected):
+            await session.call("killed")
+        assert (await session.call("fine", idempotent=True)).artifacts
+
+
+async def test_an_http_server_that_goes_away_is_reached_again(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with http_server() as url:
+        session = connect(f"mcp+{url}", headers=headers, store=tmp_path)
+        await session.__aenter__()
+    try:
+        with pytest.raises(Disconnected):
+            await session.call("list_workbooks")
+    finally:
+        await session.aclose()
+
+
+# --- authentication ---------------------------------------------------------------------------------------------------
+
+
+async def test_who_has_no_token_does_not_get_in_and_no_error_shows_one(tmp_path: Path) -> None:
+    with http_server() as url:
+        with pytest.raises(ConnectFailed) as refused:
+            async with connect(f"mcp+{url}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
+                pass
+        assert "wrong-and-secret" not in str(refused.value)
+
+
+async def test_an_auth_of_the_sdk_is_used(tmp_path: Path) -> None:
+    import httpx2
+
+    class Bearer(httpx2.Auth):
+        def auth_flow(self, request: httpx2.Request) -> Any:
+            request.headers["Authorization"] = f"Bearer {TOKEN}"
+            yield request
+
+    with http_server() as url:
+        async with connect(f"mcp+{url}", store=tmp_path, auth=Bearer()) as session:
+            assert (await session.call("list_workbooks")).artifacts

@@ -1,0 +1,166 @@
+"""An MCP server that breaks the rules: typed errors in time, the session lives, nothing is stored half."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.mcp_servers import FOLDER, target
+from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
+from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
+from transports.routing import Result
+
+
+def words(result: Result) -> str:
+    data: Any = result.data
+    return str(data["content"][0]["text"])
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def descendants() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@pytest.mark.parametrize(
+    ("tool", "error", "says"),
+    [
+        ("half_json", ProtocolError, "cannot be read"),
+        ("huge_text", TooLarge, "over the limit of 100,000,000 bytes"),
+        ("bad_blob", BadEncoding, "not strictly valid base64"),
+        ("never", CallTimeout, "no answer within"),
+        ("no_result", ProtocolError, "cannot be read"),
+        ("wrong_shape", ProtocolError, "content"),
+        ("deep", ProtocolError, "cannot be read"),
+        ("dies", Disconnected, "ended with status 3; it said: Traceback: out of cheese"),
+        ("killed", Disconnected, "was ended by SIGKILL"),
+    ],
+)
+async def test_a_bad_answer_is_a_typed_error_and_the_next_call_works(
+    tmp_path: Path, tool: str, error: type[ABPError], says: str
+) -> None:
+    async with connect(target("rude"), store=tmp_path) as app:
+        with pytest.raises(error, match=says):
+            await app.call(tool, timeout=2 if tool == "never" else 60)
+        assert files(tmp_path) == []
+        assert words(await app.call("fine", idempotent=True)) == "fine"
+
+
+async def test_a_limit_that_the_caller_lowers_holds_for_what_ends_with_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "10000000")
+    async with connect(target("rude"), store=tmp_path) as app:
+        with pytest.raises(TooLarge, match="10,000,000 bytes"):
+            await app.call("huge_line", timeout=30)
+        assert words(await app.call("fine")) == "fine"
+
+
+async def test_garbage_between_messages_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with connect(target("rude"), store=tmp_path) as app:
+        with caplog.at_level(logging.WARNING, "transports.mcp"):
+            assert words(await app.call("garbage")) == "after the garbage"
+            assert words(await app.call("twice")) == "first"
+            assert words(await app.call("fine")) == "fine"
+    assert sum("left out a line" in record.message for record in caplog.records) == 1
+
+
+async def test_url_safe_base64_is_read_as_such(tmp_path: Path) -> None:
+    async with connect(target("rude"), store=tmp_path) as app:
+        ref = (await app.call("url_safe_blob")).artifacts["content.0.resource.blob"]
+        assert ref.size_bytes == 300_000
+
+
+async def test_a_flood_of_notifications_delays_no_answer(tmp_path: Path) -> None:
+    told: list[Notification] = []
+    async with connect(target("rude"), store=tmp_path, on_notification=told.append) as app:
+        assert words(await app.call("floods", timeout=30)) == "done"
+        async with asyncio.timeout(20):
+            while len(told) < 2000:
+                await asyncio.sleep(0.02)
+    assert [one.data["data"] for one in told if isinstance(one.data, dict)] == list(range(2000))
+    assert told[0].event == "notifications/message"
+
+
+@pytest.mark.parametrize("tool", ["deep_schema", "doubling_schema", "regex_schema", "remote_schema"])
+async def test_a_schema_made_to_hurt_does_not(tmp_path: Path, tool: str) -> None:
+    """It is checked within bounds or not at all, and never fetched from anywhere."""
+    async with connect(target("rude"), store=tmp_path) as app:
+        result = await app.call(tool, {} if tool != "regex_schema" else {"x": "a" * 30}, timeout=10)
+        assert words(result) == "fine"
+        if tool == "regex_schema":
+            with pytest.raises(UsageError):
+                await app.call(tool, {"x": "a" * 5000 + "!"})
+        elif tool == "deep_schema":  # the SDK could not take it
+            assert app.capabilities[tool].input_schema == {"type": "object"}
+        else:
+            assert any("not checked" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (f"{target('rude')} mute", "did not answer within 1 s"),
+        (f"{target('rude')} noise", "did not answer within 1 s"),
+        ("mcp+stdio:no-such-command-here --token secret-token", "cannot be started"),
+        ("mcp+stdio:false", "ended with status 1"),
+        ("mcp+stdio:echo hello", "ended with status 0"),
+        ("mcp+http://127.0.0.1:9/mcp", "cannot be connected"),
+    ],
+)
+async def test_a_server_that_cannot_be_connected(tmp_path: Path, command: str, says: str) -> None:
+    before = descendants()
+    with pytest.raises(ConnectFailed, match=says) as failed:
+        async with connect(command, store=tmp_path, timeout=1 if "1 s" in says else 30):
+            pass
+    assert "secret-token" not in str(failed.value)
+    assert descendants() <= before
+
+
+async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(f"{target('rude')} unlisted", store=tmp_path) as app:
+        assert (app.info.name, list(app.capabilities)) == ("rude", [])
+        assert words(await app.call("fine")) == "fine"
+    assert any("could not list its tools: no" in record.message for record in caplog.records)
+
+
+async def test_a_server_that_will_not_go_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    """It ignores its stdin's end and SIGTERM, and a child of it holds its pipes."""
+    before, began = descendants(), time.monotonic()
+    async with connect(f"{target('rude')} deaf", store=tmp_path) as app:
+        assert words(await app.call("fine")) == "fine"
+        began = time.monotonic()
+        assert len(descendants() - before) == 2
+    assert time.monotonic() - began < 10
+    assert descendants() <= before
+
+
+async def test_no_error_tells_what_the_server_was_given_in_confidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUDE_KEY", "sk-abcdef123456")
+    script = str(FOLDER / "rude.py")
+    entry = {"command": "python3", "args": [script], "env": {"RUDE_API_KEY": "${RUDE_KEY}"}}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"rude": entry}}))
+    async with connect(f"mcp:{tmp_path / 'mcp.json'}", store=tmp_path / "out") as app:
+        with pytest.raises(Disconnected, match="rude ended with status 4; it said: the key is …") as failed:
+            await app.call("secret")
+        assert "sk-abcdef" not in str(failed.value.as_dict())
+
+
+async def test_an_error_of_the_tool_has_nothing_but_words(tmp_path: Path) -> None:
+    async with connect(target("rude"), store=tmp_path) as app:
+        with pytest.raises(CapabilityError, match="the app has bad_blob, deep") as unknown:
+            await app.call("zzz-there-is-none")
+        assert unknown.value.code == "UNKNOWN_CAPABILITY"

@@ -1,0 +1,134 @@
+"""Which server a target means: commands, addresses, the files that agents keep. And the blocking API."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mcp_servers import target
+from tests.support.mcp_servers.tableau import PDF, VIEW
+from transports import UsageError, WebSocketTransport, connect
+from transports.adapters.mcp import HttpServer, MCPTransport, StdioServer, server_of
+from transports.errors import redact_url
+from transports.sync import connect as connect_blocking
+
+
+def test_a_command_is_split_as_a_shell_does() -> None:
+    assert server_of("mcp+stdio:npx -y 'a server' --dir=\"/tmp/x y\"") == StdioServer(
+        "npx", ("-y", "a server", "--dir=/tmp/x y")
+    )
+    assert server_of("MCP+STDIO:echo $HOME; rm -rf /") == StdioServer("echo", ("$HOME;", "rm", "-rf", "/"))
+
+
+def test_addresses() -> None:
+    assert server_of("mcp+https://mcp.example/mcp?x=1") == HttpServer("https://mcp.example/mcp?x=1")
+    assert server_of("mcp+http://127.0.0.1:1/", {"A": "b"}) == HttpServer("http://127.0.0.1:1/", {"A": "b"})
+
+
+def entries(tmp_path: Path, servers: object, key: str = "mcpServers") -> str:
+    (tmp_path / "mcp.json").write_text(json.dumps({key: servers}))
+    return f"mcp:{tmp_path / 'mcp.json'}"
+
+
+def test_entries_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEY", "k1")
+    monkeypatch.delenv("UNSET", raising=False)
+    where = entries(
+        tmp_path,
+        {
+            "git": {
+                "command": "uvx",
+                "args": ["mcp-server-git", "${UNSET:-x}"],
+                "env": {"K": "${env:KEY}"},
+                "cwd": "/tmp",
+            },
+            "far": {"type": "http", "url": "https://h/${KEY}", "headers": {"Authorization": "Bearer ${KEY}"}},
+            "gemini": {"httpUrl": "https://g/mcp"},
+        },
+    )
+    assert server_of(f"{where}#git") == StdioServer("uvx", ("mcp-server-git", "x"), {"K": "k1"}, Path("/tmp"), "git")
+    far = server_of(f"{where}#far", {"X": "y"})
+    assert far == HttpServer("https://h/k1", {"Authorization": "Bearer k1", "X": "y"}, "far")
+    assert "k1" not in repr(far).replace("https://h/k1", "")
+    assert server_of(f"{where}#gemini") == HttpServer("https://g/mcp", {}, "gemini")
+
+
+def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) -> None:
+    assert server_of(entries(tmp_path, {"one": {"command": "x"}}, "servers")) == StdioServer("x", name="one")
+
+
+@pytest.mark.parametrize(
+    ("servers", "name", "says"),
+    [
+        ({}, "", "lists no servers"),
+        ([], "", "lists no servers"),
+        ({"a": {"command": "x"}, "b": {"command": "x"}}, "", "it has 'a', 'b'"),
+        ({"a": {"command": "x"}}, "#c", "no server 'c'"),
+        ({"a": {}}, "", "neither a command nor a url"),
+        ({"a": {"command": "x", "args": "y"}}, "", "args must be a list"),
+        ({"a": {"command": "x", "env": {"a": 1}}}, "", "env must be an object of texts"),
+        ({"a": {"command": "x", "cwd": 1}}, "", "cwd must be a text"),
+        ({"a": {"url": "ftp://x/"}}, "", "no address"),
+        ({"a": {"type": "sse", "url": "http://x/"}}, "", "replaced by streamable HTTP"),
+        ({"a": {"command": "${NOT_SET_HERE}"}}, "", "NOT_SET_HERE, which is not set"),
+    ],
+)
+def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        server_of(entries(tmp_path, servers) + name)
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("mcp+stdio:", "names no command"),
+        ("mcp+stdio:'unclosed", "cannot be split"),
+        ("mcp+http://", "no address"),
+        ("mcp+http://[", "no address"),
+        ("mcp:/nowhere/mcp.json#x", "cannot read"),
+        ("mcp+ftp://x", "is no target"),
+    ],
+)
+def test_targets_that_make_no_sense(where: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        connect(where, store="none:")
+
+
+def test_a_file_that_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text("{")
+    with pytest.raises(UsageError, match="is no JSON"):
+        server_of(f"mcp:{tmp_path / 'mcp.json'}#x")
+
+
+def test_options_go_where_they_belong() -> None:
+    with pytest.raises(UsageError, match=r"headers= are for servers behind an address"):
+        connect("mcp+stdio:x", headers={"a": "b"}, store="none:")
+    with pytest.raises(UsageError, match=r"profile= cannot go with an MCP server"):
+        connect("mcp+stdio:x", profile="/tmp/p", store="none:")
+    with pytest.raises(UsageError, match=r"headers= cannot go with a page"):
+        connect("http://127.0.0.1/", headers={"a": "b"}, store="none:")
+    assert isinstance(connect("ws://127.0.0.1/", headers={"a": "b"}, store="none:").transport, WebSocketTransport)
+    assert isinstance(connect("mcp+http://h/", transport="mcp", store="none:").transport, MCPTransport)
+    with pytest.raises(UsageError, match="auth="):
+        MCPTransport("mcp+stdio:x", auth=object())  # type: ignore[arg-type]
+
+
+def test_what_is_shown_of_a_command_has_no_arguments() -> None:
+    assert redact_url("mcp+stdio:server --api-key abc") == "mcp+stdio:server …"
+    assert redact_url("mcp+stdio:server") == "mcp+stdio:server"
+
+
+def test_the_blocking_api_has_the_same(tmp_path: Path) -> None:
+    with connect_blocking(target("tableau"), store=tmp_path) as session:
+        assert session.resources.available
+        assert len(session.resources.list()) == 26
+        assert (
+            session.resources.read("tableau://files/7.pdf").artifacts["contents.0.blob"].sha256
+            == hashlib.sha256(PDF).hexdigest()
+        )
+        session.resources.subscribe(VIEW)
+        session.resources.unsubscribe(VIEW)

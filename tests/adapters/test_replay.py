@@ -1,0 +1,474 @@
+"""Conversations that are recorded and replayed without a browser: what is kept, what is found again, what is refused.
+
+The whole contract suite, recorded over Playwright and replayed, is in ``e2e/test_behaviour.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transports.sync
+from transports import (
+    Call,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    MemoryTransport,
+    Progress,
+    Result,
+    Session,
+    UsageError,
+    WebSocketTransport,
+    connect,
+)
+from transports.adapters.recording import Recorder, Recording
+from transports.errors import BadRecording, NotRecorded
+from transports.surfaces.cli import main
+from webapp_fixture import digest, serve
+
+
+async def shout(params: Mapping[str, object], call: Call) -> object:
+    await call.progress(progress=1, total=2, stage="half")
+    return {"text": str(params.get("text")).upper()}
+
+
+async def copy(params: Mapping[str, Any], call: Call) -> object:
+    content = params["file"].read()
+    return {"copy": {"content": content, "mimeType": "application/x-copy", "filename": "copy.bin"}}
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    return {"answer": (await call.elicit("elicitation/input", {"message": "Name?"}))["data"]["value"]}
+
+
+async def refuse(params: Mapping[str, object], call: Call) -> object:
+    raise CapabilityError("not on Sundays", code="CLOSED", retry_after=5, details={"day": "Sunday"}, alternatives=["x"])
+
+
+async def wait(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.sleep(3600)
+    return None
+
+
+async def lose(params: Mapping[str, object], call: Call) -> object:
+    raise Disconnected("the far side is gone", retry_after=3, details={"sent": True})
+
+
+async def login(params: Mapping[str, object], call: Call) -> object:
+    await call.notify("signed-in", {"session_token": "s3cr3t-in-an-event"})
+    return {
+        "user": params.get("user"),
+        "api_key": "s3cr3t-in-an-answer",
+        "next": "https://a.test/?token=s3cr3t-url&a=1",
+    }
+
+
+HANDLERS = {
+    "shout": shout,
+    "copy": copy,
+    "ask": ask,
+    "refuse": refuse,
+    "wait": wait,
+    "lose": lose,
+    "login": login,
+}
+Make = Callable[..., Session]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "calls.jsonl"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, file: Path) -> Make:
+    def make(**options: Any) -> Session:
+        options = {"record": file, "store": tmp_path / "recorded", **options}
+        return connect("memory:", transport=MemoryTransport(HANDLERS), **options)
+
+    return make
+
+
+@pytest.fixture
+def replayed(tmp_path: Path, file: Path) -> Make:
+    return lambda **options: connect(f"replay:{file}", **{"store": tmp_path / "replayed", **options})
+
+
+def same(one: Result, other: Result) -> bool:
+    return _plain(one) == _plain(other)
+
+
+def _plain(result: Result) -> object:
+    refs = {name: (ref.sha256, ref.mime_type, ref.size_bytes) for name, ref in result.artifacts.items()}
+    return refs, result.capability, result.warnings, result.effects
+
+
+# --- what is played again ---------------------------------------------------------------------------------------------
+
+
+async def test_calls_progress_content_and_questions(recorded: Make, replayed: Make) -> None:
+    async def program(make: Make) -> tuple[list[Result], list[object]]:
+        stages: list[object] = []
+
+        async def answer(request: object) -> Mapping[str, object]:
+            return {"success": True, "data": {"value": "Ada"}}
+
+        async with make(on_elicitation=answer, on_progress=lambda item: stages.append(item.stage)) as app:
+            calls: list[tuple[str, dict[str, object]]] = [
+                ("shout", {"text": "hi"}),
+                ("copy", {"file": b"\x00" * 500_000}),
+                ("copy", {"file": b"x"}),
+                ("ask", {}),
+            ]
+            results = [await app.call(name, params) for name, params in calls]
+            assert [*app.capabilities] == [*HANDLERS] and app.info.name == "In-process app"
+        return results, stages
+
+    first, second = await program(recorded), await program(replayed)
+    assert all(map(same, first[0], second[0])) and first[1] == second[1] == ["half"]
+    assert second[0][3].data == {"answer": "Ada"} and second[0][0].transport == "replay"
+
+
+async def test_errors_are_the_same_errors(recorded: Make, replayed: Make) -> None:
+    async def program(make: Make) -> list[dict[str, object]]:
+        seen: list[dict[str, object]] = []
+        async with make() as app:
+            for name, kind in (("refuse", CapabilityError), ("wait", CallTimeout), ("lose", Disconnected)):
+                with pytest.raises(kind) as caught:
+                    await app.call(name, timeout=0.2 if name == "wait" else None)
+                seen.append({"type": type(caught.value), **caught.value.as_dict()})
+            with pytest.raises(CapabilityError, match="no such capability"):
+                await app.call("nothing")
+        return seen
+
+    first = await program(recorded)
+    assert await program(replayed) == first
+    assert first[0]["retry_after"] == 5 and first[0]["details"] == {"day": "Sunday"}
+
+
+async def test_a_program_that_does_it_one_after_the_other(recorded: Make, replayed: Make) -> None:
+    """What was done at once may be done in turn, and in another order."""
+    async with recorded() as app:
+        await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
+    async with replayed() as app:
+        for n in (2, 0, 1):
+            assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
+
+
+async def test_calls_that_are_alike_are_answered_in_their_order(tmp_path: Path, file: Path, replayed: Make) -> None:
+    count = itertools.count()
+
+    async def tick(params: Mapping[str, object], call: Call) -> object:
+        return {"n": next(count)}
+
+    async with connect("memory:", transport=MemoryTransport({"tick": tick}), record=file, store=tmp_path) as app:
+        for _ in range(3):
+            await app.call("tick", {"a": 1, "b": 2.0})
+    async with replayed() as app:
+        assert [(await app.call("tick", {"b": 2, "a": 1})).data for _ in range(3)] == [{"n": n} for n in range(3)]
+
+
+async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed: Make) -> None:
+    """A call that was cancelled waits for that, and another one goes on meanwhile."""
+    for make in (recorded, replayed):
+        async with make() as app:
+            waiting = asyncio.ensure_future(app.call("wait"))
+            assert (await app.call("shout", {"text": "hi"})).data == {"text": "HI"}
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            assert waiting.cancelled()
+
+
+async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, replayed: Make) -> None:
+    async def note(seen: list[object], item: Progress) -> None:
+        seen.append(item.stage)
+
+    for make in (recorded, replayed):
+        heard: dict[str, list[object]] = {"one": [], "two": []}
+        async with make() as app:
+            calls = [app.call("shout", {"text": name}, on_progress=partial(note, heard[name])) for name in heard]
+            await asyncio.gather(*calls)
+        assert heard == {"one": ["half"], "two": ["half"]}
+
+
+async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, replayed: Make) -> None:
+    params = {"bytes": 70_000, "as": "url", "auth": "bearer"}
+    async with serve() as fixture:
+        async with connect(
+            fixture.ws_url, transport=WebSocketTransport(fixture.ws_url), record=file, store=tmp_path / "recorded"
+        ) as app:
+            await app.call("file.generate", params)
+        assert fixture.token not in file.read_text()
+    async with replayed() as app:
+        ref = (await app.call("file.generate", params)).artifacts["file"]
+    assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
+
+
+def test_the_blocking_api(tmp_path: Path, file: Path) -> None:
+    with transports.sync.connect(
+        "memory:", transport=MemoryTransport(HANDLERS), record=file, store=tmp_path / "out"
+    ) as app:
+        app.call("shout", {"text": "hi"})
+    with transports.sync.connect(f"replay:{file}", store=tmp_path / "out") as app:
+        assert app.call("shout", {"text": "hi"}).data == {"text": "HI"}
+
+
+def test_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from_recording = ["call", f"replay:{file}", "--out", str(tmp_path / "out"), "--json"]
+    with transports.sync.connect(
+        "memory:", transport=MemoryTransport(HANDLERS), record=file, store=tmp_path / "out"
+    ) as app:
+        app.call("shout", {"text": "hi"})
+    assert main([*from_recording, "shout", "-p", "text=hi", "--record", str(tmp_path / "again.jsonl")]) == 0
+    assert json.loads(capsys.readouterr().out)["data"] == {"text": "HI"}
+    assert main(["call", f"replay:{tmp_path / 'again.jsonl'}", "shout", "-p", "text=hi", "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main([*from_recording, "shout", "-p", "text=ho"]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "NOT_RECORDED" and '+    "text": "ho"' in error["details"]["diff"]
+    assert main([*from_recording, "shout", "--browser", "firefox"]) == 2
+    assert main(["call", f"replay:{tmp_path / 'nothing'}", "shout"]) == 1
+    assert "record=" in capsys.readouterr().err
+
+
+# --- what was not recorded --------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_was_not_recorded_shows_the_difference(recorded: Make, replayed: Make) -> None:
+    async with recorded() as app:
+        await app.call("shout", {"text": "hi", "times": [1, 2, 3]})
+        await app.call("shout", {"text": "quite another"})
+    async with replayed() as app:
+        with pytest.raises(NotRecorded) as caught:
+            await app.call("shout", {"text": "hi", "times": [1, 2, 4]})
+        assert caught.value.code == "NOT_RECORDED" and caught.value.session_survives
+        line = caught.value.details["line"]
+        removed = [text[1:].strip() for text in caught.value.message.splitlines() if text.startswith(("-  ", "+  "))]
+        assert removed == ["3", "4"] and f"line {line}" in caught.value.message
+        await app.call("shout", {"text": "hi", "times": [1, 2, 3]})
+        with pytest.raises(NotRecorded, match=rf"recorded 1× in .*line {line}.* once more"):
+            await app.call("shout", {"text": "hi", "times": [1, 2, 3]})
+
+
+async def test_other_content_was_not_recorded(recorded: Make, replayed: Make, tmp_path: Path) -> None:
+    async with recorded() as app:
+        await app.call("copy", {"file": b"content"})
+    (tmp_path / "same").write_bytes(b"content")
+    async with replayed() as app:
+        with pytest.raises(NotRecorded, match="sha256"):
+            await app.call("copy", {"file": b"other"})
+        assert (await app.call("copy", {"file": tmp_path / "same"})).artifacts["copy"].size_bytes == 7
+
+
+async def test_another_answer_to_the_app_was_not_recorded(recorded: Make, replayed: Make) -> None:
+    async def says(name: str) -> Mapping[str, object]:
+        return {"success": True, "data": {"value": name}}
+
+    async with recorded(on_elicitation=lambda request: says("Ada")) as app:
+        await app.call("ask")
+    async with replayed(on_elicitation=lambda request: says("Bob")) as app:
+        with pytest.raises(NotRecorded, match=r"answered otherwise[\s\S]*Bob"):
+            await app.call("ask")
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_secrets_are_not_in_the_file_and_others_match(recorded: Make, replayed: Make, file: Path) -> None:
+    def params(secret: str) -> dict[str, object]:
+        return {
+            "user": "ada",
+            "password": secret,
+            "headers": {"Authorization": f"Bearer {secret}"},
+            "note": f"see https://ada:{secret}@a.test/x?access_token={secret}&page=2\nX-Api-Key: {secret}",
+            "credentials": {"deep": [secret, 7]},
+        }
+
+    async with recorded() as app:
+        await app.call("login", params("s3cr3t-given-1"))
+    text = file.read_text()
+    assert "s3cr3t" not in text and "ada" in text and "page=2" in text and "&a=1" in text
+    async with replayed() as app:
+        result = await app.call("login", params("another-one-2"))
+    assert result.data == {"user": "ada", "api_key": "<scrubbed>", "next": "https://a.test/?token=<scrubbed>&a=1"}
+
+
+async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: Path) -> None:
+    recording = Recording(file, fields=["pin"], patterns=[r"sk-\w+", r"iban (?P<secret>\w+)"])
+    async with recorded(record=recording) as app:
+        await app.call("shout", {"text": "x", "userPin": "1234", "a": "sk-9999", "b": "iban DE5500"})
+    text = file.read_text()
+    assert not [secret for secret in ("1234", "sk-9999", "DE5500") if secret in text] and "iban <scrubbed>" in text
+    async with replayed() as app:
+        await app.call("shout", {"text": "x", "userPin": "4321", "a": "sk-1", "b": "iban FR76"})
+    with pytest.raises(UsageError, match="no regular expression"):
+        recorded(record=Recording(file, patterns=["("]))
+
+
+# --- recordings that cannot be read -----------------------------------------------------------------------------------
+
+
+async def written(recorded: Make, file: Path) -> list[dict[str, Any]]:
+    """A recording, as its lines."""
+    async with recorded() as app:
+        await app.call("copy", {"file": b"content"})
+        await app.call("shout", {"text": "hi"})
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def rewrite(file: Path, lines: list[dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+async def refused(replayed: Make, match: str) -> BadRecording:
+    with pytest.raises(BadRecording, match=match) as caught:
+        async with replayed() as app:
+            await app.call("copy", {"file": b"content"})
+    assert caught.value.code == "BAD_RECORDING"
+    return caught.value
+
+
+async def test_a_file_that_is_none(replayed: Make, file: Path) -> None:
+    await refused(replayed, "No such file.*abp call --record")
+    for text in ("", "hello\n", '{"a": 1}\n', '{"abp_recording": "x"}\n'):
+        file.write_text(text)
+        error = await refused(replayed, "line 1")
+        assert error.details["line"] == 1
+
+
+async def test_a_newer_version(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = await written(recorded, file)
+    rewrite(file, [{**lines[0], "abp_recording": 2, "novelty": True}, *lines[1:]])
+    await refused(replayed, "newer version .format 2, this one reads 1.; upgrade abp-transports")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"n": "three"}, r"n: Input should be a valid integer"),
+        ({"does": "sing"}, r"does not match any of the expected tags"),
+        ({"kind": "sing"}, r"kind: Input should be 'open'"),
+        ({"n": 0}, r"the number 0 was used before"),
+        ({"leaves": [{"path": ["nowhere"], "kind": "text"}]}, r"the tree has no place 'nowhere'"),
+        ({"leaves": [{"path": [], "kind": "bytes", "sha256": "../../etc/passwd"}]}, r"sha256: String should match"),
+    ],
+)
+async def test_what_was_edited_by_hand_is_named(
+    recorded: Make, replayed: Make, file: Path, change: dict[str, object], match: str
+) -> None:
+    lines = await written(recorded, file)
+    at = next(n for n, line in enumerate(lines) if line.get("type") == "capabilities/call")
+    lines[at].update(change)
+    rewrite(file, lines)
+    error = await refused(replayed, f"line {at + 1}: .*{match}.*; undo what was edited, or record again")
+    assert error.details["line"] == at + 1
+
+
+async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = [json.dumps(line) for line in await written(recorded, file)]
+    file.write_text("\n".join([*lines[:4], lines[4][:-1], *lines[5:], ""]))
+    await refused(replayed, "line 5: Invalid JSON")
+    file.write_text("\n".join([*lines, '{"does":"answer","n":99}', ""]))
+    await refused(replayed, f"line {len(lines) + 1}: there is no ask 99")
+
+
+async def test_an_answer_that_is_no_object(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = await written(recorded, file)
+    (at,) = [n for n, line in enumerate(lines) if line.get("type") == "recorder/state"]
+    lines[at]["payload"] = [1]
+    rewrite(file, lines)
+    await refused(replayed, f"line {at + 1}: its payload is no object")
+
+
+async def test_content_that_is_gone_or_was_changed(recorded: Make, replayed: Make, file: Path) -> None:
+    lines = await written(recorded, file)
+    (at,) = [n for n, line in enumerate(lines, 1) if line.get("does") == "answer" and line.get("leaves")]
+    (content,) = Path(f"{file}.d").iterdir()
+    content.write_bytes(b"CONTENT")
+    await refused(replayed, f"line {at}: its content .* was changed; put the file back as it was, or record again")
+    content.unlink()
+    await refused(replayed, f"line {at}: its content .* cannot be read .No such file")
+
+
+async def test_the_last_line_may_be_cut(
+    recorded: Make, replayed: Make, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await written(recorded, file)
+    *whole, last = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(whole) + last[:10])
+    async with replayed() as app:
+        await app.call("copy", {"file": b"content"})
+    assert f"ends in the middle of line {len(whole) + 1}" in caplog.text
+
+
+PROGRAM = """
+import asyncio, sys
+from tests.test_replay import HANDLERS
+from transports import MemoryTransport, connect
+
+async def main():
+    async with connect("memory:", transport=MemoryTransport(HANDLERS), store="none:", record=sys.argv[1]) as app:
+        await app.call("shout", {"text": "hi"})
+        print("half", flush=True)
+        await app.call("wait")
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout and program.stdout.readline() == "half\n"
+        async with asyncio.timeout(20):
+            while b'"wait"' not in file.read_bytes().splitlines()[-1]:
+                await asyncio.sleep(0.01)
+        program.send_signal(signal.SIGKILL)
+    async with replayed() as app:
+        assert (await app.call("shout", {"text": "hi"})).data == {"text": "HI"}
+        with pytest.raises(BadRecording, match="ends before the answer; record again, and let the program end"):
+            await app.call("wait")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_no_recording_is_not_overwritten(recorded: Make, file: Path) -> None:
+    file.write_text("my diary")
+    with pytest.raises(UsageError, match="is no recording; name another file"):
+        await recorded().__aenter__()
+    assert file.read_text() == "my diary"
+
+
+async def test_recording_again_replaces_the_file_and_its_content(recorded: Make, replayed: Make, file: Path) -> None:
+    for content in (b"first", b"second"):
+        async with recorded() as app:
+            await app.call("copy", {"file": content})
+    assert [path.read_bytes() for path in Path(f"{file}.d").iterdir()] == [b"second"]
+    assert file.stat().st_mode & 0o077 == 0 and Path(f"{file}.d").stat().st_mode & 0o077 == 0
+    async with replayed() as app:
+        await app.call("copy", {"file": b"second"})
+
+
+async def test_a_folder_that_cannot_be_written(recorded: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(transports.StoreError, match="cannot write the recording"):
+        await recorded(record=tmp_path / "file" / "x.jsonl").__aenter__()
+
+
+async def test_a_recorder_is_a_transport_of_its_own(file: Path, tmp_path: Path) -> None:
+    transport = Recorder(MemoryTransport(HANDLERS), Recording(file))
+    async with connect("memory:", transport=transport, store=tmp_path / "out") as app:
+        assert (await app.call("shout", {"text": "hi"})).transport == "memory"
+    assert json.loads(file.read_text().splitlines()[0])["transport"] == "memory"

@@ -1,0 +1,636 @@
+"""What every artifact store promises, run over all of them: a folder, memory, a real S3 server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from transports.artifacts import (
+    ArtifactRef,
+    ArtifactStore,
+    LocalStore,
+    MemoryStore,
+    NoneStore,
+    Retention,
+    Scope,
+    discover_store,
+    open_store,
+)
+from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, StoreFull, TooLarge, UsageError
+
+PDF = b"%PDF-1.7\n" + b"x" * 100
+KINDS = ("local", "memory", "object")
+#: Opens the store of a test, with the options of :func:`open_store`; again and again the same, but for memory.
+Open = Callable[..., ArtifactStore]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(kind) or request.getfixturevalue("bucket")
+    return lambda **options: open_store(address, **options)
+
+
+@pytest.fixture
+def store(opened: Open) -> ArtifactStore:
+    return opened()
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# --- putting ----------------------------------------------------------------------------------------------------------
+
+
+async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) -> None:
+    data = os.urandom(3 << 20)
+    file = tmp_path / "given.bin"
+    file.write_bytes(data)
+
+    async def stream() -> AsyncIterator[bytes]:
+        for at in range(0, len(data), 100_000):
+            yield data[at : at + 100_000]
+
+    for ref in (
+        await store.put_bytes(data, namespace="a", size=len(data), filename="x.bin"),
+        await store.put_stream(stream(), namespace="b", size=len(data)),
+        await store.put_file(file, namespace="c", size=len(data)),
+    ):
+        assert (ref.sha256, ref.size_bytes) == (sha(data), len(data))
+        assert ref.id == f"{'abc'['abc'.index(ref.id[0])]}_{sha(data)[:12]}" and ref.uri == f"artifact://{ref.id}"
+        assert await store.get(ref.id) == data
+        assert await store.stat(ref.id) == ref and await store.exists(ref.id)
+    assert ref.filename == "given.bin"
+    text = await store.put_text("grüße", filename="a.txt")
+    assert text.mime_type == "text/plain" and await store.get(text.id) == "grüße".encode()
+    assert (await store.put_text("{}", mime_type="application/json")).mime_type == "application/json"
+    with pytest.raises(UsageError, match="UTF-8"):
+        await store.put_text("\ud800")
+    with pytest.raises(StoreError, match="read a file"):
+        await store.put_file(tmp_path / "missing")
+    with pytest.raises(SizeMismatch):
+        await store.put_stream(stream(), namespace="d", size=1)
+    assert len(await store.list()) == 5
+
+
+async def test_a_stream_that_fails_leaves_nothing(store: ArtifactStore) -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"x" * 2_000_000
+        raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError):
+        await store.put_stream(stream())
+    assert await store.list() == [] and await store.gc() == []
+
+
+async def test_empty_content(store: ArtifactStore) -> None:
+    async def nothing() -> AsyncIterator[bytes]:
+        return
+        yield b""
+
+    for ref in (await store.put_bytes(b""), await store.put_stream(nothing(), size=0), await store.put_text("")):
+        assert ref.size_bytes == 0 and await store.get(ref.id) == b""
+    async with store.stage() as staged:
+        with pytest.raises(StoreError, match="nothing was written"):
+            await staged.commit()
+
+
+async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> None:
+    data = os.urandom(2_000_001)
+    async with store.stage() as staged:
+        assert not staged.path.exists()
+        staged.path.write_bytes(data)
+        with pytest.raises(SizeMismatch):
+            await staged.commit(size=5)
+        ref = await staged.commit(size=len(data))
+        path = staged.path
+        with pytest.raises(UsageError):
+            await staged.commit()
+    assert not path.exists() and await store.get(ref.id) == data
+
+
+async def test_a_staged_file_that_changes_while_it_is_kept(
+    kind: str, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "local":
+        pytest.skip("the file itself is linked, not read again; see test_artifacts")
+    async with store.stage() as staged:
+        staged.path.write_bytes(PDF)
+        real = os.fstat
+
+        def once_measured(fd: int) -> os.stat_result:
+            found = real(fd)
+            if found.st_size == len(PDF) and len(calls) < 3:
+                calls.append(fd)
+                if len(calls) == 3:  # before it is read, after it, and what it was then
+                    staged.path.write_bytes(PDF[:-1] + b"!")
+                    os.utime(staged.path, (1, 1))
+            return found
+
+        calls: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", once_measured)
+            with pytest.raises(StoreError, match="changed"):
+                await staged.commit()
+        assert await store.list() == []
+        assert (await staged.commit()).sha256 == sha(PDF[:-1] + b"!")
+
+
+async def test_reset_starts_again(store: ArtifactStore) -> None:
+    async with store.stage() as staged:
+        await staged.write(b"a" * 3_000_000)
+        await staged.reset()
+        assert staged.size == 0
+        await staged.write(b"b" * 10)
+        ref = await staged.commit()
+    assert await store.get(ref.id) == b"b" * 10
+
+
+async def test_limits(opened: Open, tmp_path: Path) -> None:
+    store = opened(max_bytes=1000, retention=Retention(max_artifact_bytes=500))
+    assert store.max_bytes == 500
+    await store.put_bytes(b"x" * 500)
+    for size in (501, 2_000_000):
+        with pytest.raises(TooLarge, match="500 bytes"):
+            await store.put_bytes(b"x" * size)
+    async with store.stage() as staged:
+        staged.path.write_bytes(b"x" * 501)
+        with pytest.raises(TooLarge):
+            await staged.commit()
+    assert len(await store.list()) == 1
+
+
+async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> None:
+    first = await store.put_bytes(PDF, filename="one.pdf", source={"run": 1})
+    second = await store.put_bytes(PDF, source={"run": 2})
+    assert second.id == first.id and second.filename == "one.pdf"
+    assert second.source == {**first.source, "run": 2}
+    assert await store.list() == [second]
+    await asyncio.gather(*(store.put_bytes(PDF) for _ in range(8)))
+    assert [ref.id for ref in await store.list()] == [first.id] and await store.get(first.id) == PDF
+
+
+async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
+    for wanted in ("../../etc/passwd", "a\0b", "CON", "-rf", ".bashrc", "\u202efdp.exe", "x" * 300):
+        ref = await store.put_bytes(PDF, filename=wanted)
+        assert "/" not in ref.filename and not ref.filename.startswith((".", "-")) and len(ref.filename.encode()) < 256
+        assert ref.id == f"artifact_{sha(PDF)[:12]}"
+    lie = await store.put_bytes(b"<!doctype html><p>", mime_type="image/png", filename="a.png")
+    assert lie.mime_type == "text/html" and lie.source["declared_mime_type"] == "image/png"
+
+
+async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
+    secret = "hunter2-" * 4
+    source = {
+        "url": f"https://user:{secret}@host/file?sig={secret}#{secret}",
+        "picture": "data:image/png;base64," + "QUJD" * 1000,
+        "words": "word " * 1000,
+        "blob": "QUJD" * 100,
+        "auth": {"type": "bearer", "token": secret},
+        "headers": {"Authorization": secret, "X-Api-Key": secret, "Cookie": secret, "Accept": "*/*"},
+        "list": [{"access_token": secret}],
+        "count": 3,
+    }
+    ref = await store.put_bytes(PDF, source=source)
+    for shown in (ref, await store.stat(ref.id), *await store.list()):
+        text = json.dumps({**shown.as_dict(), "source": dict(shown.source)})
+        assert secret not in text and "QUJDQUJD" not in text and len(text) < 3000
+        assert shown.source["count"] == 3 and json.loads(text)["source"]["headers"]["Accept"] == "*/*"
+        assert shown.source["url"] == "https://host/file?…"
+    much = await store.put_bytes(PDF, source={str(n): "x " * 450 for n in range(100)})
+    assert "left out" in str(much.source["warnings"])
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_ranges(store: ArtifactStore) -> None:
+    data = os.urandom(2_500_000)
+    ref = await store.put_bytes(data)
+    for offset, length in (
+        (0, 10),
+        (10, 0),
+        (1_000_000, 1_000_001),
+        (2_499_999, 50),
+        (2_500_000, 1),
+        (9_000_000, None),
+    ):
+        got = await store.get(ref.id, offset=offset, length=length)
+        assert got == data[offset : None if length is None else offset + length]
+    assert await store.get(ref.id, offset=5) == data[5:]
+    pieces = [chunk async for chunk in store.open(ref.id, offset=7, length=1_000_000, chunk_size=4096)]
+    assert b"".join(pieces) == data[7:1_000_007] and max(map(len, pieces)) <= 4096
+    for bad in ({"offset": -1}, {"length": -1}):
+        with pytest.raises(UsageError):
+            await store.get(ref.id, **bad)
+
+
+@pytest.mark.parametrize("bad", ["", "nothing_0123456789ab", "../x", "a\0b", "x" * 5000, "a_0123456789ab-xyz"])
+async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
+    for method in (store.stat, store.get):
+        with pytest.raises(ArtifactNotFound):
+            await method(bad)
+    assert await store.exists(bad) is False and await store.delete(bad) is False
+
+
+async def test_deleting(store: ArtifactStore) -> None:
+    one, two = await store.put_bytes(PDF, namespace="one"), await store.put_bytes(PDF, namespace="two")
+    assert await store.delete(one.id) is True and await store.delete(one.id) is False
+    assert not await store.exists(one.id) and await store.get(two.id) == PDF
+    assert await store.delete(two.id) and await store.list() == []
+
+
+async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> None:
+    store = opened(retention=Retention(max_artifacts_per_session=1))
+    mine = store.scoped(Scope(session="s"))
+    data = os.urandom(5 << 20)
+    for remove in ("delete", "evict"):
+        ref = await mine.put_bytes(data, namespace=remove)
+        stream = mine.open(ref.id, chunk_size=65536)
+        got = await anext(stream)
+        if remove == "delete":
+            assert await mine.delete(ref.id)
+        else:
+            await mine.put_bytes(PDF)
+        assert not await mine.exists(ref.id)
+        got += b"".join([chunk async for chunk in stream])
+        assert got == data
+        with pytest.raises(ArtifactNotFound):
+            await mine.get(ref.id)
+
+
+async def test_list_is_oldest_first(store: ArtifactStore) -> None:
+    refs: list[ArtifactRef] = []
+    for number in range(4):
+        refs.append(await store.put_bytes(os.urandom(10), namespace="zyxw"[number]))
+        await asyncio.sleep(0.003)
+    await store.put_bytes(await store.get(refs[0].id), namespace="z")
+    assert [ref.id for ref in await store.list()] == [ref.id for ref in refs]
+
+
+async def test_what_was_stored_is_there_after_a_restart(kind: str, opened: Open) -> None:
+    if kind == "memory":
+        pytest.skip("memory keeps nothing")
+    ref = await opened().scoped(Scope(session="s", tenant="t")).put_bytes(PDF, filename="a.pdf")
+    assert await opened().list() == [ref] and await opened().get(ref.id) == PDF
+    assert await opened().scoped(Scope(session="s")).stat(ref.id) == ref
+    assert not await opened().scoped(Scope(session="other")).exists(ref.id)
+
+
+async def test_fsck_of_a_whole_store(store: ArtifactStore) -> None:
+    await store.put_bytes(PDF)
+    await store.put_bytes(b"abc", namespace="b")
+    found = await store.fsck()
+    assert (found.artifacts, found.size_bytes, found.problems) == (2, len(PDF) + 3, ())
+
+
+# --- scopes -----------------------------------------------------------------------------------------------------------
+
+
+async def test_another_sessions_artifact_is_not_found(store: ArtifactStore) -> None:
+    alice, bob = store.scoped(Scope(session="alice")), store.scoped(Scope(session="bob"))
+    mine = await alice.put_bytes(PDF, filename="secret.pdf")
+    theirs = await bob.put_bytes(PDF, filename="secret.pdf")
+    common = await store.put_bytes(PDF, filename="secret.pdf")
+    assert len({mine.id, theirs.id, common.id}) == 3
+    assert mine.scope == Scope(session="alice") and mine.as_dict()["scope"] == {"session": "alice"}
+    assert "scope" not in common.as_dict()
+    assert await alice.list() == [mine] and await bob.list() == [theirs]
+    assert {ref.id for ref in await store.list()} == {mine.id, theirs.id, common.id}
+    unknown = mine.id[:-1] + ("0" if mine.id[-1] != "0" else "1")
+    for key in (mine.id, common.id):
+        for method in (bob.stat, bob.get):
+            with pytest.raises(ArtifactNotFound) as foreign:
+                await method(key)
+            with pytest.raises(ArtifactNotFound) as never:
+                await method(unknown)
+            assert repr(foreign.value.as_dict()).replace(key, "") == repr(never.value.as_dict()).replace(unknown, "")
+        assert not await bob.exists(key) and await bob.delete(key) is False
+    assert await alice.get(mine.id) == PDF and await store.get(mine.id) == PDF
+    assert await alice.delete(mine.id) and await bob.get(theirs.id) == PDF
+
+
+async def test_an_id_cannot_be_guessed_from_the_content(store: ArtifactStore) -> None:
+    ids = [(await store.scoped(Scope(session=name)).put_bytes(PDF)).id for name in ("a", "b")]
+    tails = [key.removeprefix(f"artifact_{sha(PDF)[:12]}-") for key in ids]
+    assert len(set(tails)) == 2 and all(len(tail) == 20 for tail in tails)
+
+
+async def test_scopes_nest(store: ArtifactStore) -> None:
+    session = store.scoped(Scope(tenant="t", session="s"))
+    first, second = session.scoped(Scope(trace="1")), session.scoped(Scope(trace="2"))
+    one, two = await first.put_bytes(b"one"), await second.put_bytes(b"two")
+    assert one.scope == Scope(tenant="t", session="s", trace="1")
+    assert await first.list() == [one] and {ref.id for ref in await session.list()} == {one.id, two.id}
+    assert not await first.exists(two.id) and await session.exists(two.id)
+    assert await store.scoped(Scope(tenant="other")).list() == []
+    with pytest.raises(UsageError, match="narrowed"):
+        session.scoped(Scope(session="another"))
+    for bad in ("", "x" * 201, "a\nb"):
+        with pytest.raises(UsageError):
+            Scope(session=bad)
+
+
+# --- retention --------------------------------------------------------------------------------------------------------
+
+
+async def fill(view: ArtifactStore, sizes: list[int]) -> list[str]:
+    keys = []
+    for number, size in enumerate(sizes):
+        keys.append((await view.put_bytes(bytes([number]) * size, namespace=f"n{number}")).id)
+        await asyncio.sleep(0.002)
+    return keys
+
+
+async def left(view: ArtifactStore, keys: list[str]) -> list[int]:
+    there = {ref.id for ref in await view.list()}
+    return [number for number, key in enumerate(keys) if key in there]
+
+
+async def test_fifo_evicts_what_was_stored_first(opened: Open) -> None:
+    store = opened(retention=Retention(max_session_bytes=300, cleanup_strategy="fifo"))
+    mine, theirs = store.scoped(Scope(session="s")), store.scoped(Scope(session="o"))
+    others = await fill(theirs, [100, 100])
+    keys = await fill(mine, [100, 100, 100])
+    await mine.get(keys[0])
+    keys += [(await mine.put_bytes(b"new" * 50)).id]
+    assert await left(mine, keys) == [2, 3] and await left(theirs, others) == [0, 1]
+    with pytest.raises(TooLarge, match="session"):
+        await mine.put_bytes(b"x" * 301)
+    assert await left(mine, keys) == [2, 3]
+
+
+async def test_lru_evicts_what_was_used_longest_ago(opened: Open) -> None:
+    store = opened(retention=Retention(max_artifacts_per_session=3, cleanup_strategy="lru"))
+    mine = store.scoped(Scope(session="s"))
+    keys = await fill(mine, [10, 10, 10])
+    await mine.get(keys[0])
+    keys += [(await mine.put_bytes(b"new")).id]
+    assert await left(mine, keys) == [0, 2, 3]
+    await mine.put_bytes(bytes([2]) * 10, namespace="n2")  # the same again takes no more room
+    assert await left(mine, keys) == [0, 2, 3]
+
+
+async def test_limits_of_a_trace(opened: Open) -> None:
+    store = opened(retention=Retention(max_artifacts_per_trace=2, max_trace_bytes=1000))
+    session = store.scoped(Scope(session="s"))
+    one, two = session.scoped(Scope(trace="1")), session.scoped(Scope(trace="2"))
+    others = await fill(two, [10, 10])
+    keys = await fill(one, [10, 10, 10, 10])
+    assert await left(one, keys) == [2, 3] and await left(two, others) == [0, 1]
+    keys += [(await one.put_bytes(b"x" * 995)).id]
+    assert await left(one, keys) == [4]
+
+
+async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> None:
+    store = opened(retention=Retention(max_artifacts_per_session=2, cleanup_strategy="none"))
+    mine = store.scoped(Scope(session="s"))
+    keys = await fill(mine, [10, 10])
+    with pytest.raises(StoreFull, match="session"):
+        await mine.put_bytes(b"new")
+    assert await left(mine, keys) == [0, 1] and len(await mine.list()) == 2
+    await mine.put_bytes(bytes(10), namespace="n0")  # it is there already
+    await store.put_bytes(b"new")  # nobody's
+    assert await mine.delete(keys[0])
+    await mine.put_bytes(b"new")
+
+
+async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    store = opened(retention=Retention(ttl_seconds=60))
+    old, again = await store.put_bytes(b"old"), await store.put_bytes(b"again")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 50)
+    await store.put_bytes(b"again")  # counts from now
+    monkeypatch.setattr(time, "time", lambda: real() + 70)
+    assert [ref.id for ref in await store.list()] == [again.id]
+    with pytest.raises(ArtifactNotFound):
+        await store.get(old.id)
+    assert [one.id for one in await store.gc(dry_run=True)] == [old.id]
+    (gone,) = await store.gc()
+    assert (gone.kind, gone.id, gone.size_bytes, gone.reason) == ("artifact", old.id, 3, "expired")
+    assert await store.gc() == [] and await store.exists(again.id)
+    monkeypatch.setattr(time, "time", lambda: real() + 200)
+    monkeypatch.setattr(time, "monotonic", lambda: real() + 200 + 1e9)
+    await store.put_bytes(b"new")  # now and then a put looks for what has expired
+    monkeypatch.setattr(time, "time", real)
+    assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
+
+
+async def test_the_end_of_a_session(opened: Open) -> None:
+    for cleanup in (False, True):
+        store = opened(retention=Retention(cleanup_on_session_end=cleanup))
+        mine, theirs = store.scoped(Scope(session="s")), store.scoped(Scope(session="o"))
+        await fill(mine.scoped(Scope(trace="t")), [10, 10])
+        await fill(theirs, [10])
+        assert await mine.end_session() == (2 if cleanup else 0)
+        assert len(await mine.list()) == (0 if cleanup else 2) and len(await theirs.list()) == 1
+    with pytest.raises(UsageError, match="session"):
+        await store.end_session()
+    assert await opened().scoped(Scope(session="o")).end_session() == 0  # no retention, nothing to do
+
+
+def test_a_retention_makes_sense() -> None:
+    for bad in ({"ttl_seconds": -1}, {"max_session_bytes": -5}, {"cleanup_strategy": "random"}):
+        with pytest.raises(UsageError):
+            Retention(**bad)
+    defaults = Retention()
+    assert (defaults.ttl_seconds, defaults.max_artifact_bytes, defaults.max_session_bytes) == (
+        3600,
+        50 << 20,
+        500 << 20,
+    )
+    assert (defaults.max_artifacts_per_trace, defaults.max_artifacts_per_session) == (100, 1000)
+
+
+# --- the audit log ----------------------------------------------------------------------------------------------------
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_the_audit_log_says_who_did_what(opened: Open, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    store = opened(audit=log, retention=Retention(max_artifacts_per_session=1))
+    alice, bob = store.scoped(Scope(user="alice", session="1")), store.scoped(Scope(user="bob", session="2"))
+    ref = await alice.put_bytes(PDF, filename="private-name.pdf")
+    await alice.get(ref.id)
+    await alice.get(ref.id, offset=3, length=5)
+    with pytest.raises(ArtifactNotFound):
+        await bob.get(ref.id)
+    assert await bob.delete(ref.id) is False
+    with pytest.raises(SizeMismatch):
+        await bob.put_bytes(PDF, size=1)
+    other = await alice.put_bytes(b"other")
+    assert await store.delete(other.id)
+    found = lines(log)
+    short = [(line["action"], line["who"], line.get("bytes"), line.get("code")) for line in found]
+    me, you = {"user": "alice", "session": "1"}, {"user": "bob", "session": "2"}
+    assert short == [
+        ("put", me, len(PDF), None),
+        ("read", me, len(PDF), None),
+        ("read", me, 5, None),
+        ("refuse", you, None, "ARTIFACT_NOT_FOUND"),
+        ("refuse", you, None, "ARTIFACT_NOT_FOUND"),
+        ("refuse", you, len(PDF), "SIZE_MISMATCH"),
+        ("evict", me, len(PDF), None),
+        ("put", me, 5, None),
+        ("delete", {}, None, None),
+    ]
+    assert found[3]["wanted"] == "read" and found[3]["reason"] == "belongs to somebody else"
+    assert found[6]["reason"] == "lru" and found[0]["id"] == ref.id and found[0]["process"] == os.getpid()
+    assert all(str(line["time"]).endswith("Z") for line in found)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    text = log.read_text()
+    assert "private-name" not in text and "PDF-1.7" not in text
+
+
+async def test_what_is_too_large_is_logged_once(opened: Open, tmp_path: Path) -> None:
+    store = opened(audit=tmp_path / "log", max_bytes=10)
+    with pytest.raises(TooLarge):
+        await store.put_bytes(b"x" * 11)
+    async with store.stage() as staged:
+        staged.path.write_bytes(b"x" * 11)
+        with pytest.raises(TooLarge):
+            await staged.commit()
+    assert [(line["action"], line["wanted"], line["code"]) for line in lines(tmp_path / "log")] == [
+        ("refuse", "put", "TOO_LARGE")
+    ] * 2
+
+
+async def test_a_read_that_was_given_up_is_logged(opened: Open, tmp_path: Path) -> None:
+    store = opened(audit=tmp_path / "log")
+    ref = await store.put_bytes(os.urandom(1_000_000))
+    stream = store.open(ref.id, chunk_size=1000)
+    await anext(stream)
+    await stream.aclose()
+    assert [(line["action"], line.get("bytes"), line.get("code")) for line in lines(tmp_path / "log")][1:] == [
+        ("read", 1000, "CANCELLED")
+    ]
+
+
+async def test_what_cannot_be_logged_is_not_done(opened: Open, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "link").symlink_to(victim)
+    ref = await opened().put_bytes(PDF)
+    for path in (tmp_path / "link", tmp_path, tmp_path / "no" / "folder"):
+        store = opened(audit=path)
+        for work in (store.put_bytes(b"x"), store.get(ref.id), store.delete(ref.id)):
+            with pytest.raises(StoreError, match="audit log"):
+                await work
+    assert victim.read_text() == "precious"
+    assert sha(b"x") not in {one.sha256 for one in await opened().list()}
+
+
+SHARED_LOG = """
+import asyncio, os, sys
+from transports.artifacts import Scope, open_store
+async def main():
+    store = open_store("memory:", audit=sys.argv[1]).scoped(Scope(session=sys.argv[2]))
+    for turn in range(200):
+        await store.put_bytes(b"%d" % turn, namespace="n" * 60)
+asyncio.run(main())
+"""
+
+
+def test_processes_share_an_audit_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    writers = [subprocess.Popen([sys.executable, "-c", SHARED_LOG, str(log), str(n)]) for n in range(4)]
+    assert [writer.wait(60) for writer in writers] == [0] * 4
+    found = lines(log)
+    assert len(found) == 800 and {str(line["who"]) for line in found} == {str({"session": str(n)}) for n in range(4)}
+
+
+# --- which store ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store("none:")
+    with caplog.at_level(logging.WARNING):
+        refs = [await store.put_bytes(PDF), await store.scoped(Scope(session="s")).put_text("x")]
+        refs.append(await store.put_file(__file__))
+    assert len(caplog.records) == 1
+    assert all(ref.id.startswith("truncated_") and ref.source["truncated"] is True for ref in refs)
+    assert refs[1].scope == Scope(session="s")
+    assert await store.list() == [] and not await store.exists(refs[0].id) and await store.gc() == []
+    assert (await store.fsck()).problems == ()
+    with pytest.raises(ArtifactNotFound):
+        await store.get(refs[0].id)
+
+
+async def test_a_store_is_found_on_its_host() -> None:
+    store = MemoryStore()
+
+    class Duck:
+        """Not one of ours by class, but by its methods."""
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_") or name == "artifact_store":
+                raise AttributeError(name)
+            return getattr(store, name)
+
+    class Host:
+        artifact_store: object = None
+
+    host = Host()
+    assert discover_store(host) is None and discover_store(None) is None and discover_store("text") is None
+    assert discover_store({"a": 1}) is None  # some methods of these names are not enough
+    host.artifact_store = store
+    assert discover_store(host) is store and discover_store(store) is store
+    duck = Duck()
+    host.artifact_store = duck
+    for found in (discover_store(host), discover_store(duck)):
+        assert found is not None and id(found) == id(duck)
+        ref = await found.put_bytes(PDF)
+        assert await store.get(ref.id) == PDF
+    host.artifact_store = object()
+    assert discover_store(host) is None
+
+
+def test_addresses(tmp_path: Path) -> None:
+    assert isinstance(open_store("memory:"), MemoryStore) and open_store("memory:").url == "memory:"
+    assert isinstance(open_store("none:"), NoneStore) and isinstance(open_store(tmp_path), LocalStore)
+    for bad in ("memory:x", "s3://", "s3://user:pw@bucket/x", "s3://bucket/x?sig=1", "s3://bucket/a/../b", "s4://b"):
+        with pytest.raises(UsageError, match="s3://bucket/prefix"):
+            open_store(bad)
+    pytest.importorskip("obstore")
+    azure = open_store("abfs://container@account.dfs.core.windows.net/x")
+    assert repr(azure).startswith("ObjectStore(") and azure.url.startswith("abfs://container@account")
+    with pytest.raises(UsageError, match="Account"):
+        open_store("az://container/x")
+
+
+def test_an_object_store_says_what_it_needs() -> None:
+    script = """
+import sys
+sys.modules["obstore"] = None
+from transports.artifacts import open_store
+from transports.errors import ABPError
+try:
+    open_store("s3://bucket/prefix")
+except ABPError as error:
+    print(error.code, error.message)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert "INVALID_PARAMS" in done.stdout and "pip install 'abp-transports[cloud]'" in done.stdout, done.stderr
+    script = "from transports.artifacts import *\nopen_store('memory:')\nimport sys; print('obstore' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False\n"

@@ -1,0 +1,515 @@
+"""What stores survive: an index that is lost or lies, folders that were tampered with, a full disk, and a real S3
+server that freezes, is cut off, refuses, or gives back other bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.artifacts.test_local import inner, small_disk, visible
+from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
+from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
+from transports.artifacts.objects.store import ObjectStore
+from transports.errors import ArtifactNotFound, Corrupt, StoreFull, StoreUnavailable, UsageError
+
+__all__ = ["small_disk"]
+
+PDF = b"%PDF-1.7\n" + b"x" * 100
+HOUR = 3600
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(root)
+
+
+@pytest.fixture
+def held() -> Iterator[ExitStack]:
+    """What a test keeps open to its end."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@contextmanager
+def later(seconds: float) -> Iterator[None]:
+    """Some time has passed."""
+    real = time.time
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: real() + seconds)
+        yield
+
+
+def database(root: Path) -> sqlite3.Connection:
+    return sqlite3.connect(root / ".abp/index.sqlite")
+
+
+async def put(store: LocalStore, count: int) -> list[ArtifactRef]:
+    return [await store.put_bytes(b"%d" % n, namespace=f"n{n:03}", filename=f"{n}.txt") for n in range(count)]
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
+
+
+KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
+
+
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("damage", ["delete", "empty", "half", "junk", "of another version"])
+async def test_a_lost_or_broken_index_is_made_anew(
+    damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.artifacts.local.index._PAUSE", 0.0)
+    store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
+    refs = await put(store, 50)
+    assert await store.list() == refs
+    path = root / ".abp/index.sqlite"
+    if damage == "delete":
+        path.unlink()
+    elif damage == "of another version":
+        with closing(database(root)) as db:
+            db.execute("PRAGMA user_version = 99")
+            db.execute("DROP TABLE artifacts")
+    elif damage == "junk":
+        path.write_bytes(os.urandom(path.stat().st_size))
+    else:
+        held.enter_context(closing(other := database(root)))  # another process has it open
+        other.execute("SELECT count(*) FROM artifacts").fetchone()
+        os.truncate(path, 0 if damage == "empty" else path.stat().st_size // 2)
+    assert await store.list() == refs
+    more = await store.put_bytes(b"more")
+    assert await store.list() == [*refs, more]
+    with closing(database(root)) as db:
+        assert db.execute("SELECT count(*) FROM artifacts").fetchone() == (51,)
+    assert await LocalStore(root).list() == [*refs, more]
+    assert (await LocalStore(root).fsck()).problems == ()
+
+
+async def test_an_index_that_lies(store: LocalStore, root: Path) -> None:
+    refs = await put(store, 5)
+    assert await store.list() == refs
+    with closing(database(root)) as db:
+        db.execute("DELETE FROM artifacts WHERE id = ?", (refs[0].id,))
+        db.execute("UPDATE artifacts SET size = 999 WHERE id = ?", (refs[1].id,))
+        db.execute("UPDATE artifacts SET size = 999, inode = 1 WHERE id = ?", (refs[2].id,))  # of an older file
+        columns = (
+            "'x_0123456789ab', sha256, size, mime, names, source, created, stored, inode, used, NULL, NULL, NULL, NULL"
+        )
+        db.execute(f"INSERT INTO artifacts SELECT {columns} FROM artifacts WHERE id = ?", (refs[3].id,))
+        db.commit()
+    lie = (await LocalStore(root).list())[1]
+    assert (lie.id, lie.size_bytes) == (refs[1].id, 999)
+    assert await store.stat(lie.id) == refs[1] and await store.get(lie.id) == b"1"  # what counts is the metadata
+    assert [ref for ref in await store.list() if ref.id != lie.id] == [refs[0], *refs[2:]]
+    found = await store.fsck()
+    assert [(one.kind, one.id) for one in found.problems] == [("index", refs[1].id)]
+    assert (await store.fsck()).problems == () and await store.list() == refs
+
+
+async def test_an_index_learns_what_others_did_meanwhile(store: LocalStore, root: Path) -> None:
+    refs = await put(store, 3)
+    assert await store.list() == refs
+    other = LocalStore(root)
+    await other.delete(refs[0].id)
+    again = await other.put_bytes(b"1", namespace="n001", filename="renamed.txt")
+    more = await other.put_bytes(b"more", namespace="z")
+    assert await store.list() == [again, refs[2], more] and again.filename == "renamed.txt"
+    assert await store.delete(again.id)
+    back = await other.put_bytes(b"1", namespace="n001", source={"turn": 3})
+    assert back in await store.list() and len(await store.list()) == 3
+
+
+async def test_a_store_that_is_only_written_to_keeps_no_file_open(store: LocalStore, root: Path) -> None:
+    await store.put_bytes(PDF)
+    files = Path("/proc/self/fd")
+    before = len(list(files.iterdir()))
+    for number in range(5):
+        await store.get((await store.put_bytes(b"%d" % number)).id)
+    await store.list()
+    assert len(list(files.iterdir())) == before
+
+
+@pytest.mark.parametrize("name", ["index.sqlite", "index.sqlite-wal"])
+async def test_an_index_that_is_a_symlink_is_not_followed(
+    name: str, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    await LocalStore(root).put_bytes(PDF)
+    path = root / ".abp" / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim)
+    store = LocalStore(root)
+    refs = [*await store.list(), await store.put_bytes(b"x")]
+    with caplog.at_level(logging.WARNING):
+        assert await LocalStore(root).list() == refs  # read file by file
+    assert f"{name} is not a regular file" in caplog.text
+    assert [(one.kind, one.id) for one in (await store.fsck()).problems] == [("symlink", f".abp/{name}")]
+    assert victim.read_bytes() == b"precious"
+
+
+async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore, root: Path) -> None:
+    refs = await put(store, 2)
+    with closing(database(root)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("transports.artifacts.local.index._WAIT", 0.05)
+            fresh = LocalStore(root)
+            mine = await fresh.put_bytes(b"mine")
+            assert await fresh.get(mine.id) == b"mine"
+            assert {ref.id for ref in await fresh.list()} == {ref.id for ref in (*refs, mine)}
+    assert {ref.id for ref in await LocalStore(root).list()} == {ref.id for ref in (*refs, mine)}
+
+
+async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
+    store = LocalStore(small_disk / "out")
+    refs = await put(store, 20)
+    with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+        while True:
+            filler.write(b"x" * 4096)
+    with pytest.raises(StoreFull):
+        await put(store, 40)
+    there = await store.list()
+    assert there[:20] == refs and await store.get(refs[0].id) == b"0"
+    (small_disk / "filler").unlink()
+    last = await store.put_bytes(b"last")
+    assert (await LocalStore(small_disk / "out").list())[-1] == last
+    assert [one for one in (await store.fsck()).problems if one.kind not in ("index", "orphan")] == []
+
+
+# --- fsck and gc ------------------------------------------------------------------------------------------------------
+
+
+async def test_fsck_names_what_is_wrong(store: LocalStore, root: Path, tmp_path: Path) -> None:
+    missing, flipped, unreadable, good = await put(store, 4)
+    (root / ".abp/blobs" / missing.sha256[:2] / missing.sha256).unlink()
+    with (root / flipped.filename).open("r+b") as file:
+        file.write(b"!")
+    (root / ".abp/meta" / f"{unreadable.id}.json").write_text("{")
+    (root / ".abp/meta/a_0123456789ab.json").symlink_to(tmp_path / "nowhere")
+    found = await store.fsck()
+    kinds = sorted((one.kind, one.id) for one in found.problems)
+    assert kinds == sorted(
+        [
+            ("content", missing.id),
+            ("content", flipped.id),
+            ("metadata", unreadable.id),
+            ("metadata", "a_0123456789ab"),
+            ("symlink", ".abp/meta/a_0123456789ab.json"),
+            ("orphan", unreadable.sha256),
+        ]
+    )
+    assert inner(root, "quarantine") == [flipped.sha256]
+    for ref in (missing, flipped):
+        with pytest.raises(Corrupt):
+            await store.get(ref.id)
+    assert await store.get(good.id) == b"3"
+
+
+async def test_gc_leaves_what_is_young_or_named(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(PDF)
+    orphan = hashlib.sha256(b"orphan").hexdigest()
+    place = root / ".abp/blobs" / orphan[:2] / orphan
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(b"orphan")
+    damaged = await store.put_bytes(b"damaged", filename="damaged.txt")
+    (root / "damaged.txt").write_bytes(b"DAMAGED")
+    with pytest.raises(Corrupt):
+        await store.get(damaged.id)
+    assert await store.gc() == []
+    with later(2 * HOUR):
+        assert [(one.kind, one.id, one.size_bytes) for one in await store.gc(dry_run=True)] == [("content", orphan, 6)]
+        assert place.exists()
+        assert await store.scoped(Scope(session="s")).gc() == []
+        assert len(await store.gc()) == 1 and not place.exists()
+    with later(25 * HOUR):
+        assert [(one.kind, one.reason) for one in await store.gc()] == [("quarantine", "expired")]
+    assert await store.get(ref.id) == PDF and inner(root, "quarantine") == []
+
+
+WRITERS_AND_EVICTERS = """
+import asyncio, os, sys
+from pathlib import Path
+from transports.artifacts import LocalStore, Retention, Scope
+from transports.errors import ArtifactNotFound
+pids = []
+for number in range(4):
+    if not (pid := os.fork()):
+        async def main():
+            store = LocalStore(Path(sys.argv[1]), retention=Retention(max_artifacts_per_session=5))
+            view = store.scoped(Scope(session="shared"))
+            for turn in range(30):
+                ref = await view.put_bytes(b"%d" % turn * 1000, namespace=f"p{number}")
+                try:
+                    assert await view.get(ref.id) == b"%d" % turn * 1000
+                except ArtifactNotFound:
+                    pass  # another process needed the room
+        asyncio.run(main())
+        os._exit(0)
+    pids.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in pids])
+"""
+
+
+def test_processes_that_evict_each_others_artifacts(store: LocalStore, root: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WRITERS_AND_EVICTERS, str(root)], capture_output=True, timeout=60)
+    assert done.stdout == b"[0, 0, 0, 0]\n", done.stderr.decode()
+    left = asyncio.run(store.list())
+    assert 1 <= len(left) <= 5 + 3  # each of the others may have been on its way
+    assert sorted(visible(root)) == sorted(ref.filename for ref in left)
+    assert asyncio.run(store.fsck()).problems == ()
+
+
+# --- the object store -------------------------------------------------------------------------------------------------
+
+
+def below(server: SeaweedFS, url: str) -> list[str]:
+    """What the server holds of a store, without its prefix."""
+    prefix = url.removeprefix(f"s3://{BUCKET}/") + "/"
+    return [name.removeprefix(prefix) for name in server.files(prefix)]
+
+
+def overwrite(server: SeaweedFS, url: str, name: str, data: bytes) -> None:
+    """Change what the server holds, behind the store's back."""
+    path = f"{server.filer}/buckets/{BUCKET}/{url.removeprefix(f's3://{BUCKET}/')}/{name}"
+    headers = {"Content-Type": "application/octet-stream"}
+    urllib.request.urlopen(urllib.request.Request(path, data=data, method="PUT", headers=headers), timeout=10).close()
+
+
+@pytest.fixture
+def frozen(object_server: SeaweedFS) -> Iterator[SeaweedFS]:
+    """The server, which a test may freeze."""
+    try:
+        yield object_server
+    finally:
+        object_server.thaw()
+
+
+async def test_the_layout_of_a_bucket(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    ref = await store.put_bytes(PDF)
+    content, meta = below(object_server, bucket)
+    assert meta == f"meta/{ref.id}.json" and content.startswith(f"content/{ref.sha256}-")
+    assert ref.path is None and store.url == bucket
+    await store.delete(ref.id)
+    assert below(object_server, bucket) == []
+
+
+async def test_content_stays_while_it_is_read(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    for remove in ("delete", "store again"):
+        ref = await store.put_bytes(b"A" * 3_000_000)
+        first, second = (store.open(ref.id, chunk_size=1000) for _ in range(2))
+        await anext(first)
+        await anext(second)
+        (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
+        await (store.delete(ref.id) if remove == "delete" else store.put_bytes(b"A" * 3_000_000))
+        assert content in below(object_server, bucket)
+        await first.aclose()
+        assert content in below(object_server, bucket)
+        assert len(b"".join([chunk async for chunk in second])) == 2_999_000
+        assert content not in below(object_server, bucket)
+
+
+async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, frozen: SeaweedFS) -> None:
+    store, hasty = ObjectStore(bucket), ObjectStore(bucket, timeout=0.6)
+    data = os.urandom(12 << 20)
+    ref = await store.put_bytes(data)
+    stream = hasty.open(ref.id, chunk_size=65536)
+    await anext(stream)
+    frozen.freeze()
+    for work in (
+        hasty.put_bytes(b"small"), hasty.put_bytes(os.urandom(12 << 20)), hasty.get(ref.id), hasty.stat(ref.id),
+        hasty.list(), hasty.delete(ref.id), hasty.gc(),
+    ):  # fmt: skip
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable) as caught:
+            await work
+        assert time.monotonic() - started < 3.0 and caught.value.retryable
+    with pytest.raises(StoreUnavailable):
+        async for _ in stream:
+            pass
+    frozen.thaw()
+    for _ in range(50):  # it has requests of ours to answer first
+        try:
+            again = await store.put_bytes(data)
+            break
+        except StoreUnavailable:
+            await asyncio.sleep(0.1)
+    assert again.sha256 == ref.sha256 == hashlib.sha256(await store.get(ref.id)).hexdigest()
+
+
+async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
+    bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(12 << 20)
+    async with Proxy(object_server.ports["s3"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        store = ObjectStore(bucket, timeout=8.0)
+        for limit in (2000, 3 << 20):
+            async with store.stage() as staged:
+                await staged.write(data)
+                proxy.cut_up = limit
+                with pytest.raises(StoreUnavailable) as caught:
+                    await staged.commit(filename="a.bin")
+                assert caught.value.retryable and SECRET not in str(caught.value.as_dict())
+                assert not [name for name in below(object_server, bucket) if name.startswith(("meta", "content"))]
+                proxy.cut_up = None
+                assert await store.list() == []
+                ref = await staged.commit(filename="a.bin")  # the same staged file
+            assert hashlib.sha256(await store.get(ref.id)).hexdigest() == ref.sha256 == hashlib.sha256(data).hexdigest()
+            await store.delete(ref.id)
+    assert below(object_server, bucket) == []
+
+
+async def test_a_download_that_is_cut_goes_on_where_it_was(
+    bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(6 << 20)
+    ref = await ObjectStore(bucket).put_bytes(data)
+    async with Proxy(object_server.ports["s3"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        store = ObjectStore(bucket, timeout=6.0)
+        proxy.cut_down = 3 << 20
+        assert await store.get(ref.id) == data
+        assert proxy.connections > 1
+        proxy.cut_down = 100_000
+        with pytest.raises(StoreUnavailable):
+            await store.get(ref.id)
+
+
+async def test_bytes_that_changed_on_their_way_and_bytes_that_changed_in_the_store(
+    bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"A" * 500_000
+    ref = await ObjectStore(bucket).put_bytes(data)
+    spoilt: list[bytes] = []
+
+    def spoil(chunk: bytes) -> bytes:
+        if b"A" * 1000 in chunk and not spoilt:
+            spoilt.append(chunk)
+            return chunk.replace(b"A" * 1000, b"A" * 999 + b"B", 1)
+        return chunk
+
+    async with Proxy(object_server.ports["s3"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        store = ObjectStore(bucket)
+        proxy.spoil = spoil
+        with pytest.raises(StoreUnavailable, match="on its way"):
+            await store.get(ref.id)
+        assert spoilt and await store.get(ref.id) == data  # nothing was put into quarantine for it
+        (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
+        overwrite(object_server, bucket, content, b"A" * 499_999 + b"B")
+        problems = (await store.fsck()).problems
+        assert [(one.kind, one.id) for one in problems] == [("content", ref.id)]
+        assert [name for name in below(object_server, bucket) if name.startswith("quarantine/")]
+        with pytest.raises(Corrupt, match="missing"):
+            await store.get(ref.id)
+        assert await store.get((await store.put_bytes(data)).id) == data  # storing it again heals it
+        with later(25 * HOUR):
+            assert {one.kind for one in await store.gc()} >= {"quarantine"}
+
+
+async def test_content_that_is_gone_or_too_short(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    ref = await store.put_bytes(b"A" * 5000)
+    (content,) = (name for name in below(object_server, bucket) if name.startswith("content/"))
+    overwrite(object_server, bucket, content, b"A" * 4000)
+    with pytest.raises(Corrupt):
+        await store.get(ref.id)
+    meta = f"meta/{ref.id}.json"
+    overwrite(object_server, bucket, meta, b"{")
+    with pytest.raises(Corrupt):
+        await store.stat(ref.id)
+    assert await store.list() == [] and await store.delete(ref.id) is True
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(ref.id)
+
+
+async def test_wrong_credentials_and_buckets(
+    bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = "wrong-secret-of-mine"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong)
+    store = ObjectStore(bucket)
+    for work in (store.put_bytes(PDF), store.list(), store.stat("a_0123456789ab")):
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable, match="AWS_SECRET_ACCESS_KEY") as caught:
+            await work
+        assert not caught.value.retryable and time.monotonic() - started < 10
+        assert caught.value.details["reason"] == "SignatureDoesNotMatch" and wrong not in str(caught.value.as_dict())
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    missing = ObjectStore("s3://no-such-bucket/x", timeout=2)
+    for work in (missing.put_bytes(PDF), missing.stat("a_0123456789ab")):
+        with pytest.raises(StoreUnavailable):
+            await work
+
+
+def test_plain_http_is_for_this_machine_only(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://192.0.2.1:9")
+    store = ObjectStore(bucket, timeout=1)
+    with pytest.raises((StoreUnavailable, UsageError)):
+        asyncio.run(store.put_bytes(PDF))
+
+
+UPLOAD = """
+import asyncio, os, sys
+from transports.artifacts.objects import ObjectStore
+async def main():
+    store = ObjectStore(sys.argv[1])
+    for turn in range(100):
+        await store.put_bytes(os.urandom(11 << 20), namespace="k")
+        print(turn, flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
+    given = {**os.environ, "TMPDIR": str(tmp_path)}
+    for pause in (0.05, 0.15, 0.3):
+        process = subprocess.Popen([sys.executable, "-c", UPLOAD, bucket], stdout=subprocess.PIPE, env=given)
+        assert process.stdout is not None and process.stdout.readline()
+        await asyncio.sleep(pause)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert len([*tmp_path.glob("abp-spool-*")]) <= 1  # the next one removes what a killed one left
+    store = ObjectStore(bucket)
+    refs = await store.list()
+    assert len(refs) >= 3
+    for ref in refs:
+        assert hashlib.sha256(await store.get(ref.id)).hexdigest() == ref.sha256
+        await store.delete(ref.id)
+    assert await store.gc() == []  # what is on its way elsewhere is left alone
+    with later(2 * HOUR):
+        await store.gc()
+    assert below(object_server, bucket) == []
+
+
+async def test_two_machines_share_a_prefix(bucket: str) -> None:
+    one, two = ObjectStore(bucket), ObjectStore(bucket, retention=Retention(max_artifacts_per_session=2))
+    first = await one.scoped(Scope(session="s")).put_bytes(b"1")
+    assert await two.list() == [first]
+    await one.scoped(Scope(session="s")).put_bytes(b"1", filename="renamed.txt")
+    assert [ref.filename for ref in await two.list()] == ["renamed.txt"]
+    view = two.scoped(Scope(session="s"))
+    for content in (b"2", b"3"):
+        await view.put_bytes(content)
+    assert len(await one.list()) == 2 and not await one.exists(first.id)

@@ -1,0 +1,217 @@
+"""The BinaryData union: strict base64, sizes in bytes, content from files and bytes."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports.binary import BinaryData, Content, Download, Encoded, Handle, LocalFile, verify_size
+from transports.binary import data as binary
+from transports.errors import BadEncoding, SizeMismatch, UsageError
+
+
+def decode(text: str) -> bytes:
+    return b"".join(Encoded(text, "base64").chunks())
+
+
+# --- base64 (PROTOCOL: "Decode strictly (accept missing padding and the URL-safe alphabet only if unambiguous)") -----
+
+FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "standard": base64.b64encode,
+    "unpadded": lambda data: base64.b64encode(data).rstrip(b"="),
+    "url-safe": base64.urlsafe_b64encode,
+    "url-safe unpadded": lambda data: base64.urlsafe_b64encode(data).rstrip(b"="),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(data=st.binary(max_size=200))
+def test_every_accepted_form_gives_the_exact_bytes(form: str, data: bytes) -> None:
+    assert decode(FORMS[form](data).decode()) == data
+
+
+@given(st.text("AQgw09+/-_= \n", max_size=12) | st.text(max_size=12))
+def test_only_text_that_encodes_back_to_itself_is_accepted(text: str) -> None:
+    try:
+        data = decode(text)
+    except BadEncoding:
+        return
+    url_safe = "-" in text or "_" in text
+    assert base64.b64encode(data, b"-_" if url_safe else None).decode().rstrip("=") == text.rstrip("=")
+    if not url_safe and len(text) % 4 == 0:
+        assert base64.b64decode(text, validate=True) == data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("JVBE!i0x", id="junk"),
+        pytest.param("JVBERi0x\n", id="line end"),
+        pytest.param("JVBE Ri0x", id="space"),
+        pytest.param("JVBERi0é", id="not ascii"),
+        pytest.param("\ud800BER", id="half of a surrogate pair"),
+        pytest.param("JVBER", id="one character too many"),
+        pytest.param("AB==", id="non-canonical, two digits"),
+        pytest.param("ABD=", id="non-canonical, three digits"),
+        pytest.param("AB", id="non-canonical without padding"),
+        pytest.param("AA=", id="padding cut short"),
+        pytest.param("AAAA====", id="padding after a whole group"),
+        pytest.param("====", id="padding alone"),
+        pytest.param("AA==AAAA", id="padding in the middle"),
+        pytest.param("+_AA", id="both alphabets"),
+        pytest.param("/-AA", id="both alphabets, other pair"),
+        pytest.param("data:;base64,AAAA", id="data URL"),
+    ],
+)
+def test_ambiguous_or_broken_base64_is_refused(text: str) -> None:
+    """FAULTS 24."""
+    with pytest.raises(BadEncoding, match="strictly valid base64") as caught:
+        decode(text)
+    assert text[:8] not in caught.value.message
+
+
+class TestInSlices:
+    """Content larger than one slice; the slice is made small so that the tests are quick."""
+
+    @pytest.fixture(autouse=True)
+    def small_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(binary, "_SLICE", 8)
+
+    @pytest.mark.parametrize("size", range(20))
+    def test_the_bytes_are_the_same(self, size: int) -> None:
+        data = bytes(range(240, 240 + size)) if size < 16 else bytes(size)
+        assert decode(base64.b64encode(data).decode()) == data
+
+    def test_they_come_piece_by_piece(self) -> None:
+        chunks = list(Encoded(base64.b64encode(bytes(14)).decode(), "base64").chunks())
+        assert [len(chunk) for chunk in chunks] == [6, 6, 2]
+
+    def test_one_alphabet_counts_for_the_whole(self) -> None:
+        assert decode("AAAAAAAA____") == bytes(6) + b"\xff\xff\xff"
+        with pytest.raises(BadEncoding):
+            decode("AAAAAAA_AAAAAAA/")
+
+    @pytest.mark.parametrize("text", ["AAAAAA==AAAA", "AAAAAAA=AAAAAAAA"])
+    def test_padding_between_slices_is_refused(self, text: str) -> None:
+        with pytest.raises(BadEncoding, match="middle of the text, before character 8"):
+            decode(text)
+
+    def test_the_error_says_where(self) -> None:
+        with pytest.raises(BadEncoding, match="characters 8-16"):
+            decode("AAAAAAAAAAA!AAAAAAAA")
+
+    def test_utf8_text_is_sliced_between_characters(self) -> None:
+        text = "aé€😀" * 5
+        chunks = list(Encoded(text, "utf-8").chunks())
+        assert b"".join(chunks).decode() == text and len(chunks) == 3
+
+    def test_files_are_read_piece_by_piece(self, tmp_path: Path) -> None:
+        path = tmp_path / "x"
+        path.write_bytes(bytes(20))
+        assert [len(chunk) for chunk in BinaryData.from_path(path).chunks()] == [8, 8, 4]
+
+
+@given(st.text())
+def test_text_becomes_utf8_or_is_refused(text: str) -> None:
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        with pytest.raises(BadEncoding, match="surrogate"):
+            BinaryData(Encoded(text, "utf-8")).read()
+    else:
+        assert BinaryData(Encoded(text, "utf-8")).read() == text.encode()
+
+
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    with pytest.raises(BadEncoding, match="surrogate"):
+        BinaryData(Encoded("a\ud800", "utf-8")).read()
+
+
+# --- size (seed 001: "Verify size matches actual content when provided"; FAULTS 25) -----------------------------------
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
+def test_a_declared_size_must_be_the_real_one(declared: int, actual: int) -> None:
+    if declared == actual:
+        verify_size(declared, actual)
+    else:
+        with pytest.raises(SizeMismatch) as caught:
+            verify_size(declared, actual)
+        assert caught.value.details == {"declared": declared, "actual": actual}
+
+
+def test_without_a_declared_size_any_is_right() -> None:
+    verify_size(None, 5)
+
+
+@pytest.mark.parametrize("declared", [0, 3, 5])
+def test_reading_compares_bytes_not_characters(declared: int) -> None:
+    content = Encoded("éé", "utf-8")
+    assert BinaryData(content, size=4).read() == BinaryData(content).read() == "éé".encode()
+    with pytest.raises(SizeMismatch):
+        BinaryData(content, size=declared).read()
+
+
+# --- content from here ------------------------------------------------------------------------------------------------
+
+
+def test_bytes_know_their_size_and_type() -> None:
+    data = BinaryData.from_bytes(b"%PDF-1.7 ...", filename="a.pdf")
+    assert data == BinaryData(b"%PDF-1.7 ...", "application/pdf", 12, "a.pdf")
+    assert data.read() == b"%PDF-1.7 ..."
+    assert BinaryData.from_bytes(b"abc", mime_type="text/x").mime_type == "text/x"
+    assert BinaryData.from_bytes(b"abc").mime_type is None
+
+
+def test_bytes_are_copied_from_what_can_change() -> None:
+    buffer = bytearray(b"abc")
+    data = BinaryData.from_bytes(buffer)
+    buffer[0] = 0
+    assert data.read() == b"abc"
+
+
+def test_a_file_knows_its_name_size_and_type(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"GIF89a" + bytes(5000))
+    data = BinaryData.from_path(str(path))
+    assert data == BinaryData(LocalFile(path), "image/gif", 5006, "a.bin")
+    assert data.read() == path.read_bytes()
+    assert BinaryData.from_path(path, mime_type="x/y").mime_type == "x/y"
+
+
+def test_a_file_that_changed_meanwhile_is_not_sent_with_its_old_size(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    data = BinaryData.from_path(path)
+    path.write_bytes(b"abcd")
+    with pytest.raises(SizeMismatch):
+        data.read()
+
+
+def test_what_is_no_readable_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+    for path, reason in ((tmp_path, "regular"), (tmp_path / "pipe", "regular"), (tmp_path / "no", "No such file")):
+        with pytest.raises(UsageError, match=reason):
+            BinaryData.from_path(path)
+    with pytest.raises(UsageError, match="null"):
+        BinaryData.from_path("a\0b")
+
+
+@pytest.mark.parametrize("content", [Handle("1"), Download("https://app.example/x")])
+def test_content_that_is_elsewhere_is_fetched_by_others(content: Content) -> None:
+    with pytest.raises(TypeError, match="fetched by"):
+        BinaryData(content).read()
+
+
+def test_neither_text_nor_credentials_are_printed() -> None:
+    shown = repr(
+        [
+            Encoded("secret", "utf-8"),
+            Download("https://app.example/x", None, {"Authorization": "secret"}, {"token": "secret"}),
+        ]
+    )
+    assert "secret" not in shown

@@ -1,0 +1,696 @@
+"""Which parts of an answer are binaries and which stay data; and trees with something else in a binary's place."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import random
+import uuid
+from typing import cast
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from transports.binary import BinaryData, Broken, Download, Encoded, Handle
+from transports.binary.detect import Found, Place, contents, find, replace
+from transports.binary.detect.heuristics import guessed
+from transports.errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, SizeMismatch, UnsupportedBinary
+
+NOISE = random.Random(4).randbytes(3000)
+PDF = b"%PDF-1.7\n" + NOISE
+PNG = b"\x89PNG\r\n\x1a\n" + NOISE
+
+
+#: Python refuses to write these in decimal.
+HUGE = pytest.param(10**5000, id="huge")
+NEGATIVE = pytest.param(-(10**5000), id="huge and negative")
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def one(tree: object, field: str | None = None) -> BinaryData:
+    """The only binary of ``tree``, which stands at ``field``."""
+    (found,) = find(tree)
+    assert field is None or found.field == field
+    assert isinstance(found.binary, BinaryData), found.binary
+    return found.binary
+
+
+def fault(tree: object, field: str | None = None) -> ABPError:
+    (found,) = find(tree)
+    assert field is None or found.field == field
+    assert isinstance(found.binary, ABPError), found.binary
+    return found.binary
+
+
+# --- descriptors (seed 001 "BinaryData Format", seed 000 "Client Detects Binary Data") --------------------------------
+
+
+def test_a_documented_descriptor() -> None:
+    tree = {
+        "document": {
+            "content": b64(PDF),
+            "mimeType": "application/pdf",
+            "encoding": "base64",
+            "size": len(PDF),
+            "filename": "export.pdf",
+            "pages": 3,
+        },
+        "pageCount": 12,
+    }
+    binary = one(tree, "document")
+    assert binary.read() == PDF
+    assert (binary.mime_type, binary.size, binary.filename) == ("application/pdf", len(PDF), "export.pdf")
+    assert binary.extra == {"pages": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type", "encoding", "expected"),
+    [
+        # 1. the MIME type is binary
+        ("YWJj", "image/png", None, b"abc"),
+        ("YWJj", "image/png", "base64", b"abc"),
+        ("YWJj", "application/octet-stream; x=1", None, b"abc"),
+        ("YWJj", "image/png", "utf-8", b"YWJj"),
+        ("YWJj", "image/png", "UTF8", b"YWJj"),
+        # 2. or the encoding is base64, for any type
+        ("YWJj", "text/html", "base64", b"abc"),
+        ("YWJj", "text/html; charset=utf-8", "BASE64", b"abc"),
+        ("YWJj", "application/json", "base64", b"abc"),
+        ("_-_-", "text/html", "base64url", b"\xff\xef\xfe"),
+        ("_-_-", "text/html", "base64_url", b"\xff\xef\xfe"),
+        ("YWJj", "no type", "base64", b"abc"),
+        ("", "image/png", "base64", b""),
+        # else it is data
+        ("YWJj", "text/html", "utf-8", None),
+        ("YWJj", "text/html", None, None),
+        ("YWJj", "TEXT/HTML", "gzip", None),
+        ("YWJj", "application/json", "utf-8", None),
+        ("YWJj", "no type", None, None),
+        # text of a textual but binary type, without encoding, is taken as it stands
+        ("<svg/>", "image/svg+xml", None, b"<svg/>"),
+        ("<a/>", "application/xml", None, b"<a/>"),
+        ("f();", "application/x-javascript", None, b"f();"),
+        ("a: 1", "application/x-yaml", None, b"a: 1"),
+        ("PHN2Zy8+", "image/svg+xml", None, b"<svg/>"),
+        # data: URLs in the place of base64
+        ("data:image/png;base64,YWJj", "image/png", None, b"abc"),
+        ("data:image/png;base64,YWJj", "image/png", "base64", b"abc"),
+        ("DATA:;charset=utf-8;BASE64,YWJj", "text/html", "base64", b"abc"),
+        ("data:image/svg+xml,%3Csvg/%3E", "image/svg+xml", None, b"<svg/>"),
+        ("data:image/png;base64,YWJj", "text/html", None, None),
+        ("data:image/png;base64,YWJj", "image/png", "utf-8", b"data:image/png;base64,YWJj"),
+    ],
+)
+def test_what_is_binary_data_and_how_it_is_decoded(
+    content: str, mime_type: str, encoding: str | None, expected: bytes | None
+) -> None:
+    node = {"content": content, "mimeType": mime_type} | ({} if encoding is None else {"encoding": encoding})
+    assert [cast(BinaryData, found.binary).read() for found in find({"x": node})] == (
+        [] if expected is None else [expected]
+    )
+
+
+@pytest.mark.parametrize("encoding", ["hex", 7, "", {"a": 1}, "x" * 100])
+def test_an_unknown_encoding_is_an_error(encoding: object) -> None:
+    error = fault({"content": "00", "mimeType": "image/png", "encoding": encoding}, "")
+    assert isinstance(error, BadEncoding) and "unknown encoding" in error.message and len(error.message) < 120
+
+
+@pytest.mark.parametrize("node", [{"content": "YWJj"}, {"mimeType": "image/png"}, {"content": 3, "mimeType": "a/b"}])
+def test_a_descriptor_needs_content_and_a_type(node: object) -> None:
+    assert find(node) == []
+
+
+@pytest.mark.parametrize("filename", [None, "", 7, ["a"]])
+def test_a_filename_is_text_or_none(filename: object) -> None:
+    assert one({"content": b"", "mimeType": "a/b", "filename": filename}).filename is None
+
+
+def test_base64_is_decoded_strictly_when_it_is_read() -> None:
+    with pytest.raises(BadEncoding):
+        one({"content": "YWJ", "mimeType": "image/png", "encoding": "base64", "size": 2}).read()
+    with pytest.raises(SizeMismatch):
+        one({"content": "YWJj", "mimeType": "image/png", "encoding": "base64", "size": 4}).read()
+
+
+# --- content that is not text (FAULTS 26) -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [PNG, bytearray(PNG), memoryview(PNG)])
+def test_bytes_alone_or_described(content: bytes) -> None:
+    assert one({"a": content}, "a") == BinaryData(PNG)
+    assert one([content], "0") == BinaryData(PNG)
+    assert one({"content": content, "mimeType": "image/png", "size": 3}, "") == BinaryData(PNG, "image/png", 3)
+    for no_type in ({}, {"mimeType": ""}, {"mimeType": 7}):
+        assert one({"content": content, **no_type}, "") == BinaryData(PNG)
+
+
+def test_a_handle_brings_its_size() -> None:
+    assert one(Handle("1", 5), "") == BinaryData(Handle("1", 5), size=5)
+    assert one({"content": Handle("1", 5), "mimeType": "image/png", "alt": "x"}, "") == BinaryData(
+        Handle("1", 5), "image/png", 5, None, {"alt": "x"}
+    )
+    declared = one({"content": Handle("1", 5), "mimeType": "image/png", "size": 6})
+    assert declared.size == 6  # a lie is for the one who fetches it to find
+
+
+def test_a_file_of_the_page_brings_its_type_and_name_unless_told_others() -> None:
+    leaf = BinaryData(b"abc", "image/png", 3, "a.png")
+    assert one({"x": leaf}, "x") is leaf
+    assert one({"content": leaf}, "") == leaf
+    assert one({"content": leaf, "mimeType": "", "filename": ""}) == leaf
+    told = one({"content": leaf, "mimeType": "image/x", "filename": "b", "size": 4})
+    assert told == BinaryData(b"abc", "image/x", 4, "b")
+
+
+@pytest.mark.parametrize("tree", [Broken("detached"), {"content": Broken("detached"), "mimeType": "image/png"}])
+def test_content_that_could_not_be_read_is_an_error_with_its_reason(tree: object) -> None:
+    error = fault({"x": tree}, "x")
+    assert isinstance(error, UnsupportedBinary) and error.message.endswith("detached")
+
+
+# --- references (seed 001 "BinaryDataReference", PROTOCOL "Binary references") ----------------------------------------
+
+
+def reference(**fields: object) -> dict[str, object]:
+    return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
+
+
+def test_a_documented_reference() -> None:
+    binary = one(
+        {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"
+    )
+    assert binary == BinaryData(
+        Download("https://app.example/d/1", 1707500000000.0), "application/pdf", 52428800, "large.pdf", {"note": "n"}
+    )
+
+
+def test_a_download_url_goes_before_content() -> None:
+    """Seed 001 "Check for downloadUrl first"; but an empty one is none."""
+    assert isinstance(one(reference(content="YWJj", encoding="base64")).content, Download)
+    assert one(reference(downloadUrl="", content="YWJj", encoding="base64")).read() == b"abc"
+
+
+@pytest.mark.parametrize("fields", [{"mimeType": None}, {"mimeType": 3}, {"downloadUrl": 7}, {"downloadUrl": ""}])
+def test_a_reference_needs_a_url_and_a_type(fields: dict[str, object]) -> None:
+    assert find(reference(**fields)) == []
+
+
+@pytest.mark.parametrize("url", ["/d/1", "d/1", "blob:https://app.example/1-2", "file:///etc/passwd"])
+def test_which_urls_are_fetched_is_decided_elsewhere(url: str) -> None:
+    assert one(reference(downloadUrl=url)).content == Download(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("data:application/pdf;base64,YWJj", b"abc"),
+        ("data:application/pdf;base64,YWJj%2B%2F8%3D", b"abc\xfb\xff"),
+        ("data:;base64,", b""),
+        ("Data:text/plain,a%20b%ff", b"a b\xff"),
+        ("data:,\u00e9", "é".encode()),
+    ],
+)
+def test_a_data_url_is_in_hand(url: str, expected: bytes) -> None:
+    assert one(reference(downloadUrl=url)).read() == expected
+
+
+def test_a_data_url_is_decoded_strictly() -> None:
+    with pytest.raises(BadEncoding):
+        one(reference(downloadUrl="data:;base64,YWJj!")).read()
+    assert isinstance(fault(reference(downloadUrl="data:,\ud800")), BadEncoding)
+
+
+@pytest.mark.parametrize(
+    ("auth", "headers", "query"),
+    [
+        (None, {}, {}),
+        ({"type": "bearer", "header": "Bearer abc"}, {"Authorization": "Bearer abc"}, {}),
+        ({"type": "bearer", "header": "Basic dXNlcjpw"}, {"Authorization": "Basic dXNlcjpw"}, {}),
+        ({"type": "bearer", "header": "X-Key: abc"}, {"X-Key": "abc"}, {}),
+        ({"type": "bearer", "header": "X-Key:abc "}, {"X-Key": "abc"}, {}),
+        ({"type": "bearer", "header": "Authorization: Bearer a:b c"}, {"Authorization": "Bearer a:b c"}, {}),
+        ({"type": "bearer", "header": "abc"}, {"Authorization": "Bearer abc"}, {}),
+        ({"type": "bearer", "header": " abc "}, {"Authorization": "Bearer abc"}, {}),
+        ({"type": "bearer", "token": "abc"}, {"Authorization": "Bearer abc"}, {}),
+        ({"type": "bearer", "header": "", "token": "abc"}, {"Authorization": "Bearer abc"}, {}),
+        ({"type": "Bearer", "header": "H", "token": "T"}, {"Authorization": "Bearer H"}, {}),
+        ({"type": "query", "token": "abc"}, {}, {"token": "abc"}),
+        ({"type": "query", "token": "abc", "header": "x"}, {}, {"token": "abc"}),
+    ],
+)
+def test_every_documented_form_of_auth(auth: object, headers: dict[str, str], query: dict[str, str]) -> None:
+    assert one(reference(auth=auth)).content == Download("https://app.example/d/1", None, headers, query)
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        "abc",
+        ["bearer"],
+        {},
+        {"type": "bearer"},
+        {"type": "bearer", "header": "  "},
+        {"type": "query"},
+        {"type": "query", "header": "abc"},
+        {"type": "basic", "token": "abc"},
+        {"type": ["bearer"], "token": "abc"},
+        {"token": "abc"},
+        {"type": "bearer", "token": 7},
+        {"type": "bearer", "token": "a\r\nX: b"},
+        {"type": "bearer", "header": "X-Key: a\nb"},
+        {"type": "query", "token": "a\0b"},
+    ],
+)
+def test_auth_that_is_not_understood_is_an_error_that_does_not_show_it(auth: object) -> None:
+    error = fault(reference(auth=auth))
+    assert isinstance(error, BadDescriptor) and "auth" in error.message and "abc" not in error.message
+
+
+@pytest.mark.parametrize("expires", ["2024-02-09T17:33:20Z", True, math.nan, math.inf, 10**400, [1], HUGE])
+def test_a_bad_expiry_is_an_error(expires: object) -> None:
+    error = fault(reference(expiresAt=expires))
+    assert isinstance(error, BadDescriptor) and "expiresAt" in error.message and len(error.message) < 120
+
+
+# --- sizes (FAULTS 25) ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**53 - 1))
+def test_a_size_is_a_whole_number_of_bytes(size: int) -> None:
+    assert one({"content": b"", "size": size}).size == size
+    assert find({"content": b"", "size": float(size)})[0].binary == BinaryData(b"", size=int(float(size)))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        *(-1, -0.5, 0.5, 1e300, 2**53, 2**63, 10**400, math.nan, math.inf, -math.inf),
+        *(HUGE, NEGATIVE),
+        *("12", "", True, False, [], {}),
+    ],
+)
+@pytest.mark.parametrize(
+    "node",
+    [{"content": "YWJj", "mimeType": "image/png"}, reference(), {"image": b64(PNG), "mimeType": "image/png"}],
+    ids=["content", "reference", "flat"],
+)
+def test_a_bad_size_is_an_error(node: dict[str, object], size: object) -> None:
+    error = fault({**node, "size": size})
+    assert isinstance(error, BadDescriptor) and error.message.startswith("size must be") and len(error.message) < 120
+
+
+# --- the flat form (seed 000 "App Returns Binary Data", PROTOCOL "What public clients … get wrong") -------------------
+
+SMALL = b64(NOISE[:30])
+PLAIN = b64(NOISE[:75])  # no signature; 100 characters are long enough
+
+
+@pytest.mark.parametrize(
+    ("tree", "field", "expected"),
+    [
+        # as documented
+        ({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF)}, "pdf", PDF),
+        ({"image": b64(PNG), "mimeType": "image/png"}, "image", PNG),
+        # named after the type, its subtype, its extension, or generically; in any case
+        ({"png": b64(NOISE), "mimeType": "image/png"}, "png", NOISE),
+        ({"jpg": b64(NOISE), "mimeType": "image/jpeg"}, "jpg", NOISE),
+        ({"svg": b64(NOISE), "mimeType": "image/svg+xml"}, "svg", NOISE),
+        ({"Data": b64(NOISE), "mimeType": "application/x-thing"}, "Data", NOISE),
+        ({"bin": b64(NOISE), "mimeType": "application/x-thing"}, "bin", NOISE),
+        # any name, if the content has a known signature
+        ({"thumbnail": b64(PNG), "mimeType": "image/png"}, "thumbnail", PNG),
+        ({"a": 1, "b": "text", "c": b64(PNG[:48]), "mimeType": "image/png"}, "c", PNG[:48]),
+        # the name that says most goes first, wherever it stands
+        ({"file": b64(NOISE), "pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF)}, "pdf", PDF),
+        ({"note": b64(PNG[:99]), "data": b64(PNG), "mimeType": "image/png"}, "data", PNG),
+        ({"pdf": "see file", "file": b64(PDF), "mimeType": "application/pdf"}, "file", PDF),
+        # short content: by its signature, or because it has the declared size exactly
+        ({"png": "iVBORw0KGgo=", "mimeType": "image/png"}, "png", PNG[:8]),
+        ({"image": SMALL, "mimeType": "image/png", "size": 30}, "image", NOISE[:30]),
+        ({"image": "YWI=", "mimeType": "image/png", "size": 2}, "image", b"ab"),
+        ({"image": "YWI", "mimeType": "image/png", "size": 2.0}, "image", b"ab"),
+        ({"image": PLAIN, "mimeType": "image/png"}, "image", NOISE[:75]),
+        ({"image": b64(bytes(300)), "mimeType": "image/x-raw"}, "image", bytes(300)),
+        # unpadded and URL-safe
+        ({"image": base64.urlsafe_b64encode(PNG).decode().rstrip("="), "mimeType": "image/png"}, "image", PNG),
+        # encoding says it
+        ({"html": "PHA+", "mimeType": "text/html", "encoding": "base64"}, "html", b"<p>"),
+        ({"text": "aGk", "mimeType": "text/plain", "encoding": "Base64"}, "text", b"hi"),
+        ({"image": "", "mimeType": "image/png", "encoding": "base64"}, "image", b""),
+        # data: URLs
+        ({"image": "data:image/png;base64,YWJj", "mimeType": "image/png"}, "image", b"abc"),
+        ({"svg": "data:image/svg+xml,%3Csvg/%3E", "mimeType": "image/svg+xml"}, "svg", b"<svg/>"),
+    ],
+)
+def test_the_flat_form(tree: dict[str, object], field: str, expected: bytes) -> None:
+    binary = one(tree, field)
+    assert binary.read() == expected
+    assert binary.mime_type == tree["mimeType"] and binary.extra == {}
+
+
+@pytest.mark.parametrize(
+    "content", [b"abc", bytearray(b"abc"), memoryview(b"abc"), BinaryData(b"abc", "image/x", 3, "leaf.png")]
+)
+def test_the_flat_form_of_content_that_is_not_text(content: object) -> None:
+    tree = {"caption": "c", "image": content, "mimeType": "image/png", "filename": "flat.png"}
+    binary = one(tree, "image")
+    assert (binary.content, binary.mime_type, binary.filename) == (b"abc", "image/png", "flat.png")
+
+
+GENERIC = ["data", "base64", "bytes", "file", "blob", "buffer", "body", "binary", "document", "output", "result"]
+
+
+@pytest.mark.parametrize("key", GENERIC)
+def test_generic_names_of_content(key: str) -> None:
+    assert one({"id": "x", key: b64(NOISE), "mimeType": "application/x-thing"}, key).read() == NOISE
+
+
+def test_the_flat_form_of_a_handle_or_of_something_broken() -> None:
+    assert one({"image": Handle("1", 5), "mimeType": "image/png"}, "image").size == 5
+    assert isinstance(fault({"image": Broken("gone"), "mimeType": "image/png"}, "image"), UnsupportedBinary)
+
+
+def test_a_file_in_a_flat_form_keeps_its_name() -> None:
+    assert one({"image": BinaryData(b"a", None, 1, "a.png"), "mimeType": "image/png"}).filename == "a.png"
+
+
+def test_content_beside_a_flat_forms_own_is_found_for_itself() -> None:
+    tree = {"thumbnail": b"abc", "pdf": b64(PDF), "mimeType": "application/pdf", "parts": [{"content": b"x"}]}
+    found = find(tree)
+    assert [(item.field, cast(BinaryData, item.binary).mime_type) for item in found] == [
+        ("thumbnail", None),
+        ("pdf", "application/pdf"),
+        ("parts.0", None),
+    ]
+
+
+WORDS = "The report holds what the board asked for; see page nine. " * 40
+MINIFIED = "!function(){var a=1,b=2;return(a+b)*2}();window.x=document.querySelector('#a');" * 30
+JWT = f"{b64(json.dumps({'alg': 'RS256', 'kid': 'k' * 40}).encode())}.{b64(NOISE[:300])}.{b64(NOISE[:256])}"
+PATH = "exports/2024/quarterly/reports/of/the/northern/region/with-all-of-its/attachments-and-annexes/final.pdf"
+
+
+@pytest.mark.parametrize("key", ["image", "png", "data", "file", "body", "name", "hash"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("photo.png", id="file name"),
+        pytest.param("photo", id="word"),
+        pytest.param("profile1", id="word that is base64"),
+        pytest.param("avatars/users/12", id="path that is base64"),
+        pytest.param("https://app.example/photo.png", id="URL"),
+        pytest.param("https://app.example/" + "a" * 300, id="long URL"),
+        pytest.param("//cdn/img/pictures", id="protocol-relative URL"),
+        pytest.param("blob:https://app.example/550e8400-e29b-41d4-a716-446655440000", id="blob URL"),
+        pytest.param(PATH, id="long path"),
+        pytest.param(str(uuid.UUID(int=2**127 - 7)), id="UUID"),
+        pytest.param(uuid.UUID(int=2**127 - 7).hex, id="UUID without dashes"),
+        pytest.param(hashlib.sha256(b"").hexdigest(), id="SHA-256 in hex"),
+        pytest.param(hashlib.sha512(b"").hexdigest(), id="SHA-512 in hex"),
+        pytest.param(b64(hashlib.sha256(b"").digest()), id="SHA-256 in base64"),
+        pytest.param(b64(hashlib.sha512(b"").digest()), id="SHA-512 in base64"),
+        pytest.param(f"sha384-{b64(hashlib.sha384(b'').digest())}", id="integrity"),
+        pytest.param(NOISE.hex(), id="file in hex"),
+        pytest.param(JWT, id="JWT"),
+        pytest.param(WORDS, id="prose"),
+        pytest.param("".join(f"Wort{n}und" for n in range(20)) + "…", id="one long word"),
+        pytest.param("図" * 400, id="not ASCII"),
+        pytest.param(MINIFIED, id="minified JavaScript"),
+        pytest.param('{"a":' * 100, id="JSON"),
+        pytest.param("<svg><path/></svg>" * 20, id="SVG"),
+        pytest.param(None, id="null"),
+        pytest.param(7, id="number"),
+        pytest.param(["a"], id="list"),
+    ],
+)
+def test_look_alikes_of_the_flat_form_stay_data(key: str, value: object) -> None:
+    tree = {key: value, "mimeType": "image/png"}
+    assert find([tree, {**tree, "size": 48_213}]) == []
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pytest.param({"name": "a.pdf", "mimeType": "application/pdf", "size": 1234}, id="file list"),
+        pytest.param({"pdf": b64(NOISE), "mimeType": "pdf"}, id="no MIME type"),
+        pytest.param({"pdf": b64(NOISE), "mimeType": 7}, id="type is a number"),
+        pytest.param({"pdf": b64(NOISE)}, id="no type"),
+        pytest.param({"text": b64(NOISE), "mimeType": "text/plain"}, id="text"),
+        pytest.param({"json": b64(NOISE), "mimeType": "application/json"}, id="JSON"),
+        pytest.param({"data": b64(NOISE), "mimeType": "image/png", "encoding": "utf-8"}, id="declared text"),
+        pytest.param({"data": b64(NOISE), "mimeType": "image/png", "encoding": "hex"}, id="other encoding"),
+        pytest.param({"note": b64(NOISE), "mimeType": "image/png"}, id="a name that says nothing"),
+        pytest.param({"note": "iVBORw0KGgo=", "mimeType": "image/png"}, id="and short"),
+        pytest.param({"note": "data:image/png;base64,YWJj", "mimeType": "image/png"}, id="and a data URL"),
+        pytest.param({"note": "YWJj", "mimeType": "text/html", "encoding": "base64"}, id="and base64 declared"),
+        pytest.param({"image": "YWJj", "mimeType": "image/png", "size": 4}, id="size of something else"),
+        pytest.param({"image": "photo.png", "mimeType": "image/png", "size": 6}, id="size that fits by chance"),
+        pytest.param({"image": b64(NOISE[:72]), "mimeType": "image/png"}, id="96 characters of something unknown"),
+        pytest.param({1: b64(NOISE), "mimeType": "image/png"}, id="a key that is no text"),
+    ],
+)
+def test_other_objects_with_a_type_stay_data(tree: object) -> None:
+    assert find({"files": [tree]}) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b64(PDF)[:-3], id="one character too many"),
+        pytest.param(b64(PDF)[:2000] + "!" + b64(PDF)[2001:], id="junk"),
+        pytest.param(base64.encodebytes(PDF).decode(), id="line ends"),
+        pytest.param(b64(NOISE)[:401], id="cut, no signature"),
+        pytest.param(b64(NOISE)[:300] + "?" + b64(NOISE), id="junk, no signature"),
+    ],
+)
+@pytest.mark.parametrize("encoding", [{}, {"encoding": "base64"}])
+def test_broken_base64_in_a_flat_form_is_an_error_and_not_data(content: str, encoding: dict[str, str]) -> None:
+    """FAULTS 24."""
+    binary = one({"pdf": content, "mimeType": "application/pdf", **encoding}, "pdf")
+    with pytest.raises(BadEncoding):
+        binary.read()
+
+
+def test_content_of_another_size_than_declared_is_an_error_and_not_data() -> None:
+    with pytest.raises(SizeMismatch):
+        one({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF) + 1}).read()
+
+
+def test_a_flat_data_url_with_half_of_a_surrogate_pair_is_an_error() -> None:
+    assert isinstance(fault({"image": "data:,\ud800", "mimeType": "image/png"}, "image"), BadEncoding)
+
+
+# --- bare base64 (PROTOCOL: "any long base64 string whose decoded head has a known signature") ------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b64(PDF),
+        b64(PDF[:750]),
+        b64(PDF).rstrip("="),
+        base64.urlsafe_b64encode(PDF).decode(),
+        "data:application/pdf;base64," + b64(PDF),
+        "data:;base64," + b64(PDF),
+    ],
+)
+def test_long_base64_of_a_known_file_needs_no_descriptor(text: str) -> None:
+    for tree, field in ((text, ""), ({"a": text}, "a"), ([1, text], "1")):
+        binary = one(tree, field)
+        assert binary.read() in (PDF, PDF[:750]) and binary.mime_type == "application/pdf" and binary.size is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b64(PDF[:747]), id="short"),  # 996 characters; 1,000 are enough
+        pytest.param(b64(NOISE), id="unknown"),
+        pytest.param(b64(PDF)[:2001], id="not whole"),
+        pytest.param(b64(PDF) + ".", id="and something else"),
+        pytest.param("data:text/plain," + "a" * 2000, id="data URL of text"),
+        pytest.param("data:image/x;base64," + b64(NOISE), id="data URL of something unknown"),
+        pytest.param(NOISE.hex(), id="hex"),
+        pytest.param("deadbeef" * 300, id="more hex"),
+        pytest.param(JWT * 3, id="JWTs"),
+        pytest.param(WORDS, id="prose"),
+        pytest.param(MINIFIED, id="minified JavaScript"),
+        pytest.param("a" * 3000, id="one letter"),
+        pytest.param("%PDF-1.7" * 300, id="not encoded"),
+        pytest.param("+_" * 2000, id="both alphabets"),
+    ],
+)
+def test_other_long_text_stays_data(text: str) -> None:
+    assert find({"a": text, "b": [text]}) == []
+
+
+@given(st.text("0123456789abcdef", min_size=8, max_size=40), st.booleans())
+def test_hex_is_never_taken_for_a_file(start: str, upper: bool) -> None:
+    text = (start * 200)[:4000]
+    assume(not (upper and set(text) <= set("abcdef")))
+    assert find(text.upper() if upper else text) == []
+    assert find({"data": text, "mimeType": "image/png"}) == [] or set(text) <= set("abcdef")
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def test_binaries_are_found_in_order_at_any_depth() -> None:
+    tree = {
+        "cover": b"1",
+        "pages": [{"image": {"content": b"2", "mimeType": "image/png"}}, {"n": [None, True, 1.5, (b"3",)]}],
+        "last": Handle("4"),
+    }
+    assert [found.field for found in find(tree)] == ["cover", "pages.0.image", "pages.1.n.3.0", "last"]
+    assert [found.path for found in find(tree)][1] == ("pages", 0, "image")
+
+
+def test_the_top_has_an_empty_name() -> None:
+    assert find(b"x") == [Found((), BinaryData(b"x"))]
+    assert find(b"x")[0].field == ""
+
+
+def test_a_dot_in_a_key_is_escaped() -> None:
+    assert [found.field for found in find({"a.b": b"", "a": {"b": b""}, "a\\": {"b": b""}})] == [
+        "a\\.b",
+        "a.b",
+        "a\\\\.b",
+    ]
+
+
+@given(st.sets(st.lists(st.text("a.\\0", max_size=3), min_size=1, max_size=3).map(tuple), min_size=2))
+def test_no_two_places_share_a_name(paths: set[Place]) -> None:
+    assert len({Found(path, BinaryData(b"")).field for path in paths}) == len(paths)
+
+
+def test_one_bad_binary_does_not_lose_the_others() -> None:
+    tree = {
+        "a": {"content": b"1", "size": -1},
+        "b": {"content": b"2", "mimeType": "image/png"},
+        "c": reference(auth="?"),
+        "d": {"image": b64(PNG), "mimeType": "image/png", "size": "?"},
+        "e": [Broken("gone"), b"3"],
+    }
+    found = {item.field: type(item.binary) for item in find(tree)}
+    assert found == {
+        "a": BadDescriptor,
+        "b": BinaryData,
+        "c": BadDescriptor,
+        "d.image": BadDescriptor,
+        "e.0": UnsupportedBinary,
+        "e.1": BinaryData,
+    }
+
+
+def nested(levels: int, leaf: object) -> object:
+    for level in range(levels):
+        leaf = [leaf] if level % 2 else {"a": leaf}
+    return leaf
+
+
+@pytest.mark.parametrize("leaf", [1, "x", b"x", None])
+def test_64_levels_are_looked_at_and_65_are_an_error(leaf: object) -> None:
+    """FAULTS 21: never silence."""
+    assert len(find(nested(64, leaf))) == (leaf == b"x")
+    for levels in (65, 100_000):
+        with pytest.raises(ProtocolError, match=r"deeper than 64 levels at \w\.\w"):
+            find(nested(levels, leaf))
+
+
+def test_a_descriptor_is_a_level_too() -> None:
+    node = {"content": b"x", "mimeType": "a/b"}
+    assert len(find(nested(63, node))) == 1
+    with pytest.raises(ProtocolError):
+        find(nested(64, node))
+
+
+# --- replace ----------------------------------------------------------------------------------------------------------
+
+
+TREES = st.recursive(
+    st.integers() | st.text(max_size=5) | st.none() | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("a.0", max_size=3), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def leaves(tree: object, path: Place = ()) -> dict[Place, object]:
+    items: list[tuple[str | int, object]]
+    if isinstance(tree, dict):
+        items = list(tree.items())
+    elif isinstance(tree, list):
+        items = list(enumerate(tree))
+    else:
+        return {path: tree}
+    return {place: leaf for step, value in items for place, leaf in leaves(value, (*path, step)).items()}
+
+
+@given(TREES)
+def test_every_binary_is_found_once_and_replaced_where_it_stood(tree: object) -> None:
+    found = find(tree)
+    before = leaves(tree)
+    assert {item.path for item in found} == {path for path, leaf in before.items() if isinstance(leaf, bytes)}
+    assert all(item.binary == BinaryData(cast(bytes, before[item.path])) for item in found)
+    after = replace(tree, {item.path: f"ref {item.field}" for item in found})
+    assert find(after) == [] and leaves(tree) == before
+    assert leaves(after) == before | {item.path: f"ref {item.field}" for item in found}
+
+
+@given(TREES)
+def test_replacing_nothing_changes_nothing(tree: object) -> None:
+    assert replace(tree, {}) is tree
+    assert replace(tree, {(): 1}) == 1
+
+
+def test_what_no_place_leads_to_is_shared() -> None:
+    tree = {"a": [1, [2]], "b": {"c": 3}, "t": (1, 2)}
+    copy = cast(dict[str, object], replace(tree, {("a", 0): "x", ("t", 1): "y"}))
+    assert copy == {"a": ["x", [2]], "b": {"c": 3}, "t": [1, "y"]}
+    assert copy["b"] is tree["b"] and cast(list[object], copy["a"])[1] is tree["a"][1]  # type: ignore[index]
+
+
+def test_keys_that_are_no_text_have_their_place_too() -> None:
+    tree = {1: b"x", None: b"y"}
+    assert [found.field for found in find(tree)] == ["1", "None"]
+    assert replace(tree, {found.path: 0 for found in find(tree)}) == {1: 0, None: 0}
+
+
+@pytest.mark.parametrize("place", [("b",), ("a", 1), ("a", "0"), ("a", 0, "x")])
+def test_a_place_that_is_not_there_is_an_error(place: Place) -> None:
+    with pytest.raises(KeyError, match="no place"):
+        replace({"a": [1]}, {place: 0, ("a", 0): 0} if place[-1] != "x" else {place: 0})
+
+
+def test_content_text_is_not_copied_into_messages() -> None:
+    assert "secret" not in repr(find({"content": "secret", "mimeType": "image/png"}))
+    assert isinstance(one({"content": "secret", "mimeType": "image/png"}).content, Encoded)
+
+
+# --- guesses by themselves --------------------------------------------------------------------------------------------
+
+
+def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too long to hold twice is checked to its end and decoded when it is stored."""
+    monkeypatch.setattr("transports.binary.detect.heuristics._IN_HAND", 2000)
+    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
+    guess = guessed(b64(content))
+    assert guess is not None and isinstance(guess.content, Encoded)
+    assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
+    assert guessed(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+
+
+def test_a_guess_is_about_long_text_only() -> None:
+    content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
+    assert guessed(b64(content)) is not None
+    assert guessed(b64(content), min_chars=5000) is None
+
+
+def test_numbers_are_no_content() -> None:
+    assert [found.path for found in contents({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]

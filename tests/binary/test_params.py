@@ -1,0 +1,138 @@
+"""Parameters on their way to the app."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports.binary import BinaryData, LocalFile
+from transports.binary.detect import Found, replace
+from transports.binary.params import outgoing
+from transports.errors import UsageError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_json_passes_as_it_is(params: object) -> None:
+    assert outgoing(params) == (params, [])
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_may_stand_anywhere(kind: type) -> None:
+    prepared, found = outgoing({"a": [1, kind(b"GIF89a")], "b": (kind(b"x"),)})
+    gif, x = BinaryData(b"GIF89a", "image/gif", 6), BinaryData(b"x", None, 1)
+    assert prepared == {"a": [1, gif], "b": [x]}
+    assert found == [Found(("a", 1), gif), Found(("b", 0), x)]
+
+
+def test_at_the_top_too() -> None:
+    assert outgoing(b"x")[1] == [Found((), BinaryData(b"x", None, 1))]
+
+
+def test_files_and_binary_data_may_stand_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"GIF89a")
+    data = BinaryData(b"x", "text/x", 1, "x.txt")
+    _, found = outgoing({"file": path, "data": data})
+    assert [item.binary for item in found] == [BinaryData(LocalFile(path), "image/gif", 6, "a.gif"), data]
+    with pytest.raises(UsageError, match="No such file"):
+        outgoing({"file": tmp_path / "no"})
+
+
+def test_the_places_are_those_of_the_prepared_tree() -> None:
+    prepared, found = outgoing({"a.b": [{"c": b"1"}], "d": b"2"})
+    replaced = replace(prepared, {item.path: item.field for item in found})
+    assert replaced == {"a.b": [{"c": "a\\.b.0.c"}], "d": "d"}
+
+
+class TestDescriptor:
+    """Seed 001 "Binary Input": ``{content, mimeType}`` is one binary."""
+
+    def test_around_bytes(self) -> None:
+        given_params = {"image": {"content": b"abc", "mimeType": "image/x", "filename": "a.x", "size": 99, "alt": "A"}}
+        prepared, found = outgoing(given_params)
+        expected = BinaryData(b"abc", "image/x", 3, "a.x", {"alt": "A"})
+        assert prepared == {"image": expected} and found == [Found(("image",), expected)]
+
+    def test_around_a_file_keeps_its_name_unless_told_another(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.gif"
+        path.write_bytes(b"GIF89a")
+        own, told = outgoing(
+            [
+                {"content": path, "mimeType": "image/x"},
+                {"content": path, "mimeType": "image/x", "filename": "b"},
+            ]
+        )[1]
+        assert own.binary == BinaryData(LocalFile(path), "image/x", 6, "a.gif")
+        assert told.binary == BinaryData(LocalFile(path), "image/x", 6, "b")
+
+    def test_around_binary_data(self) -> None:
+        data = BinaryData(b"x", "text/x", 1, "x", {"a": 1, "b": 1})
+        (found,) = outgoing({"content": data, "mimeType": "text/y", "b": 2})[1]
+        assert found.binary == BinaryData(b"x", "text/y", 1, "x", {"a": 1, "b": 2})
+
+    def test_needs_a_type_and_content(self) -> None:
+        base64_text = {"content": "YWJj", "mimeType": "image/x", "encoding": "base64"}
+        assert outgoing(base64_text) == (base64_text, [])
+        for mime_type in ({}, {"mimeType": None}):
+            assert outgoing({"content": b"x", **mime_type})[1][0].path == ("content",)
+
+    @pytest.mark.parametrize("beside", [b"y", [b"y"], {"z": b"y"}])
+    def test_holds_one_content_only(self, beside: object) -> None:
+        with pytest.raises(UsageError, match=r"p\.q holds another"):
+            outgoing({"p": {"q": {"content": b"x", "mimeType": "image/x", "thumbnail": beside}}})
+
+    def test_holds_json_beside_its_content(self) -> None:
+        with pytest.raises(UsageError, match="set at alt cannot be sent"):
+            outgoing({"content": b"x", "mimeType": "image/x", "alt": {1}})
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"a": [math.nan]}, r"nan at a\.0 is no JSON"),
+        ({"a": math.inf}, "inf at a is no JSON"),
+        ({"a": {1}}, "set at a cannot be sent"),
+        (object(), "object at the top cannot be sent"),
+        ({"a": {1: 2}}, "key 1 at a must be text"),
+        ({"a": "\ud800"}, "text at a holds half"),
+        ({"a": {"\ud800": 1}}, "text at a holds half"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_place(params: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        outgoing(params)
+
+
+def nested(levels: int) -> object:
+    tree: object = "leaf"
+    for level in range(levels):
+        tree = [tree] if level % 2 else {"a": tree}
+    return tree
+
+
+def test_nesting_is_limited_as_in_answers() -> None:
+    """FAULTS 21, the other way."""
+    assert outgoing(nested(64)) == (nested(64), [])
+    for params in (nested(65), nested(100_000)):
+        with pytest.raises(UsageError, match="deeper than 64"):
+            outgoing(params)
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(UsageError, match="deeper than 64"):
+        outgoing(loop)
+
+
+def test_ordered_mappings_stay_in_order() -> None:
+    assert list(outgoing(OrderedDict(b=1, a=2))[0]) == ["b", "a"]  # type: ignore[call-overload]

@@ -1,0 +1,719 @@
+"""Discovery against real servers on 127.0.0.1: pages, links, redirects, limits, hostile answers, the cache."""
+
+import asyncio
+import json
+import logging
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import formatdate
+from typing import TypeAlias
+
+import pytest
+
+from tests.http.test_download import Answer, Connection, Raw, Serve, drip, hang, moved, reply, stall
+from tests.http.test_download import certificate as certificate
+from tests.http.test_download import serve as serve
+from tests.http.test_download import tls as tls
+from tests.http.test_download import trusted as trusted
+from transports.errors import DiscoveryFailed, ProtocolError, UsageError
+from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, undelivered
+from transports.http.discover import HEAD_BYTES, MANIFEST_BYTES
+from transports.http.manifest import read_manifest
+from transports.protocol.capabilities import Capabilities
+from transports.protocol.messages import Capability
+
+SECRET = "s3cr3t-w0rd"
+LINK = '<link rel="abp-manifest" href="/m.json">'
+APP = {"id": "a", "name": "App", "version": "2"}
+
+
+def page(head: str = LINK, **headers: str) -> bytes:
+    body = f"<!doctype html><html><head><title>The app</title>{head}</head><body>text</body></html>".encode()
+    return reply(body, **{"Content_Type": "text/html; charset=utf-8", **headers})
+
+
+def manifest(*capabilities: object, **other: object) -> bytes:
+    listed = capabilities or ({"name": "export.pdf", "description": "A PDF"},)
+    return json.dumps({"abp": "0.1", "app": APP, "capabilities": listed, **other}).encode()
+
+
+def json_reply(body: bytes | None = None, /, **headers: str) -> bytes:
+    return reply(manifest() if body is None else body, Content_Type="application/json", **headers)
+
+
+def site(paths: Mapping[str, Answer | list[Answer]]) -> Answer:
+    """An answer for each path; of a list the next one, and the last one for ever. What is not there is 404."""
+    left = {path: list(answers) if isinstance(answers, list) else [answers] for path, answers in paths.items()}
+
+    async def answer(connection: Connection) -> None:
+        queue = left.get(connection.target, [reply(b"", "404 Not Found")])
+        chosen = queue.pop(0) if len(queue) > 1 else queue[0]
+        if isinstance(chosen, bytes):
+            await connection.send(chosen)
+        else:
+            await chosen(connection)
+
+    return answer
+
+
+def asked(server: Raw) -> list[str]:
+    return [connection.target for connection in server.seen]
+
+
+Find: TypeAlias = Callable[..., Awaitable[Discovery]]
+
+
+@pytest.fixture
+def find() -> Find:
+    """``discover`` with a cache of its own, and what must hold of every answer."""
+
+    async def find(url: str, **options: object) -> Discovery:
+        found = await discover(url, **{"cache": ManifestCache(), "timeout": 5.0, **options})  # type: ignore[arg-type]
+        assert (found.manifest is None) is (found.reason is not None)
+        if found.reason is not None:
+            text = json.dumps(found.reason.as_dict(), ensure_ascii=False)
+            assert SECRET not in text and found.reason.message.startswith(("the page http", "the manifest http"))
+        return found
+
+    return find
+
+
+def why(found: Discovery) -> DiscoveryFailed:
+    assert found.reason is not None
+    return found.reason
+
+
+# --- what is found ----------------------------------------------------------------------------------------------------
+
+
+async def test_page_link_manifest(find: Find, serve: Serve) -> None:
+    server = await serve(site({"/app?x=1": page(), "/m.json": json_reply()}))
+    found = await find(f"{server.url}/app?x=1#part")
+    assert found.manifest is not None
+    assert (found.page_url, found.manifest_url) == (f"{server.url}/app?x=1", f"{server.url}/m.json")
+    assert (found.title, found.warnings, found.manifest.abp) == ("The app", (), "0.1")
+    assert found.manifest.app.model_dump() == APP
+    assert [(c.name, c.description) for c in found.manifest.capabilities] == [("export.pdf", "A PDF")]
+    assert asked(server) == ["/app?x=1", "/m.json"]
+    assert server.sent("Accept-Encoding") == ["identity"] * 2
+    assert server.sent("Cookie") == server.sent("Authorization") == [None] * 2
+
+
+@pytest.mark.parametrize(
+    ("head", "path"),
+    [
+        ('<link rel=abp-manifest href="m.json">', "/dir/m.json"),
+        ('<link rel=abp-manifest href="../m.json?a=b&amp;c">', "/m.json?a=b&c"),
+        ('<base href="/other/"><link rel=abp-manifest href="m.json">', "/other/m.json"),
+        ('<link rel=abp-manifest href="m.json"><base href="sub/"><base href="/no/">', "/dir/sub/m.json"),
+        ('<base href="data:text/plain,x"><link rel=abp-manifest href="m.json">', "/dir/m.json"),
+        ('<base href="http://[/"><link rel=abp-manifest href="m.json">', "/dir/m.json"),
+        ('<link rel=abp-manifest href=" \n/m m.json ">', "/m%20m.json"),
+        ('<link rel=abp-manifest href="/ä.json">', "/%C3%A4.json"),
+        ('<link rel=abp-manifest href="?m">', "/dir/app?m"),
+    ],
+)
+async def test_the_link_is_resolved(find: Find, serve: Serve, head: str, path: str) -> None:
+    server = await serve(site({"/dir/app": page(head), path: json_reply()}))
+    found = await find(f"{server.url}/dir/app")
+    assert found.manifest is not None and found.manifest_url == server.url + path, found.reason
+
+
+async def test_the_link_is_resolved_against_where_redirects_lead(find: Find, serve: Serve) -> None:
+    paths = {"/a": moved("/b/"), "/b/": moved("/b/c/app"), "/b/c/app": page("<link rel=abp-manifest href=m>")}
+    server = await serve(site({**paths, "/b/c/m": moved("/d"), "/d": json_reply()}))
+    found = await find(f"{server.url}/a")
+    assert (found.page_url, found.manifest_url) == (f"{server.url}/b/c/app", f"{server.url}/d")
+    assert asked(server) == ["/a", "/b/", "/b/c/app", "/b/c/m", "/d"]
+
+
+async def test_charset_of_the_header(find: Find, serve: Serve) -> None:
+    body = "<title>Grüße</title><link rel=abp-manifest href='/ü'>".encode("cp1252")
+    server = await serve(
+        site({"/": reply(body, Content_Type="text/html; Charset=ISO-8859-1"), "/%C3%BC": json_reply()})
+    )
+    found = await find(server.url)
+    assert found.manifest is not None and found.title == "Grüße"
+
+
+# --- no manifest ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (page(""), r"has no <link rel=\"abp-manifest\" href=\"…\"> in its head \(\d\d bytes\)"),
+        (reply(b"<p>Hi", Content_Type="text/html"), "in the first 5 bytes;"),
+        (reply(b"{}", Content_Type="application/json"), "in the first 2 bytes of what it calls application/json"),
+        (reply(b""), "in the first 0 bytes"),
+        (reply(b"", "404 Not Found"), "answered 404 Not Found"),
+        (reply(LINK.encode(), "500 Internal Server Error"), "answered 500 Internal Server Error"),
+        (reply(b"", "204 No Content"), "answered 204 No Content"),
+        (reply(b"", "304 Not Modified"), "answered 304 Not Modified"),
+        (reply(b"x", Content_Encoding="gzip"), "came in the coding 'gzip'"),
+        (reply(b"<title>", "200 OK", 100), "was not read to its end: the body ended early"),
+        (b"HTTP/1.1 nonsense\r\n\r\n", "the answer is no valid HTTP"),
+        (b"", "the connection broke"),
+        (page('<link rel=abp-manifest href="file:///etc/passwd">'), "link that is not followed: its scheme is file:"),
+        (page('<link rel=abp-manifest href="data:,{}">'), "link that is not followed: its scheme is data:"),
+        (page(f'<link rel=abp-manifest href="http://u:{SECRET}@127.0.0.1/">'), "not followed: it holds user info"),
+        (page('<link rel=abp-manifest href="http://[::1">'), "manifest link that is not"),
+    ],
+)
+async def test_a_page_without_a_manifest(find: Find, serve: Serve, answer: bytes, reason: str) -> None:
+    server = await serve(answer)
+    found = await find(f"{server.url}/?token={SECRET}")
+    assert found.manifest_url is None
+    failure = why(found)
+    assert failure.code == "DISCOVERY_FAILED" and f"{server.url}/?…" in failure.message
+    assert re.search(reason, failure.message), failure.message
+    assert failure.retryable is any(word in failure.message for word in ("500", "early", "broke"))
+    assert server.connects == (1 if answer else 2)  # aiohttp asks once more where a connection just ends
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "JSON that cannot be read"),
+        (b"<!doctype html>", "JSON is malformed: invalid character (byte 0)"),
+        (b'{"abp": "0.1", "app": {oops}}', "(byte 23)"),
+        (b'{"abp": NaN}', "malformed"),
+        (b'{"abp": 1e999}', "out of range"),
+        (b'{"abp": "\\ud800"}', "JSON that cannot be read"),
+        (b'{"abp": "\xff"}', "utf-8"),
+        (b"[" * 100_000, "JSON that cannot be read"),
+        (b"[]", "it is JSON but no object: it begins with '[]'"),
+        (b'"text"', "it is JSON but no object"),
+        (b"{}", "has none of abp, app and capabilities"),
+        (b'{"error": "no"}', "has none of abp, app and capabilities"),
+    ],
+)
+async def test_a_manifest_that_is_none(find: Find, serve: Serve, body: bytes, reason: str) -> None:
+    server = await serve(site({"/": page(), "/m.json": json_reply(body)}))
+    found = await find(server.url)
+    assert (found.manifest_url, found.title) == (f"{server.url}/m.json", "The app")
+    assert why(found).code == "DISCOVERY_FAILED"
+    assert why(found).message.startswith(f"the manifest {server.url}/m.json cannot be used: ")
+    assert reason.lower() in why(found).message.lower()
+
+
+async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
+    server = await serve(site({"/": page(f"<link rel=abp-manifest href='/m?key={SECRET}'>")}))
+    failure = why(await find(server.url))
+    assert failure.message == f"the manifest {server.url}/m?… answered 404 Not Found"
+    assert failure.details == {"url": f"{server.url}/m?…", "status": 404}
+    assert failure.retryable is False
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://x/", "ws://127.0.0.1/", "http://", f"http://u:{SECRET}@[/"])
+async def test_what_is_no_web_address(url: str) -> None:
+    with pytest.raises(UsageError, match=r"such as http://127\.0\.0\.1:8000/") as caught:
+        await discover(url)
+    assert SECRET not in caught.value.message
+
+
+async def test_nobody_listens(find: Find, serve: Serve) -> None:
+    failure = why(await find("http://127.0.0.1:9/"))
+    assert "no connection" in failure.message and failure.retryable
+
+
+# --- redirects, addresses, credentials --------------------------------------------------------------------------------
+
+
+async def test_redirects_are_counted(find: Find, serve: Serve) -> None:
+    chain = {f"/{n}": moved(f"/{n + 1}") for n in range(MAX_REDIRECTS)}
+    server = await serve(site({**chain, f"/{MAX_REDIRECTS}": page("<link rel=abp-manifest href=/0>")}))
+    found = await find(f"{server.url}/0")
+    assert len(server.seen) == 2 * (MAX_REDIRECTS + 1)  # the manifest's five are its own
+    assert "cannot be used" in why(found).message
+
+    server = await serve(site({"/": moved("/0"), **chain, f"/{MAX_REDIRECTS}": page()}))
+    assert f"more than {MAX_REDIRECTS} redirects" in why(await find(server.url)).message
+    assert len(server.seen) == MAX_REDIRECTS + 1
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"])
+async def test_every_kind_of_redirect(find: Find, serve: Serve, status: str) -> None:
+    server = await serve(site({"/": moved("/app", status), "/app": page(), "/m.json": json_reply()}))
+    assert (await find(server.url)).manifest is not None
+
+
+@pytest.mark.parametrize(
+    ("to", "reason"),
+    [
+        ("/", "redirects lead in a circle"),
+        ("/b", "redirects lead in a circle"),
+        ("file:///etc/passwd", "its scheme is file:"),
+        (f"http://u:{SECRET}@127.0.0.1/", "it holds user info"),
+        ("http://[::1/", "not a valid URL"),
+        ("", "without saying where to"),
+    ],
+)
+async def test_redirects_that_are_not_followed(find: Find, serve: Serve, to: str, reason: str) -> None:
+    paths = {"/": moved(to), "/b": moved("/")}
+    server = await serve(site(paths))
+    assert reason in why(await find(f"{server.url}/")).message
+    assert len(server.seen) == (2 if to == "/b" else 1)
+    server = await serve(site({"/x": page("<link rel=abp-manifest href=/>"), **paths}))
+    failure = why(await find(f"{server.url}/x"))
+    assert reason in failure.message and failure.message.startswith("the manifest ")
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_https_never_leads_to_http(find: Find, serve: Serve, tls: ssl.SSLContext) -> None:
+    plain = await serve(site({"/": page(), "/m.json": json_reply()}))
+    for paths in (
+        {"/": moved(plain.url)},
+        {"/": page(f"<link rel=abp-manifest href={plain.url}/m.json>")},
+        {"/": page(f"<base href={plain.url}/><link rel=abp-manifest href=m.json>")},
+        {"/": page(), "/m.json": moved(f"{plain.url}/m.json")},
+    ):
+        secure = await serve(site(paths), tls=tls)
+        assert "it leads from https: to http:" in why(await find(secure.url)).message
+    assert plain.connects == 0
+    secure = await serve(site({"/": page(), "/m.json": json_reply()}), tls=tls)
+    upgrade = await serve(moved(secure.url))
+    found = await find(upgrade.url)
+    assert found.manifest is not None and found.page_url == f"{secure.url}/"
+
+
+async def test_private_addresses_other_than_the_typed_host_are_refused(find: Find, serve: Serve) -> None:
+    other = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
+    linking = await serve(site({"/": page(f"<link rel=abp-manifest href={other.url}/m.json>")}))
+    leading = await serve(moved(f"{other.url}/"))
+    for url in (linking.url, leading.url):
+        failure = why(await find(url))
+        assert failure.code == "BLOCKED_ADDRESS" and not failure.retryable
+        assert "127.0.0.2" in failure.message and "ABP_ALLOW_PRIVATE_ADDRESSES" in failure.message
+        assert failure.details["address"] == "127.0.0.2"
+    assert other.connects == 0
+    for url in (linking.url, leading.url):
+        assert (await find(url, allow_private=True)).manifest is not None
+    assert other.connects == 3
+
+
+async def test_another_port_of_the_typed_host_is_its_own(find: Find, serve: Serve) -> None:
+    other = await serve(site({"/m.json": json_reply()}))
+    server = await serve(page(f"<link rel=abp-manifest href={other.url}/m.json>"))
+    assert (await find(server.url)).manifest is not None
+
+
+async def test_credentials_go_to_their_own_origin_only(
+    find: Find, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    other = await serve(site({"/m.json": json_reply(), "/back": moved("/m.json")}))
+    own = await serve(site({"/": page(), "/m.json": moved(f"{other.url}/back")}))
+    found = await find(own.url.replace("//", f"//user:{SECRET}@"))
+    assert found.manifest is not None
+    assert all(value and value.startswith("Basic ") for value in own.sent("Authorization")) and len(own.seen) == 2
+    assert other.sent("Authorization") == [None, None]
+    assert SECRET not in caplog.text + repr(found) and "user" not in found.page_url
+
+    own = await serve(site({"/": moved(f"{other.url}/m.json")}))
+    assert why(await find(own.url.replace("//", f"//user:{SECRET}@")))
+    assert other.sent("Authorization")[2:] == [None]
+
+    own = await serve(site({"/": page(f"<link rel=abp-manifest href={other.url}/m.json>")}))
+    assert (await find(own.url.replace("//", f"//user:{SECRET}@"))).manifest is not None
+    assert other.sent("Authorization")[3:] == [None] and own.sent("Authorization") != [None]
+
+
+async def test_what_came_for_credentials_is_not_kept_for_others(serve: Serve) -> None:
+    cache = ManifestCache()
+    server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
+    for url in (server.url.replace("//", "//user:word@"), server.url, server.url.replace("//", "//user:word@")):
+        assert (await discover(url, cache=cache)).manifest is not None
+    assert asked(server) == ["/", "/m.json"] * 3
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("spare", "found"), [(0, True), (-1, False)])
+async def test_fifty_kilobytes_of_a_page_are_looked_at(find: Find, serve: Serve, spare: int, found: bool) -> None:
+    padding = b"<!--" + b"x" * (HEAD_BYTES - len(LINK) - 7 - spare) + b"-->"
+    body = padding + LINK.encode() + b"<p>" * 100_000
+    server = await serve(site({"/": reply(body, Content_Type="text/html"), "/m.json": json_reply()}))
+    answer = await find(server.url)
+    assert (answer.manifest is not None) is found
+    if not found:
+        assert f"in the first {HEAD_BYTES} bytes" in why(answer).message
+
+
+async def test_the_limit_is_for_all_pieces_together(find: Find, serve: Serve) -> None:
+    async def in_two(connection: Connection) -> None:
+        await connection.send(b"HTTP/1.1 200 OK\r\n\r\n" + b" " * (HEAD_BYTES - 10))
+        await connection.pause()
+        await connection.send(LINK.encode() + b"</head>")
+
+    server = await serve(site({"/": in_two, "/m.json": json_reply()}))
+    assert f"in the first {HEAD_BYTES} bytes" in why(await find(server.url)).message
+
+
+async def test_an_endless_page_is_left_at_the_limit(find: Find, serve: Serve) -> None:
+    sent = 0
+
+    async def endless(connection: Connection) -> None:
+        nonlocal sent
+        await connection.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not connection.writer.transport.is_closing():
+            await connection.send(b" " * 65536)
+            sent += 65536
+
+    server = await serve(endless)
+    assert f"in the first {HEAD_BYTES} bytes" in why(await find(server.url)).message
+    assert sent < 50_000_000
+
+
+async def test_nothing_is_read_after_the_head(find: Find, serve: Serve) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<link rel=abp-manifest href=/m.json></head>"
+    server = await serve(site({"/": stall(head), "/m.json": json_reply()}))
+    started = time.monotonic()
+    assert (await find(server.url)).manifest is not None
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(("size", "fits"), [(MANIFEST_BYTES, True), (MANIFEST_BYTES + 1, False)])
+async def test_a_manifest_of_one_megabyte(find: Find, serve: Serve, size: int, fits: bool) -> None:
+    body = manifest()
+    server = await serve(site({"/": page(), "/m.json": json_reply(body + b" " * (size - len(body)))}))
+    found = await find(server.url)
+    assert (found.manifest is not None) is fits
+    if not fits:
+        assert f"is larger than {MANIFEST_BYTES} bytes" in why(found).message
+
+
+SLOW: list[tuple[Answer, Answer]] = [
+    (hang, b""),
+    (drip(page()), b""),
+    (drip(b"HTTP/1.1 200 OK\r\n\r\n" + b"<p>" * 1000, 0.01), b""),
+    (moved("/slow"), b""),
+    (page(), hang),
+    (page(), stall(json_reply()[:-5])),
+    (page(), drip(json_reply())),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SLOW)
+async def test_slow_servers_are_left_in_time(find: Find, serve: Serve, first: Answer, second: Answer) -> None:
+    server = await serve(site({"/": first, "/slow": hang, "/m.json": second}))
+    started = time.monotonic()
+    failure = why(await find(server.url, timeout=0.4))
+    assert time.monotonic() - started < 2
+    assert failure.code == "TIMEOUT" and failure.retryable, failure.message
+
+
+async def test_it_can_be_cancelled(find: Find, serve: Serve) -> None:
+    server = await serve(hang)
+    task = asyncio.ensure_future(find(server.url))
+    while not server.seen:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# --- what a manifest says ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "warning"),
+    [
+        ("0.1", None),
+        ("0.9.3", None),
+        ("0", None),
+        ("v0.2-beta", None),
+        (0.1, None),
+        ("1.0", "newer than 0.1; it is tried all the same"),
+        ("2", "for ABP 2, newer"),
+        (1, "newer than 0.1"),
+        ("latest", "version 'latest' cannot be read"),
+        ("1x", "cannot be read"),
+        ("٣.0", "cannot be read"),
+        ("9" * 5000, "cannot be read"),
+        ("", "names no ABP version"),
+        (None, "names no ABP version"),
+        ({"major": 1}, "its abp version"),
+    ],
+)
+def test_versions(version: object, warning: str | None) -> None:
+    read, warnings = read_manifest(manifest(abp=version))
+    assert len(read.capabilities) == 1
+    if warning is None:
+        assert warnings == []
+    else:
+        assert len(warnings) == 1 and warning in warnings[0] and len(warnings[0]) < 400
+
+
+def test_a_lower_major_version_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.http.manifest.PROTOCOL_VERSION", "2.3")
+    assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
+    assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
+
+
+@pytest.mark.parametrize(
+    ("other", "warning"),
+    [
+        ({"app": [1]}, "its app"),
+        ({"app": {"id": {}}}, "its app"),
+        ({"capabilities": {"a": 1}}, "no list of capabilities"),
+        ({"capabilities": None}, "no list of capabilities"),
+    ],
+)
+def test_parts_of_the_wrong_type_are_left_out(other: dict[str, object], warning: str) -> None:
+    read, warnings = read_manifest(manifest(**other))
+    assert len(warnings) == 1 and warning in warnings[0]
+    assert (read.app.name == "App") is ("app" not in other)
+    assert len(read.capabilities) == ("capabilities" not in other)
+
+
+def test_what_is_lenient_in_a_manifest() -> None:
+    body = b"\xef\xbb\xbf" + manifest("plain", {"name": 7}, {"name": "x", "inputSchema": 3}, app="Name", more=[1])
+    read, warnings = read_manifest(body)
+    assert warnings == [] and read.app.name == "Name"
+    assert [(c.name, c.input_schema) for c in read.capabilities] == [("plain", {}), ("7", {}), ("x", {})]
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"properties": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("bad", "warning"),
+    [
+        (3, "capability 1 of the manifest is left out"),
+        (None, "capability 1 of the manifest is left out"),
+        ({}, "name: Field required"),
+        ({"name": ""}, "it has no name"),
+        ({"name": " "}, "it has no name"),
+        ({"name": ["x"]}, "name"),
+        ({"name": "x", "deprecated": "perhaps"}, "deprecated"),
+        ({"name": "good", "description": "again"}, "there is a 'good' already"),
+        ({"name": "x", "inputSchema": nested(64)}, "nested deeper than 64"),
+    ],
+)
+def test_one_bad_capability_does_not_cost_the_others(bad: object, warning: str) -> None:
+    good = [{"name": "good", "description": "first"}, {"name": "deep", "inputSchema": nested(63)}]
+    read, warnings = read_manifest(manifest(good[0], bad, good[1]))
+    assert [(c.name, c.description) for c in read.capabilities] == [("good", "first"), ("deep", "")]
+    assert len(warnings) == 1 and warning in warnings[0]
+
+
+def test_a_thousand_capabilities_and_one() -> None:
+    listed = [{"name": f"c{number}"} for number in range(1001)]
+    read, warnings = read_manifest(manifest(*listed[:1000]))
+    assert len(read.capabilities) == 1000 and warnings == []
+    read, warnings = read_manifest(manifest(*listed))
+    assert [c.name for c in read.capabilities] == [f"c{number}" for number in range(1000)]
+    assert warnings == ["the manifest lists 1001 capabilities; the first 1000 are taken"]
+
+
+def test_warnings_are_few_and_fit_for_a_log() -> None:
+    read, warnings = read_manifest(manifest(*[{"name": "x\n\x1b[31m" + "y" * 999}] * 500, abp="\x1b[31m\n"))
+    assert len(read.capabilities) == 1 and len(warnings) == 7
+    assert warnings[-1] == "494 more capabilities of the manifest are left out"
+    assert all(warning.isprintable() and len(warning) < 400 for warning in warnings)
+
+
+def test_errors_of_a_manifest_are_protocol_errors() -> None:
+    with pytest.raises(ProtocolError, match="begins with '\\[1, 2\\]'"):
+        read_manifest(b"[1,\n\x002]".replace(b"\x00", b""))
+
+
+def capability(name: str, **fields: object) -> Capability:
+    return Capability.model_validate({"name": name, **fields})
+
+
+def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
+    declared = [
+        capability("both", description="manifest", inputSchema={"type": "object"}, deprecated=True),
+        capability("gone"),
+        capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}),
+    ]
+    running = Capabilities().told(
+        [
+            {"name": "full", "description": "app", "outputSchema": {"x": 1}, "inputSchema": {"y": 1}},
+            {"name": "both", "outputSchema": {"x": 1}, "available": False},
+            {"name": "new"},
+        ]
+    )
+    out = running.informed(declared)
+    assert list(out) == ["full", "both", "new"]
+    assert out["full"] == running["full"] and out["new"] == running["new"]
+    assert running["both"].description == ""
+    both = out["both"]
+    assert (both.description, both.input_schema, both.output_schema) == ("manifest", {"type": "object"}, {"x": 1})
+    assert (both.available, both.deprecated) == (False, False)
+    assert undelivered(declared, running) == ["the manifest names gone, which the running app does not have"]
+    assert undelivered(declared[:1], running) == []
+    many = undelivered([capability(f"c{n}\n") for n in range(8)], {})
+    assert many == ["the manifest names c0, c1, c2, c3, c4 and 3 more, which the running app does not have"]
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+NOW = 1_760_000_000.0
+CHANGED = formatdate(1_700_000_000, usegmt=True)
+
+
+def dated(ago: float) -> str:
+    return formatdate(NOW - ago, usegmt=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 0),
+        ({"Cache_Control": "max-age=60"}, 60),
+        ({"Cache_Control": 'public , MAX-AGE="60"'}, 60),
+        ({"Cache_Control": "max-age=60, must-revalidate"}, 60),
+        ({"Cache_Control": "max-age=60, max-age=9"}, 60),
+        ({"Cache_Control": "s-maxage=999, max-age=60"}, 60),
+        ({"Cache_Control": "max-age=60", "Age": "20"}, 40),
+        ({"Cache_Control": "max-age=60", "Age": "nonsense"}, 60),
+        ({"Cache_Control": "max-age=60", "Age": "61"}, 0),
+        ({"Cache_Control": "max-age=60", "Date": dated(30)}, 30),
+        ({"Cache_Control": "max-age=60", "Vary": "Accept, Accept-Encoding"}, 60),
+        ({"Cache_Control": "max-age=60", "Vary": "*"}, 0),
+        ({"Cache_Control": "max-age=60, no-cache"}, 0),
+        ({"Cache_Control": "max-age=60, no-store"}, 0),
+        ({"Cache_Control": 'max-age=60, no-cache="Set-Cookie"'}, 0),
+        ({"Cache_Control": "max-age=soon"}, 0),
+        ({"Cache_Control": "max-age=-1"}, 0),
+        ({"Cache_Control": "max-age=" + "9" * 5000}, 0),
+        ({"Date": dated(0), "Expires": dated(-60)}, 60),
+        ({"Date": dated(0), "Expires": dated(-60), "Cache_Control": "max-age=5"}, 5),
+        ({"Date": dated(0), "Expires": "0"}, 0),
+        ({"Last_Modified": CHANGED}, 0),
+    ],
+)
+async def test_how_long_a_manifest_is_kept(serve: Serve, headers: dict[str, str], seconds: int) -> None:
+    """Asked again at once, then a little before and after its time."""
+    clock = Clock()
+    cache, started = ManifestCache(clock=clock), clock.now
+    server = await serve(site({"/": page(), "/m.json": json_reply(**headers)}))
+    requests = [await _requests(server, cache)]
+    if seconds:
+        for moment in (0.0, seconds - 2.5):  # dates are whole seconds
+            clock.now = started + moment
+            requests.append(await _requests(server, cache))
+    clock.now = started + seconds + 2.5
+    requests.append(await _requests(server, cache))
+    assert requests == ([1, 0, 0, 1] if seconds else [1, 1])
+
+
+async def _requests(server: Raw, cache: ManifestCache) -> int:
+    """How often a discovery asks for the manifest. Its page is asked for each time."""
+    before = len(server.seen)
+    assert (await discover(server.url, cache=cache)).manifest is not None
+    assert asked(server)[before] == "/"
+    return len(server.seen) - before - 1
+
+
+@pytest.mark.parametrize(
+    ("validators", "conditions"),
+    [
+        ({"ETag": '"v1"'}, ('"v1"', None)),
+        ({"ETag": 'W/"v1"'}, ('W/"v1"', None)),
+        ({"Last_Modified": CHANGED}, (None, CHANGED)),
+        ({"ETag": '"v1"', "Last_Modified": CHANGED}, ('"v1"', CHANGED)),
+    ],
+)
+@pytest.mark.parametrize("control", ["no-cache", "max-age=0, must-revalidate", ""])
+async def test_a_stale_manifest_is_asked_about(
+    serve: Serve, validators: dict[str, str], conditions: tuple[str | None, str | None], control: str
+) -> None:
+    cache = ManifestCache()
+    first = json_reply(Cache_Control=control, **validators)
+    same = reply(b"", "304 Not Modified", Content_Length="")
+    other = json_reply(manifest("new"), Cache_Control=control)
+    server = await serve(site({"/": page(), "/m.json": [first, same, other, other]}))
+    names = []
+    for _ in range(4):
+        found = await discover(server.url, cache=cache)
+        assert found.manifest is not None
+        names.append(found.manifest.capabilities[0].name)
+    assert names == ["export.pdf", "export.pdf", "new", "new"]
+    sent = zip(server.sent("If-None-Match"), server.sent("If-Modified-Since"), asked(server), strict=True)
+    none = (None, None)
+    assert [(tag, date) for tag, date, path in sent if path != "/"] == [none, conditions, conditions, none]
+
+
+async def test_a_304_makes_it_fresh_again(serve: Serve) -> None:
+    clock = Clock()
+    cache = ManifestCache(clock=clock)
+    first = json_reply(Cache_Control="max-age=10", ETag='"v1"', Age="5", Date=dated(5))
+    same = reply(b"", "304 Not Modified", Content_Length="", Cache_Control="max-age=60", ETag='"v2"')
+    server = await serve(site({"/": page(), "/m.json": [first, same]}))
+    requests = []
+    for later in (0, 20, 30, 29, 2):
+        clock.now += later
+        requests.append(await _requests(server, cache))
+    assert requests == [1, 1, 0, 0, 1]
+    tags = [connection.headers.get("If-None-Match") for connection in server.seen if connection.target != "/"]
+    assert tags == [None, '"v1"', '"v2"']
+
+
+async def test_no_store_forgets_what_was_kept(serve: Serve) -> None:
+    cache = ManifestCache()
+    first, then = json_reply(Cache_Control="no-cache", ETag='"v1"'), json_reply(Cache_Control="no-store", ETag='"v2"')
+    server = await serve(site({"/": page(), "/m.json": [first, then]}))
+    for _ in range(3):
+        await _requests(server, cache)
+    tags = [connection.headers.get("If-None-Match") for connection in server.seen if connection.target != "/"]
+    assert tags == [None, '"v1"', None]
+
+
+async def test_neither_errors_nor_redirects_are_kept(serve: Serve) -> None:
+    cache = ManifestCache()
+    lasting = {"Cache_Control": "max-age=60"}
+    moved_on = reply(b"", "302 Found", Location="/n.json", **lasting)
+    paths: dict[str, Answer | list[Answer]] = {
+        "/": page(),
+        "/m.json": [reply(b"", "404 Not Found", **lasting), moved_on],
+    }
+    server = await serve(site({**paths, "/n.json": json_reply(**lasting)}))
+    assert why(await discover(server.url, cache=cache)).details["status"] == 404
+    for _ in range(2):
+        found = await discover(server.url, cache=cache)
+        assert found.manifest_url == f"{server.url}/n.json" and found.manifest is not None
+    assert asked(server) == ["/", "/m.json", "/", "/m.json", "/n.json", "/", "/m.json"]
+
+
+async def test_a_304_that_nobody_asked_for(find: Find, serve: Serve) -> None:
+    server = await serve(site({"/": page(), "/m.json": reply(b"", "304 Not Modified", Content_Length="")}))
+    assert "answered 304 Not Modified" in why(await find(server.url)).message
+
+
+async def test_the_cache_is_bounded_and_forgets_what_is_not_used(serve: Serve) -> None:
+    cache = ManifestCache(2)
+    paths = {f"/{n}": page(f"<link rel=abp-manifest href=/m{n}>") for n in range(3)}
+    manifests = {f"/m{n}": json_reply(Cache_Control="max-age=60") for n in range(3)}
+    server = await serve(site({**paths, **manifests}))
+    for n in (0, 1, 0, 2, 0, 1):
+        await discover(f"{server.url}/{n}", cache=cache)
+    assert [path for path in asked(server) if path.startswith("/m")] == ["/m0", "/m1", "/m2", "/m1"]
+
+
+async def test_one_cache_for_the_process_unless_another_is_given(serve: Serve) -> None:
+    server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
+    for _ in range(2):
+        assert (await discover(server.url)).manifest is not None
+    assert asked(server) == ["/", "/m.json", "/"]
+    await discover(server.url, cache=ManifestCache())
+    assert asked(server)[3:] == ["/", "/m.json"]

@@ -1,0 +1,201 @@
+"""The head of a page: which link is the manifest's, whatever the page looks like."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports.http.page_head import PageHead
+
+
+def read(page: str | bytes, charset: str | None = "utf-8", *, step: int | None = None) -> PageHead:
+    """The head of a whole page, fed in pieces of ``step`` bytes."""
+    data = page.encode() if isinstance(page, str) else page
+    head = PageHead(charset)
+    for start in range(0, len(data), step or len(data) or 1):
+        head.feed(data[start : start + (step or len(data))])
+    head.feed(b"", last=True)
+    return head
+
+
+FOUND = [
+    '<link rel="abp-manifest" href="/m.json">',
+    "<link href='/m.json' rel='abp-manifest'>",
+    "<LINK REL=ABP-Manifest HREF=/m.json>",
+    '<link rel="preload abp-manifest\n\tx" href="/m.json" />',
+    '<link\n  type="application/json"\n  href = "/m.json"\n  rel = "abp-manifest"\n>',
+    '<link rel="abp-manifest" rel="icon" href="/m.json" href="/other">',
+    '<link rel="abp-manifest"><link rel="abp-manifest" href=" "><link rel="abp-manifest" href=" /m.json ">',
+    '<link rel="icon" href="/i"><link rel="abp-manifest" href="/m.json"><link rel="abp-manifest" href="/second">',
+    '<link rel="x-abp-manifest" href="/x"><link rel="abp-manifest2" href="/x"><link rel="abp-manifest" href="/m.json">',
+    '<a href="/x" rel="abp-manifest"></a><link rel="abp-manifest" href="/m.json">',
+    '<script>if (a < b) document.write("<link rel=abp-manifest href=/x>")</script><link rel=abp-manifest href=/m.json>',
+    '<script>"</head>"</script><link rel="abp-manifest" href="/m.json">',
+    '<!-- </head> <link rel="abp-manifest" href="/x"> --><link rel="abp-manifest" href="/m.json">',
+    '<style>a::before { content: "<link rel=abp-manifest href=/x>" }</style><link rel="abp-manifest" href="/m.json">',
+    '<title>a </head> <link rel="abp-manifest" href="/x"></title><link rel="abp-manifest" href="/m.json">',
+    '<noscript><!-- </noscript><link rel="abp-manifest" href="/m.json"><!-- -->',
+    '<template><template><p></template></head><link rel="abp-manifest" href="/x"></template>'
+    '<link rel="abp-manifest" href="/m.json">',
+    '<svg-icon></svg-icon><link rel="abp-manifest" href="/m.json">',
+    '<link rel="abp-manifest" href="&#47;m&period;json">',
+    '<![if !IE]><link rel="abp-manifest" href="/m.json"><![endif]>',
+    '<![what]><![CDATA[ <a b> ]]><!x><!-><?php ?></ x></><link rel="abp-manifest" href="/m.json">',
+]
+
+
+@pytest.mark.parametrize("markup", FOUND)
+@pytest.mark.parametrize("step", [None, 1, 7])
+def test_the_first_link_is_found(markup: str, step: int | None) -> None:
+    page = f"<!doctype html><html><head><meta charset=utf-8>{markup}</head><body></body></html>"
+    head = read(page, step=step)
+    assert head.href == "/m.json"
+    assert head.ended
+
+
+NOT_FOUND = [
+    "",
+    "<head></head><body></body>",
+    '<head></head><link rel="abp-manifest" href="/m.json">',
+    '<head><body><link rel="abp-manifest" href="/m.json">',
+    '<HEAD></HEAD ><body><link rel="abp-manifest" href="/m.json">',
+    '<!-- <link rel="abp-manifest" href="/m.json"> -->',
+    '<script><link rel="abp-manifest" href="/m.json"></script>',
+    '<script/><link rel="abp-manifest" href="/m.json"></script>',
+    '<template><link rel="abp-manifest" href="/m.json"></template>',
+    '<template/><link rel="abp-manifest" href="/m.json">',
+    '<noscript><link rel="abp-manifest" href="/m.json"></noscript>',
+    '<textarea><link rel="abp-manifest" href="/m.json"></textarea>',
+    '<title><link rel="abp-manifest" href="/m.json"></title>',
+    '<link rel="abp-manifest">',
+    '<link rel="abp-manifest" href="">',
+    '<link rev="abp-manifest" href="/m.json">',
+    '<link data-rel="abp-manifest" href="/m.json">',
+    '<link rel="abp-manifest" href="/m.json"',
+    "\x00\xff<<<>>>&&&",
+]
+
+
+@pytest.mark.parametrize("page", NOT_FOUND)
+@pytest.mark.parametrize("step", [None, 1])
+def test_there_is_no_link(page: str, step: int | None) -> None:
+    assert read(page, step=step).href is None
+
+
+@given(
+    order=st.permutations(["rel", "href", "type", "title", "crossorigin"]),
+    quotes=st.lists(st.sampled_from(['"', "'", ""]), min_size=5, max_size=5),
+    spaces=st.lists(st.sampled_from([" ", "\n", "\t ", "  "]), min_size=6, max_size=6),
+    equals=st.lists(st.sampled_from(["=", " =", "= ", "\n=\n"]), min_size=5, max_size=5),
+    shout=st.lists(st.booleans(), min_size=7, max_size=7),
+    slash=st.booleans(),
+    others=st.lists(st.sampled_from(["icon", "preload", "manifest", "x"]), max_size=2),
+    step=st.sampled_from([1, 3, 1000]),
+)
+def test_attributes_in_any_order_quoting_and_case(
+    order: list[str],
+    quotes: list[str],
+    spaces: list[str],
+    equals: list[str],
+    shout: list[bool],
+    slash: bool,
+    others: list[str],
+    step: int,
+) -> None:
+    values = {"href": "/a/m.json?x=1", "type": "application/json", "title": "t", "crossorigin": "anonymous"}
+    values["rel"] = "ABP-MANIFEST" if shout[5] else "abp-manifest"
+    written = []
+    for name, quote, space, equal, loud in zip(order, quotes, spaces, equals, shout, strict=False):
+        value = values[name]
+        if name == "rel" and quote:
+            value = " ".join([*others, value])
+        written.append(f"{space}{name.upper() if loud else name}{equal}{quote}{value}{quote}")
+    tag = f"<{'LINK' if shout[6] else 'link'}{''.join(written)}{spaces[5] + '/' if slash else ''}>"
+    assert read(f"<head><link rel=icon href=/i>{tag}</head>", step=step).href == "/a/m.json?x=1", tag
+
+
+@given(st.text(), st.integers(1, 20))
+def test_it_does_not_matter_where_the_pieces_end(text: str, step: int) -> None:
+    page = f"<title>{text}</title><link rel=abp-manifest href='/{text}'></head>"
+    whole, pieces = read(page), read(page, step=step)
+    assert (whole.href, whole.base, whole.title, whole.ended) == (
+        pieces.href,
+        pieces.base,
+        pieces.title,
+        pieces.ended,
+    )
+
+
+@given(st.binary(max_size=300), st.sampled_from([None, "utf-8", "utf-16", "shift_jis", "idna", "hex", "nonsense"]))
+def test_no_bytes_break_it(data: bytes, charset: str | None) -> None:
+    read(data + b"<link rel=abp-manifest href=/m></head>", charset, step=50)
+
+
+PIECES = ["<", "</", "<!", "<![", "<!--", "--", ">", "/>", "head", "script", "title", "a", "CDATA", "if"]
+PIECES += ["[", "]", "]]>", "=", " ", "'", '"', "&", "&#", ";", "<?", "\x00", "é"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(1, 9))
+def test_no_markup_breaks_it(pieces: list[str], step: int) -> None:
+    read("".join(pieces) + "<p>", step=step)
+
+
+def test_base_and_title() -> None:
+    head = read(
+        '<title> A &amp; B\n C</title><base target=x><base href="/b/"><base href="/c/"><title>no</title></head>'
+    )
+    assert (head.title, head.base, head.href) == ("A & B C", "/b/", None)
+    assert read('<template><base href="/x"></template></head><base href="/y">').base is None
+    assert len(read(f"<title>{'x' * 40_000}</title></head>", step=100).title) < 2000
+
+
+LINK = '<link rel="abp-manifest" href="/ä€.json">'
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (LINK.encode(), "utf-8"),
+        (LINK.encode(), None),
+        (LINK.encode(), "no-such-charset"),
+        (LINK.encode(), "idna"),
+        (LINK.encode(), "iso-8859-12"),
+        (LINK.encode("cp1252"), "iso-8859-1"),
+        (LINK.encode("cp1252"), " Windows-1252 "),
+        (LINK.encode("utf-8-sig"), "iso-8859-1"),
+        (LINK.encode("utf-16"), None),
+        (LINK.encode("utf-16"), "utf-8"),
+        (b"\xfe\xff" + LINK.encode("utf-16-be"), None),
+        (LINK.encode("utf-16-le"), "utf-16"),
+        (b"<meta charset=windows-1252>" + LINK.encode("cp1252"), None),
+        (b"<META content='text/html; charset=Windows-1252' http-equiv=content-type>" + LINK.encode("cp1252"), None),
+        (b"<!-- <meta charset=utf-8> --><meta charset='latin1'>" + LINK.encode("cp1252"), None),
+        (b"<meta charset=utf-8>" + LINK.encode("cp1252"), "windows-1252"),
+        (b"<meta charset=utf-16>" + LINK.encode(), None),
+        (b" " * 1100 + b"<meta charset=windows-1252>" + LINK.encode(), None),
+    ],
+)
+@pytest.mark.parametrize("step", [None, 1, 30])
+def test_charset_by_mark_then_header_then_page(page: bytes, said: str | None, step: int | None) -> None:
+    assert read(page, said, step=step).href == "/ä€.json"
+
+
+def test_a_short_head_is_read_without_waiting_for_more() -> None:
+    for page in (b"<link rel=abp-manifest href=/m></head>", b"<link rel=abp-manifest href=/m><body>"):
+        head = PageHead()
+        head.feed(page)
+        assert head.ended and head.href == "/m"
+    waiting = PageHead()
+    waiting.feed(b"<!-- </head> -->")
+    assert not waiting.ended
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", "<!--", "<a ", "<a b=", "</", "<![CDATA[", "<template>", "&#", "<a b='", "<?", "<!a"]
+)
+def test_hostile_markup_costs_little(piece: str) -> None:
+    page = (piece * 50_000)[: 50 * 1024]
+    started = time.process_time()
+    read(page, step=1000)
+    assert time.process_time() - started < 3

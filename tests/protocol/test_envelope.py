@@ -1,0 +1,123 @@
+"""Envelopes as JSON text (PROTOCOL "Envelope"; seed 001 "WebSocket Transport" for content)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from typing import Any
+
+import pytest
+
+from transports.binary import BinaryData, Encoded
+from transports.binary.params import outgoing
+from transports.errors import BadEncoding, ProtocolError, UsageError
+from transports.protocol.envelope import decode_envelope, encode_envelope
+from transports.protocol.messages import Message
+
+
+def test_an_envelope_has_the_documented_fields() -> None:
+    written = json.loads(encode_envelope(Message("initialize", {"a": 1}, id="x", timestamp=5)))
+    assert written == {"type": "initialize", "id": "x", "timestamp": 5, "payload": {"a": 1}}
+    assert "id" not in json.loads(encode_envelope(Message("shutdown", {})))
+
+
+def test_content_becomes_base64_with_its_description() -> None:
+    named = BinaryData(b"\x00\xff", "image/png", 2, "a.png", {"width": 1})
+    bare = BinaryData(Encoded("AAE=", "base64"))
+    params, content = outgoing({"image": named, "list": [bare], "n": 1})
+    payload = {"capability": "x", "params": params, "options": {}}
+    written = json.loads(encode_envelope(Message("capabilities/call", payload, content=content)))["payload"]["params"]
+    described = {"content": "AP8=", "mimeType": "image/png", "encoding": "base64", "size": 2, "filename": "a.png"}
+    assert written["image"] == {**described, "width": 1}
+    assert base64.b64decode(written["list"][0]["content"]) == b"\x00\x01"
+    assert written["n"] == 1
+
+
+def test_what_is_no_json_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="JSON"):
+        encode_envelope(Message("initialize", {"a": object()}))
+
+
+def test_unknown_fields_are_ignored_and_numbers_are_ids() -> None:
+    message = decode_envelope(b'{"type":"progress","id":7,"timestamp":1.5,"payload":{"a":1},"new":true}')
+    assert (message.type, message.id, message.timestamp, message.payload) == ("progress", "7", 1, {"a": 1})
+    assert decode_envelope(b'{"type":"x","id":null}').id is None
+
+
+@pytest.mark.parametrize(
+    "data", [b"junk", b"[]", b"{}", b'{"type":1}', b"null", b'{"type":"x","payload":NaN}', b"\xff\xfe"]
+)
+def test_what_is_no_envelope_is_a_protocol_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_envelope(data)
+
+
+def large(content: str, **described: object) -> tuple[object, bytes]:
+    """What becomes of a message whose ``data.file`` has this content: the content, and the message."""
+    payload = {"success": True, "data": {"file": {"content": content, **described}, "n": [1, {"content": "short"}]}}
+    data = json.dumps({"type": "capabilities/call-result", "id": "1", "payload": payload}, ensure_ascii=False).encode()
+    answer: Any = decode_envelope(data).payload
+    assert answer["success"] is True and answer["data"]["n"] == [1, {"content": "short"}]
+    assert {key: value for key, value in answer["data"]["file"].items() if key != "content"} == described
+    return answer["data"]["file"]["content"], data
+
+
+@pytest.mark.parametrize("size", [128 * 1024, 1_000_000, 9_000_001])
+@pytest.mark.parametrize("described", [{"mimeType": "a/b"}, {"mimeType": "text/html", "encoding": "base64"}])
+def test_long_content_is_referred_to_and_not_copied(size: int, described: dict[str, object]) -> None:
+    raw = random.Random(size).randbytes(size)
+    content, data = large(base64.b64encode(raw).decode(), **described)
+    assert isinstance(content, BinaryData) and isinstance(content.content, Encoded)
+    assert isinstance(content.content.text, memoryview) and content.content.text.obj == data
+    assert content.read() == raw
+
+
+def test_many_long_contents_in_one_message_keep_their_places() -> None:
+    pages = [{"content": base64.b64encode(bytes([n]) * 300_000).decode(), "mimeType": "image/png"} for n in range(5)]
+    data = json.dumps({"type": "x", "payload": {"pages": pages, "filler": ["a", 'b"c'] * 50_000}}).encode()
+    answer: Any = decode_envelope(data).payload
+    assert [page["content"].read() for page in answer["pages"]] == [bytes([n]) * 300_000 for n in range(5)]
+    assert answer["filler"] == ["a", 'b"c'] * 50_000
+
+
+@pytest.mark.parametrize(
+    ("content", "described"),
+    [
+        ("A" * 400_000, {"mimeType": "text/plain"}),  # plain data, by seed 000
+        ("A" * 400_000, {}),
+        ("prose " * 80_000, {"mimeType": "text/html", "encoding": "utf-8"}),
+        ("ä" * 400_000, {"mimeType": "text/plain"}),
+        ("-_Aa" * 100_000, {"mimeType": "a/b"}),  # URL-safe: for the careful way
+        ("AAA" * 100_001, {"mimeType": "a/b"}),  # no padding: likewise
+        ("<svg>" + "<g/>" * 100_000 + "</svg> ", {"mimeType": "image/svg+xml"}),  # text of a textual type
+        ("data:a/b;base64," + "AAAA" * 100_000, {"mimeType": "a/b", "encoding": "base64"}),
+        ('say "hi"\\n' * 40_000, {"mimeType": "a/b"}),
+    ],
+)
+def test_long_text_of_other_kinds_stays_text(content: str, described: dict[str, object]) -> None:
+    assert large(content, **described)[0] == content
+
+
+def test_a_sender_that_escapes_slashes_is_parsed_in_full() -> None:
+    encoded = base64.b64encode(random.Random(1).randbytes(300_000)).decode()
+    escaped = json.dumps({"type": "x", "payload": {"content": encoded, "mimeType": "a/b"}}).replace("/", "\\/")
+    answer: Any = decode_envelope(escaped.encode()).payload
+    assert answer["content"] == encoded
+
+
+def test_long_content_that_lies_is_an_error() -> None:
+    content, _ = large("A" * 400_000 + "!!!!", mimeType="a/b")
+    assert isinstance(content, BinaryData)
+    with pytest.raises(BadEncoding):
+        content.read()
+    content, _ = large("A" * (4 << 20) + "AA==" + "AAAA" * 4, mimeType="a/b")
+    assert isinstance(content, BinaryData)
+    with pytest.raises(BadEncoding):
+        content.read()
+
+
+def test_long_invalid_utf8_is_a_protocol_error() -> None:
+    data = b'{"type":"x","payload":{"content":"' + b"\xff" * 400_000 + b'","mimeType":"text/plain"}}'
+    with pytest.raises(ProtocolError):
+        decode_envelope(data)

@@ -1,0 +1,385 @@
+"""ABP payloads: what an app may leave out or write otherwise, what is refused, and strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports.binary import BinaryData, Broken, Handle
+from transports.errors import CapabilityError, ProtocolError
+from transports.protocol.messages import (
+    Answer,
+    AppInfo,
+    Capability,
+    ElicitationRequest,
+    Initialized,
+    Message,
+    Notification,
+    Progress,
+    decode_json,
+    encode_json,
+    parse,
+)
+
+
+def answer(payload: object) -> Answer:
+    return parse(Answer, payload, "the answer")
+
+
+def refusal(payload: object) -> CapabilityError:
+    with pytest.raises(CapabilityError) as caught:
+        answer(payload).raise_for_error("export.pdf")
+    return caught.value
+
+
+# --- answers (PROTOCOL "The page object") ----------------------------------------------------------------------------
+
+
+def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
+    data = {"document": BinaryData(b"x")}
+    good = answer({"success": True, "data": data, "metadata": {"duration": 3, "cached": True}, "unknown": [1]})
+    good.raise_for_error("export.pdf")
+    assert good.data is data and good.metadata == {"duration": 3, "cached": True}
+
+
+@pytest.mark.parametrize(
+    ("payload", "success"),
+    [
+        ({"data": 1}, True),
+        ({"data": None}, True),
+        ({"data": 1, "error": None}, True),
+        ({"data": 1, "error": ""}, True),
+        ({"success": None, "data": 1}, True),
+        ({"data": None, "error": "no"}, False),
+        ({"error": {"code": "X"}}, False),
+        ({"cancelled": True}, False),
+        ({"success": True, "error": None, "metadata": None, "cancelled": None}, True),
+        ({"success": False, "data": 1}, False),
+    ],
+)
+def test_success_may_be_left_out_where_the_rest_tells_it(payload: object, success: bool) -> None:
+    assert answer(payload).success is success
+
+
+@pytest.mark.parametrize("payload", [None, "done", 7, [], [{"success": True}], {}, {"success": None}, {"error": ""}])
+def test_what_does_not_tell_whether_it_succeeded_is_no_answer(payload: object) -> None:
+    with pytest.raises(ProtocolError, match=r"^the answer is not what ABP 0\.1 says: (success|the whole): "):
+        answer(payload)
+
+
+@pytest.mark.parametrize("success", ["perhaps", [], {}, 2])
+def test_success_is_not_guessed_at(success: object) -> None:
+    with pytest.raises(ProtocolError, match="success"):
+        answer({"success": success})
+
+
+def test_a_whole_error_arrives_whole() -> None:
+    error = refusal(
+        {
+            "success": False,
+            "error": {
+                "code": "RATE_LIMITED",
+                "message": "slow down",
+                "retryable": True,
+                "retryAfter": 1500,
+                "alternatives": ["export.png"],
+                "details": {"limit": 3},
+            },
+        }
+    )
+    assert error.message == "export.pdf: slow down"
+    assert (error.code, error.retryable, error.retry_after) == ("RATE_LIMITED", True, 1.5)  # seconds here, ms there
+    assert error.alternatives == ("export.png",) and error.details == {"limit": 3} and error.cancelled is False
+
+
+@pytest.mark.parametrize(
+    ("given_error", "code", "message", "details"),
+    [
+        ("it broke", "OPERATION_FAILED", "it broke", {}),
+        ({}, "OPERATION_FAILED", "the app gave no reason", {}),
+        (None, "OPERATION_FAILED", "the app gave no reason", {}),
+        (False, "OPERATION_FAILED", "the app gave no reason", {}),
+        ({"code": "X"}, "X", "X", {}),
+        ({"code": "", "message": ""}, "OPERATION_FAILED", "the app gave no reason", {}),
+        ({"code": 404, "message": 5}, "404", "5", {}),
+        ({"code": None, "message": "m"}, "OPERATION_FAILED", "m", {}),
+        ({"code": "X", "message": {"en": "m"}}, "X", "X", {}),
+        ({"code": ["X"], "message": "m"}, "OPERATION_FAILED", "m", {}),
+        ({"message": "m", "details": [1, 2]}, "OPERATION_FAILED", "m", {"app": [1, 2]}),
+        ({"message": "m", "details": 0}, "OPERATION_FAILED", "m", {"app": 0}),
+        (["a", "b"], "OPERATION_FAILED", "the app gave no reason", {"app": ["a", "b"]}),
+        (42, "OPERATION_FAILED", "the app gave no reason", {"app": 42}),
+    ],
+)
+def test_an_error_of_any_form_is_the_apps_no(
+    given_error: object, code: str, message: str, details: dict[str, object]
+) -> None:
+    error = refusal({"success": False, "error": given_error})
+    assert (error.code, error.message, error.details) == (code, f"export.pdf: {message}", details)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("retryable", "sometimes"),
+        ("unknown", "field"),
+        ("retryAfter", "soon"),
+        ("retryAfter", -1),
+        ("retryAfter", "Infinity"),
+        ("retryAfter", math.nan),
+        ("retryAfter", 10**400),
+        ("alternatives", "export.png"),
+        ("alternatives", [{}]),
+    ],
+)
+def test_a_wrong_field_of_an_error_never_hides_the_error(field: str, value: object) -> None:
+    error = refusal({"success": False, "error": {"code": "X", "message": "m", field: value}})
+    assert (error.code, error.retryable, error.retry_after, error.alternatives) == ("X", False, None, ())
+
+
+def test_an_app_may_be_ready_again_at_once() -> None:
+    assert refusal({"success": False, "error": {"retryAfter": 0}}).retry_after == 0
+
+
+def test_content_in_an_errors_details_is_named_and_not_carried_along() -> None:
+    """Seed 000: error responses are returned inline, as small diagnostic information."""
+    error = refusal(
+        {
+            "success": False,
+            "error": {
+                "message": "m",
+                "details": {
+                    "page": 3,
+                    "screenshot": {"content": "iVBORw0KGgo=", "mimeType": "image/png", "size": 8},
+                    "held": Handle("1", 5),
+                    "lost": Broken("detached"),
+                },
+            },
+        }
+    )
+    assert error.details == {
+        "page": 3,
+        "screenshot": {"mimeType": "image/png", "size": 8},
+        "held": {"mimeType": None, "size": 5},
+        "lost": {"error": "the app answered content that cannot be read: detached"},
+    }
+    json.dumps(error.as_dict())
+
+
+def test_details_that_are_content_or_too_deep_do_not_hide_the_error() -> None:
+    assert refusal({"success": False, "error": {"details": b"abc"}}).details == {"mimeType": None, "size": None}
+    deep: object = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert "deeper than 64" in str(refusal({"success": False, "error": {"code": "X", "details": deep}}).details["app"])
+
+
+@pytest.mark.parametrize(
+    ("payload", "code", "message"),
+    [
+        ({"success": False, "cancelled": True}, "CANCELLED", "the call was cancelled"),
+        ({"success": False, "cancelled": True, "error": {"message": "stopped"}}, "CANCELLED", "stopped"),
+        ({"success": False, "cancelled": True, "error": {"code": "TIMEOUT"}}, "TIMEOUT", "TIMEOUT"),
+        ({"success": False, "error": {"code": "CANCELLED"}}, "CANCELLED", "CANCELLED"),
+    ],
+)
+def test_a_cancelled_call_is_told_from_a_failed_one(payload: object, code: str, message: str) -> None:
+    error = refusal(payload)
+    assert error.cancelled is True and (error.code, error.message) == (code, f"export.pdf: {message}")
+
+
+# --- other payloads ---------------------------------------------------------------------------------------------------
+
+
+def test_a_capability_in_full() -> None:
+    listed = parse(
+        Capability,
+        {
+            "name": "export.pdf",
+            "description": "PDF",
+            "inputSchema": {"type": "object"},
+            "outputSchema": {"type": "object"},
+            "available": False,
+            "requirements": [{"type": "login", "description": "d", "met": False, "resolution": "log in"}],
+            "deprecated": True,
+            "deprecationMessage": "use export.png",
+            "alternatives": ["export.png"],
+            "features": {"x": 1},
+            "browserRequirement": "any",
+        },
+        "a capability",
+    )
+    assert listed.input_schema == listed.output_schema == {"type": "object"}
+    assert listed.available is False and listed.requirements[0].resolution == "log in"
+    assert parse(Capability, {"name": "a", "requirements": ["log in"]}, "it").requirements[0].description == "log in"
+    assert listed.deprecation_message == "use export.png" and listed.alternatives == ["export.png"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "export.pdf",
+        {"name": "export.pdf"},
+        {
+            "name": "export.pdf",
+            "description": None,
+            "inputSchema": None,
+            "outputSchema": [],
+            "available": None,
+            "requirements": None,
+            "deprecated": None,
+            "alternatives": None,
+        },
+    ],
+)
+def test_a_capability_needs_a_name_only(payload: object) -> None:
+    assert parse(Capability, payload, "a capability") == Capability(name="export.pdf")
+    assert parse(Capability, payload, "a capability").available is True
+
+
+def test_initialized_takes_what_apps_answer() -> None:
+    got = parse(
+        Initialized,
+        {"sessionId": 17, "protocolVersion": 0.1, "app": {"id": 1, "name": "A", "version": 2}, "capabilities": ["a"]},
+        "initialize",
+    )
+    assert (got.session_id, got.protocol_version, got.app) == ("17", "0.1", AppInfo(id="1", name="A", version="2"))
+    assert got.capabilities == ["a"]
+    assert parse(Initialized, {"app": "Editor", "features": []}, "initialize").app.name == "Editor"
+    assert parse(Initialized, {"app": None, "capabilities": None, "features": None}, "initialize") == Initialized()
+
+
+@pytest.mark.parametrize(
+    ("payload", "where"),
+    [
+        (None, "the whole"),
+        ("ok", "the whole"),
+        ([], "the whole"),
+        ({"capabilities": {}}, "capabilities"),
+        ({"app": 7}, "app"),
+    ],
+)
+def test_what_would_have_to_be_guessed_is_refused_with_its_place(payload: object, where: str) -> None:
+    with pytest.raises(ProtocolError, match=f"^initialize is not what ABP 0.1 says: {re.escape(where)}: "):
+        parse(Initialized, payload, "initialize")
+
+
+@pytest.mark.parametrize(
+    ("payload", "fraction"),
+    [
+        ({"percentage": 50}, 0.5),
+        ({"percentage": 50, "progress": 1, "total": 1}, 0.5),
+        ({"percentage": "25"}, 0.25),
+        ({"percentage": 101}, 1.0),
+        ({"percentage": -1}, 0.0),
+        ({"progress": 3, "total": 4}, 0.75),
+        ({"progress": 5, "total": 4}, 1.0),
+        ({"progress": 3, "total": 0}, None),
+        ({"progress": 3, "total": -1}, None),
+        ({"progress": 3}, None),
+        ({"total": 3}, None),
+        ({}, None),
+    ],
+)
+def test_any_field_of_progress_may_be_missing(payload: dict[str, object], fraction: float | None) -> None:
+    """PROTOCOL "App → client": progress often has only `percentage`."""
+    progress = parse(Progress, {"operationId": None, "status": 3, "extra": 1, **payload}, "progress")
+    assert progress.fraction == fraction
+    assert (progress.operation_id, progress.status, progress.stage) == ("", "3", None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "half", [], 10**400])
+def test_progress_is_a_number(value: object) -> None:
+    with pytest.raises(ProtocolError, match="percentage"):
+        parse(Progress, {"percentage": value}, "progress")
+
+
+def test_events_and_questions() -> None:
+    event = parse(Notification, {"event": "notifications/state/changed", "data": [1]}, "event")
+    assert (event.event, event.data) == ("notifications/state/changed", [1])
+    asked = parse(ElicitationRequest, {"method": "elicitation/confirm", "params": None, "timeout": 5000}, "request")
+    assert (asked.method, asked.params, asked.timeout) == ("elicitation/confirm", {}, 5000)
+
+
+def test_a_message_carries_the_time_in_milliseconds() -> None:
+    assert abs(Message("shutdown").timestamp - time.time() * 1000) < 5000
+
+
+# --- JSON (FAULTS 17, 21) ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("{", id="cut"),
+        pytest.param("[1] x", id="trailing"),
+        pytest.param("[1,]", id="trailing comma"),
+        pytest.param("{'a': 1}", id="single quotes"),
+        pytest.param("undefined", id="undefined"),
+        pytest.param("NaN", id="NaN"),
+        pytest.param("[Infinity]", id="Infinity"),
+        pytest.param("-Infinity", id="-Infinity"),
+        pytest.param("1e999", id="1e999"),
+        pytest.param("-1e999", id="-1e999"),
+        pytest.param('"\\ud800"', id="lone high surrogate, escaped"),
+        pytest.param('"\\ud800 and more"', id="lone high surrogate before text"),
+        pytest.param('"\\udc00 and more"', id="lone low surrogate, escaped"),
+        pytest.param('{"\\ud800":1}', id="lone surrogate in a key"),
+        pytest.param('"\ud800"', id="lone surrogate in the text"),
+        pytest.param(b'"\xed\xa0\x80"', id="lone surrogate in bytes"),
+        pytest.param(b'"\xff\xfe"', id="not UTF-8"),
+        pytest.param("[" * 100_000 + "]" * 100_000, id="deep lists"),
+        pytest.param('{"a":' * 100_000 + "1" + "}" * 100_000, id="deep objects"),
+        pytest.param("[" * 100_000, id="deep and cut"),
+    ],
+)
+def test_json_that_is_not_strict_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ProtocolError, match="JSON that cannot be read"):
+        decode_json(text)
+
+
+def test_a_huge_number_is_exact_or_refused() -> None:
+    for digits in (20, 400, 5000):
+        text = "9" * digits
+        try:
+            value = decode_json(text)
+        except ProtocolError:
+            assert digits > 4000
+        else:
+            assert value == 10**digits - 1
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_json_goes_there_and_back(value: object) -> None:
+    text = encode_json(value)
+    assert decode_json(text) == decode_json(text.decode()) == json.loads(text) == value
+
+
+def test_written_json_is_compact_utf8_with_null_for_nan() -> None:
+    assert encode_json({"é": [1, math.nan, None]}) == '{"é":[1,null,null]}'.encode()
+
+
+def test_progress_as_steps_and_words() -> None:
+    assert Progress(percentage=40).steps == (40.0, 100.0)
+    assert Progress(progress=2, total=5, percentage=40).steps == (2, 5)
+    assert Progress().steps == (None, None)
+    assert Progress(stage="render", status="page 2").words == "render · page 2"
+    assert Progress(stage="render", status="render").words == "render" and Progress().words == ""

@@ -1,0 +1,90 @@
+"""The table of requests: which reply belongs to whom, whatever order, however often, however late."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports.errors import Disconnected, ProtocolError
+from transports.protocol.messages import Message
+from transports.protocol.pending import Pending
+
+
+def reply(identity: str | None, kind: str = "capabilities/call-result", payload: object = None) -> Message:
+    return Message(kind, payload, id=identity)
+
+
+async def test_the_first_reply_wins_and_the_rest_is_counted() -> None:
+    pending = Pending()
+    future = pending.add(Message("capabilities/call", id="a"))
+    assert pending.take(reply("a", payload=1)) == "delivered"
+    assert pending.take(reply("a", payload=2)) == "duplicate"
+    assert (await future).payload == 1
+    assert pending.take(reply("b")) == "unknown"
+    assert pending.take(reply(None)) == "unknown"
+    assert pending.take(Message("notification", id="a")) == "event"
+    assert pending.counts == {"delivered": 1, "duplicate": 1, "unknown": 2, "event": 1}
+    assert len(pending) == 0
+
+
+async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
+    pending = Pending()
+    future = pending.add(Message("capabilities/call", id="a"))
+    pending.forget("a")
+    assert pending.take(reply("a")) == "late"
+    assert not future.done()
+
+
+async def test_a_reply_of_another_kind_is_none() -> None:
+    pending = Pending()
+    future = pending.add(Message("initialize", id="a"))
+    assert pending.take(reply("a")) == "unknown"
+    assert pending.take(reply("a", "initialize-result")) == "delivered"
+    assert future.done()
+
+
+async def test_ids_are_used_once() -> None:
+    pending = Pending()
+    pending.add(Message("capabilities/call", id="a"))
+    with pytest.raises(ValueError, match="id of its own"):
+        pending.add(Message("capabilities/call", id="a"))
+    pending.take(reply("a"))
+    with pytest.raises(ValueError, match="id of its own"):
+        pending.add(Message("capabilities/call", id="a"))
+    with pytest.raises(ValueError, match="id of its own"):
+        pending.add(Message("capabilities/call"))
+
+
+async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None:
+    pending = Pending()
+    futures = [pending.add(Message("capabilities/call", id=str(n))) for n in range(3)]
+    pending.fail("1", ProtocolError("unreadable"))
+    pending.fail("none", ProtocolError("nobody"))
+    pending.fail_all(Disconnected("gone"))
+    errors = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(error).__name__ for error in errors] == ["Disconnected", "ProtocolError", "Disconnected"]
+    assert errors[0] is not errors[2]
+
+
+@given(st.permutations(list(range(30))))
+def test_any_order_reaches_the_right_one(order: list[int]) -> None:
+    async def run() -> None:
+        pending = Pending()
+        futures = [pending.add(Message("capabilities/call", id=str(n))) for n in range(30)]
+        for n in order:
+            pending.take(reply(str(n), payload=n))
+        assert [(await future).payload for future in futures] == list(range(30))
+
+    asyncio.run(run())
+
+
+async def test_memory_of_ended_requests_is_bounded() -> None:
+    pending = Pending()
+    for n in range(5000):
+        pending.add(Message("capabilities/call", id=str(n)))
+        pending.take(reply(str(n)))
+    assert pending.take(reply("4999")) == "duplicate"
+    assert pending.take(reply("0")) == "unknown"

@@ -1,0 +1,428 @@
+"""Parameters and answers against what a capability declares of them, also where the declaration is hostile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transports.binary.params import outgoing
+from transports.errors import UsageError
+from transports.protocol.schema import check_params, differences
+
+EXPORT: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "format": {"enum": ["A4", "Letter"]},
+        "options": {
+            "type": "object",
+            "properties": {"margin": {"type": "number", "minimum": 0}, "pages": {"items": {"type": "integer"}}},
+            "additionalProperties": False,
+        },
+        "file": {"type": "string", "maxLength": 10},
+    },
+    "required": ["format"],
+}
+
+
+def refused(schema: Mapping[str, object], params: object, *content: tuple[str | int, ...]) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        check_params("export.pdf", schema, params, content)
+    return caught.value
+
+
+# --- what is a fault --------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_is_told_with_its_place() -> None:
+    error = refused(EXPORT, {"format": "A4", "options": {"margin": -1}})
+    fault = "params.options.margin: -1 is less than the minimum of 0"
+    assert (error.code, error.message) == ("INVALID_PARAMS", f"export.pdf: {fault}")
+    assert error.details == {"path": "options.margin", "faults": [fault]}
+
+
+def test_at_most_five_faults_are_listed() -> None:
+    error = refused(EXPORT, {"format": "A4", "options": {"pages": ["x"] * 9}})
+    assert error.details["faults"] == [f'params.options.pages.{n}: "x" is not of type "integer"' for n in range(5)]
+    assert error.message.endswith("; and at least 4 more")
+    assert refused(EXPORT, {"options": 1}).message.endswith("; and 1 more")
+
+
+@pytest.mark.parametrize(
+    ("schema", "params", "fault"),
+    [
+        (EXPORT, {}, 'params: "format" is a required property'),
+        (EXPORT, [], 'params: [] is not of type "object"'),
+        ({"type": "string"}, {}, 'params: {} is not of type "string"'),
+        ({"properties": {"a.b": {"type": "string"}}}, {"a.b": 1}, 'params.a\\.b: 1 is not of type "string"'),
+        (
+            {"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}},
+            {"a": 1},
+            'params.a: fits no alternative: 1 is not of type "string"; 1 is not of type "null"',
+        ),
+        (
+            {"anyOf": [{"properties": {"a": {"type": "string"}}}, {"required": ["b"]}]},
+            {"a": 1},
+            'params: fits no alternative: a: 1 is not of type "string"; "b" is a required property',
+        ),
+        ({"allOf": [{"required": ["a"]}] * 3}, {}, 'params: "a" is a required property'),
+        (
+            {"properties": {"n": {"$ref": "#"}}, "additionalProperties": False},
+            {"n": {"n": {"m": 1}}},
+            "params.n.n: Additional properties are not allowed ('m' was unexpected)",
+        ),
+        (
+            {"$defs": {"a/b~%": {"type": "string"}}, "properties": {"x": {"$ref": "#/$defs/a~1b~0%25"}}},
+            {"x": 1},
+            'params.x: 1 is not of type "string"',
+        ),
+    ],
+)
+def test_faults(schema: Mapping[str, object], params: object, fault: str) -> None:
+    assert refused(schema, params).details["faults"] == [fault]
+
+
+@pytest.mark.parametrize(
+    ("schema", "params"),
+    [
+        ({}, {"a": object()}),
+        (EXPORT, {"format": "A4", "unknown": 1}),
+        ({"properties": {"a": {"format": "email", "x-unknown": 7}}}, {"a": "none"}),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "anyOf": [{"properties": {"a": {"format": "email"}}}],
+            },
+            {"a": "none"},
+        ),
+        (
+            {"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"a": {"contentEncoding": "base64"}}},
+            {"a": "!"},
+        ),
+    ],
+)
+def test_what_is_no_fault(schema: Mapping[str, object], params: object) -> None:
+    assert check_params("a", schema, params) == []
+
+
+def test_the_draft_is_the_newest_unless_the_schema_names_another() -> None:
+    items = {"properties": {"a": {"items": [{"type": "string"}]}}}
+    assert "cannot be used" in check_params("a", items, {"a": [1]})[0]  # a list here is of the older drafts
+    older = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
+    assert refused(older, {"a": [1]}).details["path"] == "a.0"
+
+
+def test_values_in_messages_are_cut() -> None:
+    error = refused(EXPORT, {"format": "A4", "file": "QUJD" * 100_000})
+    assert len(error.message) < 200 and error.message.endswith("is longer than 10 characters")
+    assert error.message.count("QUJD") < 30
+    assert len(refused({"properties": {"a": {"enum": ["x" * 50] * 50}}}, {"a": {"b": "y" * 5000}}).message) < 200
+
+
+# --- content ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"type": "string", "pattern": "^[A-Z]$", "maxLength": 3},
+        {"type": "object", "properties": {"content": {"type": "string"}}, "required": ["content", "filename"]},
+        {"type": "array"},
+        {"$ref": "#/$defs/other"},
+        {"const": 7},
+        False,
+        {},
+    ],
+)
+def test_content_may_be_declared_in_any_way(declared: object) -> None:
+    properties = {"file": declared, "n": {"type": "integer"}}
+    schema = {"properties": properties, "additionalProperties": False, "$defs": {"other": {"type": "boolean"}}}
+    for given_ in (b"GIF89a", {"content": b"GIF89a", "mimeType": "image/gif", "note": 1}):
+        params, content = outgoing({"file": given_, "n": 1})
+        places = [found.path for found in content]
+        assert check_params("a", schema, params, places) == []
+        assert refused(schema, {**dict(params), "n": "x"}, *places).details["path"] == "n"  # type: ignore[call-overload]
+        assert refused(schema, {**dict(params), "m": 1}, *places).details["path"] == ""  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"anyOf": [{"properties": {"file": {"type": "string"}}}, {"required": ["url"]}]},
+        {"oneOf": [{"properties": {"file": {"type": "string"}}}, {"properties": {"file": {"type": "object"}}}]},
+        {"oneOf": [{"properties": {"file": {}}}, {"properties": {"file": True}}]},
+        {"not": {"properties": {"file": {"type": "null"}}}},
+        {"if": {"properties": {"file": {"type": "null"}}}, "then": {"required": ["encoding"]}},
+        {"properties": {"n": {}}, "unevaluatedProperties": {"type": "string"}},
+        {"const": {"n": 1, "file": "x"}},
+    ],
+)
+def test_rules_above_content_count_only_if_content_has_no_part_in_them(declared: Mapping[str, object]) -> None:
+    params, content = outgoing({"n": 1, "file": b"x"})
+    assert check_params("a", declared, params, [found.path for found in content]) == []
+
+
+def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
+    file = {"properties": {"file": {"type": "string"}}}
+    schema = {"anyOf": [{**file, "required": ["name"]}, {**file, "properties": {"n": {"type": "string"}}}]}
+    params, content = outgoing({"n": 1, "file": b"x"})
+    error = refused(schema, params, content[0].path)
+    reasons = '"name" is a required property; n: 1 is not of type "string"'
+    assert error.message == f"export.pdf: params: fits no alternative: {reasons}"
+
+
+def test_content_in_lists_and_at_the_top() -> None:
+    schema = {"properties": {"files": {"items": {"type": "string"}, "uniqueItems": True, "maxItems": 2}}}
+    params, content = outgoing({"files": [b"x", b"y"]})
+    assert check_params("a", schema, params, [found.path for found in content]) == []
+    params, content = outgoing({"files": [b"x", b"y", 1]})
+    error = refused(schema, params, *(found.path for found in content))
+    assert error.details["faults"] == [
+        "params.files: [null,null,1] has more than 2 items",
+        'params.files.2: 1 is not of type "string"',
+    ]
+    params, content = outgoing(b"x")
+    assert check_params("a", EXPORT, params, [found.path for found in content]) == []
+
+
+def test_an_answer_that_differs_is_told_and_no_error() -> None:
+    schema = {"properties": {"pages": {"type": "integer"}, "pdf": {"type": "string"}}, "required": ["pages"]}
+    answer = {"pages": "three", "pdf": {"id": "sha256-…"}}
+    assert differences(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
+    assert differences(schema, {"pdf": "x"}) == ['outputSchema: data: "pages" is a required property']
+    assert differences(schema, {"pages": 3}) == []
+    assert len(differences({"items": {"type": "string"}}, list(range(100)))) == 5
+
+
+# --- schemas and instances of any kind --------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=10,
+)
+VALID = st.fixed_dictionaries(
+    {"format": st.sampled_from(["A4", "Letter"])},
+    optional={
+        "file": TEXT,
+        "options": st.fixed_dictionaries(
+            {}, optional={"margin": st.floats(0, 1e9), "pages": st.lists(st.integers(), max_size=3)}
+        ),
+    },
+)
+KEYWORDS = [
+    "type",
+    "properties",
+    "items",
+    "anyOf",
+    "not",
+    "$ref",
+    "$id",
+    "pattern",
+    "enum",
+    "required",
+    "$schema",
+    "if",
+]
+SCHEMAS = st.recursive(
+    st.booleans() | st.sampled_from(["string", "object", "#", "#/not", "^a+$", 0, -1, 1e300]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALID)
+def test_valid_parameters_never_fail(params: dict[str, object]) -> None:
+    assert check_params("a", EXPORT, params) == []
+
+
+@given(VALID, st.lists(st.sampled_from(["margin", "pages", "format", "extra"]), min_size=1))
+def test_the_path_leads_to_the_fault(params: dict[str, object], wrong: list[str]) -> None:
+    spoilt: dict[str, object] = {"format": "A4", "options": {}, **params}
+    options = spoilt["options"]
+    assert isinstance(options, dict)
+    expected = set()
+    for name in wrong:
+        if name == "format":
+            spoilt["format"] = "A5"
+            expected.add("params.format")
+        else:
+            options[name] = {"margin": -1, "pages": [0, "x"]}.get(name, 1)
+            expected.add(
+                {"margin": "params.options.margin", "pages": "params.options.pages.1"}.get(name, "params.options")
+            )
+    error = refused(EXPORT, spoilt)
+    faults = error.details["faults"]
+    assert isinstance(faults, list)
+    assert {fault.split(":")[0] for fault in faults} == expected
+    assert f"params.{error.details['path']}" in expected
+
+
+@given(st.dictionaries(st.sampled_from(KEYWORDS), SCHEMAS, max_size=4), JSON)
+def test_no_schema_breaks_the_check(schema: dict[str, object], params: object) -> None:
+    try:
+        warnings = check_params("a", schema, params)
+    except UsageError as error:
+        assert error.details["faults"] and error.message.startswith("a: params")
+    else:
+        assert all(isinstance(warning, str) for warning in warnings)
+
+
+# --- schemas that are broken or hostile -------------------------------------------------------------------------------
+
+_BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "params", "reason"),
+    [
+        ({"type": "objekt"}, {}, "cannot be used"),
+        ({"properties": {"a": {"type": "string", "required": True}}}, {"a": 1}, "cannot be used"),
+        ({"properties": {"a": {"pattern": "(?=a)b"}}}, {"a": "x"}, 'is not a "regex"'),
+        ({"properties": {"a": {"pattern": "("}}}, {"a": "x"}, 'is not a "regex"'),
+        ({"$schema": "urn:mine"}, {}, "Unknown meta-schema"),
+        ({"$ref": "#/$defs/gone"}, {}, "cannot be used"),
+        ({"$ref": "#/%24defs/gone", "$defs": {}}, {}, "cannot be used"),
+        ({"$ref": "https://u:p@example.com/s?token=t"}, {}, "$ref to https://example.com/s?… is not followed"),
+        ({"$ref": "#named"}, {}, "is not followed"),
+        ({"$dynamicRef": "#"}, {}, "$dynamicRef to # is not followed"),
+        ({"$defs": {"a": {"$id": "urn:x", "$ref": "#/b"}}}, {}, "($id)"),
+        ({"$ref": "#"}, {"a": 1}, "would take too long"),
+        ({"$defs": {**_BOMB, "d40": {}}, "$ref": "#/$defs/d0"}, {}, "would take too long"),
+        ({"properties": {f"p{n}": {"pattern": "a"} for n in range(101)}}, {}, "more than 100 patterns"),
+        ({"patternProperties": {f"p{n}": {} for n in range(101)}}, {}, "more than 100 patterns"),
+        ({"enum": list(range(10_001))}, {}, "the schema has more than 10,000 values"),
+        ({"description": "x" * 300_000}, {}, "bytes, more than"),
+        ({"a": "\ud800"}, {}, "no JSON"),
+        ({"type": "object"}, {"a": [0] * 100_001}, "the value has more than 100,000 values"),
+        ({"items": {"type": "string"}}, [0] * 9_000, "too large to say where"),
+        ({"properties": {"a": {"type": "string"}}}, {"a": object()}, "Unsupported type"),
+    ],
+)
+def test_what_cannot_be_checked_is_said_and_fails_no_call(
+    schema: Mapping[str, object], params: object, reason: str
+) -> None:
+    started = time.perf_counter()
+    (warning,) = check_params("a", schema, params)
+    (same,) = differences(schema, params)
+    assert reason in warning and reason in same and len(warning) < 300
+    assert time.perf_counter() - started < 10  # not for ever; `make bench` is for speed
+
+
+def test_a_recursive_schema_is_checked() -> None:
+    value = {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/v"}, "type": "array"}]}
+    schema = {"$defs": {"v": value}, "properties": {"a": {"$ref": "#/$defs/v"}}}
+    assert check_params("a", schema, {"a": ["x", ["y", ["z"] * 500]]}) == []
+    assert refused(schema, {"a": ["x", ["y", [1]]]}).details["path"] == "a"
+    tree = {"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}}
+    deep: object = {}
+    for _ in range(30):
+        deep = {"a": deep}
+    assert check_params("a", tree, deep) == []
+
+
+def test_a_recursive_schema_that_doubles_at_every_level_is_bounded() -> None:
+    schema = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
+    shallow: object = {"a": {"a": 1}}
+    deep: object = 1
+    for _ in range(40):
+        deep = {"a": deep}
+    assert refused(schema, shallow).details["path"] == "a.a"
+    assert "would take too long" in check_params("a", schema, deep)[0]
+
+
+@pytest.fixture
+def requests() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server, and the requests that reached it."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"type": "string"}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/s", seen
+        server.shutdown()
+        thread.join(10)
+
+
+def test_no_reference_reaches_an_address(requests: tuple[str, list[str]]) -> None:
+    url, seen = requests
+    for schema in (
+        {"$ref": url},
+        {"properties": {"a": {"$ref": f"{url}#/x"}}},
+        {"$schema": url, "type": "object"},
+        {"$id": url, "$ref": "other"},
+        {"$id": url, "properties": {"a": {"$dynamicRef": "other#x"}}},
+        {"$id": url, "$vocabulary": {url: True}, "type": "object", "$ref": "#/x"},
+    ):
+        assert "not checked" in check_params("a", schema, {"a": 1})[0]
+    assert seen == []
+
+
+def alone(code: str) -> str:
+    """What ``code`` prints in a process of its own, which may neither crash nor hang."""
+    script = f"from transports.protocol.schema import check_params, differences\n{code}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, (done.returncode, done.stderr[-500:])
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*)*b$", "(a?){50}a{50}!", "^([a-z]+)*[0-9]$"])
+def test_no_pattern_takes_long(pattern: str) -> None:
+    code = f"print(differences({{'pattern': {pattern!r}}}, 'a' * 50_000 + '?')[0][-60:])"
+    assert "does not match" in alone(code)
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ("{'allOf': [{'pattern': one} for one in patterns]}", "'a' * 3_000_000"),
+        ("{'patternProperties': dict.fromkeys(patterns, {})}", "{f'{n}' + 'a' * 5000: 1 for n in range(400)}"),
+        ("{'propertyNames': {'pattern': patterns[0]}}", "{f'{n}' + 'a' * 50_000: 1 for n in range(100)}"),
+        ("{'items': {'enum': list(range(9000))}}", "['x'] * 9000"),
+    ],
+)
+def test_many_patterns_over_much_text_are_bounded(schema: str, data: str) -> None:
+    patterns = "patterns = [f'^(.{{1,255}})*{n}$' for n in range(100)]"
+    assert "would take too long" in alone(f"{patterns}\nprint(differences({schema}, {data})[0])")
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("check_params('a', {'properties': {'n': {'$ref': '#'}}}, {'n': nested})", "the value is nested deeper"),
+        ("check_params('a', {'enum': [nested]}, {})", "no JSON"),
+        ("check_params('a', {'not': short}, {})", "the schema is nested deeper"),
+    ],
+)
+def test_no_nesting_ends_the_process(code: str, reason: str) -> None:
+    build = (
+        "nested = {}\nfor n in range(100_000):\n    nested = {'n': nested}\n    if n == 99:\n        short = nested\n"
+    )
+    assert reason in alone(f"{build}print({code}[0])")
+
+
+def test_the_deepest_parameters_that_can_be_sent_are_checked() -> None:
+    schema = {"properties": {"n": {"$ref": "#"}}, "type": "object"}
+    params: object = 1
+    for _ in range(64):
+        params = {"n": params}
+    prepared, _ = outgoing(params)
+    assert refused(schema, prepared).details["path"] == ".".join("n" * 64)

@@ -1,0 +1,120 @@
+"""The last guard: what an agent is given fits, is JSON, keeps its structure, and says what is missing."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transports.errors import UsageError
+from transports.protocol.messages import JSONValue, encode_json
+from transports.routing import clamp
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+SCALARS = st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats(allow_nan=False, allow_infinity=False)
+JSON_VALUES: st.SearchStrategy[JSONValue] = st.recursive(
+    SCALARS | TEXTS,
+    lambda inner: st.lists(inner, max_size=30) | st.dictionaries(TEXTS, inner, max_size=30),
+    max_leaves=80,
+)
+
+
+def kept(cut: JSONValue, whole: JSONValue) -> bool:
+    """Whether ``cut`` has the structure of ``whole``, with parts left out."""
+    if isinstance(cut, str) and cut != whole:
+        return "…" in cut
+    if isinstance(cut, dict) and isinstance(whole, dict):
+        told = [name for name in cut if name not in whole]
+        counted = not told or cut[told[0]] == f"{len(whole) - len(cut) + 1:,} more fields"
+        order = [name for name in whole if name in cut] == [name for name in cut if name in whole]
+        complete = told or len(cut) == len(whole)
+        return bool(counted and order and complete and all(kept(cut[n], whole[n]) for n in cut if n in whole))
+    if isinstance(cut, list) and isinstance(whole, list):
+        left = len(whole) - len(cut)
+        shown = cut
+        if left or cut[-1:] == [f"… {left + 1:,} more items"]:
+            assert cut[-1] == f"… {left + 1:,} more items"
+            shown = cut[:-1]
+        return all(kept(a, b) for a, b in zip(shown, whole, strict=False))
+    return cut == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(JSON_VALUES, st.integers(64, 3000))
+def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, limit: int) -> None:
+    cut = clamp(value, limit)
+    text = encode_json(cut)
+    assert json.loads(text) == cut
+    if len(encode_json(value)) <= limit:
+        assert cut is value
+    else:
+        assert len(text) <= limit
+        assert kept(cut, value)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text('aé𝄞\n"', min_size=0, max_size=4000), min_size=1, max_size=8), st.integers(300, 4000))
+def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
+    whole: JSONValue = {f"t{n}": text for n, text in enumerate(texts)}
+    if len(encode_json(whole)) > limit:
+        assert len(encode_json(clamp(whole, limit))) > limit - 16 * len(texts) - 16
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"a": "x" * 1000}, {"a": "x" * 1000, "b": "y" * 1000}, ["x" * 1000], [["x" * 1000], {"k": ["y" * 1000] * 9}]],
+)
+def test_the_limit_holds_to_the_byte(value: JSONValue) -> None:
+    sizes = {limit: len(encode_json(clamp(value, limit))) for limit in range(64, 700)}
+    assert all(size <= limit for limit, size in sizes.items())
+    assert any(size >= limit - 8 for limit, size in sizes.items())
+
+
+def test_small_values_stay_whole_beside_large_ones() -> None:
+    cut = clamp({"id": 7, "log": "x" * 100_000, "name": "Sales", "rows": [{"n": n} for n in range(10_000)]}, 2000)
+    assert isinstance(cut, dict)
+    assert (cut["id"], cut["name"]) == (7, "Sales")
+    assert isinstance(cut["log"], str) and isinstance(cut["rows"], list)
+    assert cut["log"].startswith("xxxx") and cut["log"].endswith(" characters]")
+    assert cut["rows"][0] == {"n": 0} and str(cut["rows"][-1]).endswith(" more items")
+    assert len(cut["rows"]) > 50
+
+
+def test_what_is_missing_is_counted() -> None:
+    text = clamp("é" * 5000, 500)
+    assert isinstance(text, str)
+    body, _, rest = text.partition("…")
+    assert rest == f" [truncated: {5000 - len(body):,} characters]"
+    numbers = clamp(list(range(5000)), 500)
+    assert isinstance(numbers, list)
+    assert numbers[-1] == f"… {5000 - len(numbers) + 1:,} more items"
+    fields = clamp({f"key{n}": n for n in range(5000)}, 500)
+    assert isinstance(fields, dict)
+    assert fields["…"] == f"{5000 - len(fields) + 1:,} more fields"
+
+
+def test_an_answer_with_that_mark_as_a_key_loses_nothing_to_it() -> None:
+    cut = clamp({"…": "mine", **{f"key{n}": n for n in range(5000)}}, 500)
+    assert isinstance(cut, dict)
+    assert cut["…"] == "mine" and str(cut["……"]).endswith("more fields")
+
+
+def test_a_key_longer_than_all_the_room_is_left_out_and_the_others_stay() -> None:
+    assert clamp({"k" * 5000: 1, "a": 2, "b": 3}, 100) == {"a": 2, "b": 3, "…": "1 more fields"}
+
+
+def test_a_huge_number_is_cut_like_a_text() -> None:
+    cut = clamp([10**4000, 1], 200)
+    assert isinstance(cut, list) and str(cut[0]).startswith("1000") and cut[1] == 1
+
+
+def test_more_room_never_shows_less() -> None:
+    value: JSONValue = [{"id": n, "text": "word " * 50} for n in range(200)]
+    shown = [len(encode_json(clamp(value, limit))) for limit in range(200, 20_000, 500)]
+    assert all(a <= b + 512 for a, b in pairwise(shown))
+
+
+def test_a_limit_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 64"):
+        clamp("x", 63)

@@ -1,0 +1,159 @@
+"""Files given with a call: what is accepted, what is stored, what the transport gets, what a reader is told."""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from transports import LocalStore, MemoryTransport, connect
+from transports.adapters.memory import Call
+from transports.artifacts import ArtifactRef, MemoryStore
+from transports.binary import BinaryData, LocalFile
+from transports.errors import ABPError, ArtifactNotFound, BadDescriptor, BadEncoding, TooLarge, UsageError
+from transports.routing import FileLimits, GivenFile, accept_files, auto_read_safe, estimated_tokens, large_file_warning
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))
+Given = Mapping[str, GivenFile | BinaryData | Path | bytes]
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "store")
+
+
+async def test_every_way_to_give_a_file(store: LocalStore, tmp_path: Path) -> None:
+    file = tmp_path / "photo.png"
+    file.write_bytes(PNG)
+    earlier = await store.put_bytes(b"earlier", filename="old.bin")
+    accepted = await accept_files(
+        {
+            "a": file,
+            "b": PNG,
+            "c": {"content": b64(PNG), "mimeType": "image/png", "name": "c.png"},
+            "d": {"content": "a,b\n1,2\n", "encoding": "utf-8", "filename": "table.csv"},
+            "e": BinaryData.from_bytes(b"{}", mime_type="application/json", filename="e.json"),
+            "f": {"id": earlier.id},
+            "g": {"uri": earlier.uri},
+        },
+        store=store,
+        capability="image.resize",
+    )
+    told = {key: (item.ref.filename, item.ref.mime_type) for key, item in accepted.items() if key not in "b"}
+    assert told == {
+        "a": ("photo.png", "image/png"),
+        "c": ("c.png", "image/png"),
+        "d": ("table.csv", "text/csv"),
+        "e": ("e.json", "application/json"),
+        "f": ("old.bin", "application/octet-stream"),
+        "g": ("old.bin", "application/octet-stream"),
+    }
+    for item in accepted.values():
+        assert isinstance(item.binary.content, LocalFile)  # by path: nothing is read before the transport wants it
+        assert item.binary.read() == await store.get(item.ref.id)
+    assert accepted["a"].ref.source["input_of"] == "image.resize"
+    assert accepted["f"].ref.id == earlier.id
+
+
+async def test_a_store_without_paths_passes_bytes_on(tmp_path: Path) -> None:
+    store = MemoryStore()
+    file = tmp_path / "a.txt"
+    file.write_text("hello")
+    ref = await store.put_bytes(b"earlier")
+    accepted = await accept_files({"a": PNG, "b": {"id": ref.id}, "c": file}, store=store)
+    assert accepted["a"].binary.read() == PNG
+    assert accepted["b"].binary.content == b"earlier"
+    assert accepted["c"].binary.read() == b"hello"
+
+
+async def test_what_was_accepted_is_a_parameter_of_a_call(store: LocalStore) -> None:
+    async def size(params: Mapping[str, object], call: Call) -> object:
+        image = params["image"]
+        assert isinstance(image, BinaryData)
+        return {"size": len(image.read()), "type": image.mime_type}
+
+    accepted = await accept_files({"image": {"content": b64(PNG)}}, store=store)
+    async with connect("memory:", transport=MemoryTransport({"size": size}), store=store) as app:
+        result = await app.call("size", {"image": accepted["image"].binary})
+    assert result.data == {"size": len(PNG), "type": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"content": "###"}, BadEncoding, "not strictly valid base64"),
+        ({"content": 7}, BadDescriptor, "must be text"),
+        ({"content": "YQ==", "encoding": "rot13"}, BadDescriptor, "base64 or utf-8"),
+        ({"content": "YQ==", "filename": 7}, BadDescriptor, "filename must be text"),
+        ({}, BadDescriptor, "needs its content"),
+        ({"id": "nobody_000000000000"}, ArtifactNotFound, "no artifact"),
+        (Path("/nowhere/at/all"), UsageError, "cannot read"),
+        (7, UsageError, "cannot be given as int"),
+        (bytes(1001), TooLarge, "1,001 bytes; at most 1,000"),
+        ({"content": b64(bytes(1001))}, TooLarge, "at most 1,000"),
+        ({"content": "é" * 501, "encoding": "utf-8"}, TooLarge, "1,002 bytes"),
+        ({"content": b64(b"<html>"), "mimeType": "image/png"}, UsageError, "type text/html are not accepted"),
+        ({"content": b64(b"MZ"), "filename": "a.exe"}, UsageError, "give one of image/*, text/csv"),
+    ],
+)
+async def test_what_is_refused_is_not_stored(
+    given: object, error: type[ABPError], words: str, store: LocalStore
+) -> None:
+    limits = FileLimits(max_file_bytes=1000, allowed_mime_types=("image/*", "text/csv"))
+    files = cast(Given, {"good": PNG, "bad": given})
+    with pytest.raises(error, match=words.replace("*", r"\*")) as caught:
+        await accept_files(files, store=store, limits=limits)
+    assert caught.value.details["field"] == "bad"
+    assert await store.list() == []
+
+
+async def test_a_large_artifact_of_the_store_is_refused_too(store: LocalStore) -> None:
+    ref = await store.put_bytes(bytes(2000))
+    with pytest.raises(TooLarge):
+        await accept_files({"a": {"id": ref.id}}, store=store, limits=FileLimits(max_file_bytes=1000))
+
+
+async def test_the_largest_that_is_allowed(store: LocalStore) -> None:
+    limits = FileLimits(max_file_bytes=1000)
+    for size in (998, 999, 1000):
+        await accept_files({"a": {"content": b64(bytes(size))}}, store=store, limits=limits)
+
+
+async def test_a_name_cannot_lead_anywhere(store: LocalStore) -> None:
+    accepted = await accept_files({"a": {"content": b64(PNG), "filename": "../../etc/passwd"}}, store=store)
+    path = Path(accepted["a"].ref.path or "")
+    assert path.parent == store.root and path.name == "passwd.png"
+
+
+def ref(size: int, mime_type: str) -> ArtifactRef:
+    return ArtifactRef("i", "artifact://i", None, "f", mime_type, size, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("size", "mime_type", "tokens", "large", "safe"),
+    [
+        (0, "text/plain", 0, False, True),
+        (5, "text/plain", 2, False, True),
+        (40_000, "application/json", 10_000, False, True),
+        (40_001, "text/csv", 10_001, True, False),
+        (5, "image/png", 2, False, False),
+        (5, "image/svg+xml", 2, False, True),
+        (10 << 20, "application/pdf", 2_621_440, True, False),
+    ],
+)
+def test_what_a_reader_is_told(size: int, mime_type: str, tokens: int, large: bool, safe: bool) -> None:
+    one = ref(size, mime_type)
+    assert (estimated_tokens(one), large_file_warning(one), auto_read_safe(one)) == (tokens, large, safe)
+
+
+def test_what_is_large_can_be_said() -> None:
+    limits = FileLimits(large_file_tokens=1, max_auto_read_bytes=4)
+    assert not large_file_warning(ref(4, "text/plain"), limits)
+    assert auto_read_safe(ref(4, "text/plain"), limits)
+    assert large_file_warning(ref(5, "text/plain"), limits)
+    assert not auto_read_safe(ref(5, "text/plain"), FileLimits(max_auto_read_bytes=4))

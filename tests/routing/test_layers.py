@@ -1,0 +1,476 @@
+"""The layers of seed 002 §4: each alone, in their order, and what an agent sees in the end."""
+
+import base64
+import json
+import random
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from transports import LocalStore, NoneStore, Router
+from transports.artifacts import MemoryStore
+from transports.binary import BinaryData, Handle
+from transports.errors import BadEncoding, SizeMismatch, StoreFull, UsageError
+from transports.protocol.messages import JSONValue, encode_json
+from transports.routing import GITHUB, TABLEAU, FieldRule, Result, RoutingPolicy
+
+NOISE = random.Random(9).randbytes(375_000)
+PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + NOISE
+PNG = b"\x89PNG\r\n\x1a\n" + NOISE[:2000]
+SMALL = b"%PDF-1.4\nsmall"
+
+Json = dict[str, JSONValue]
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def at(value: object, *place: str | int) -> JSONValue:
+    for step in place:
+        value = cast(dict[str | int, object], value)[step]
+    return cast(JSONValue, value)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path)
+
+
+def layers(result: Result) -> list[tuple[str, str]]:
+    return [(step.layer, step.place) for step in result.steps]
+
+
+# --- the incident (seed 002 §1.1) and Appendix B ----------------------------------------------------------------------
+
+
+async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: LocalStore) -> None:
+    answer = {"content": b64(PDF), "name": "Sales Dashboard", "format": "pdf"}
+    assert len(answer["content"]) > 500_000
+    routed = await Router(store).route(answer, capability="download_workbook")
+    ref = routed.artifacts["content"]
+    assert ref.path is not None and Path(ref.path).read_bytes() == PDF
+    assert routed.data == {"content": ref.as_dict(), "name": "Sales Dashboard", "format": "pdf"}
+    assert len(routed.summary().encode()) < 1024
+    assert f"File saved: {ref.path}" in routed.summary()
+    assert len(encode_json(routed.for_agent())) < 1024
+    assert layers(routed) == [("heuristic", "content")]
+    assert b64(PDF)[100:140] not in json.dumps(routed.as_dict()) + routed.summary()
+
+
+@pytest.mark.parametrize("content", [PDF, SMALL], ids=["large", "small"])
+async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes) -> None:
+    answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
+    routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
+    ref = routed.artifacts["content"]
+    assert await store.get(ref.id) == content
+    assert (ref.filename, ref.mime_type) == ("Sales Dashboard.pdf", "application/pdf")
+    size = "366.2 KB" if content is PDF else "14 bytes"
+    said = f"Downloaded workbook 'Sales Dashboard' as PDF ({size}). Artifact: {ref.id}"
+    assert routed.summary().splitlines()[0] == said
+    assert layers(routed) == [("fields", "content")]
+    assert routed.metadata == {"name": "Sales Dashboard", "format": "pdf"}
+
+
+async def test_get_view_as_pdf_of_appendix_b(store: LocalStore) -> None:
+    answer = {"pdf_data": b64(PDF), "view_name": "Revenue by Region", "generated_at": "2025-12-22T10:30:00Z"}
+    routed = await Router(store, policy=TABLEAU).route(answer, capability="get_view_as_pdf")
+    assert routed.artifacts["pdf_data"].filename == "Revenue by Region.pdf"
+    assert await store.get(routed.artifacts["pdf_data"].id) == PDF
+    assert routed.summary().startswith("Downloaded view 'Revenue by Region' as PDF (366.2 KB)")
+
+
+async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) -> None:
+    answer: Json = {
+        "workbooks": [
+            {"id": "123", "name": "Sales", "project": "Analytics"},
+            {"id": "456", "name": "Marketing", "project": "Analytics"},
+        ]
+    }
+    routed = await Router(store, policy=TABLEAU).route(answer, capability="list_workbooks")
+    assert routed.data == answer
+    assert list(routed.artifacts) == [""]
+    assert routed.for_agent()["data"] == answer
+    assert routed.steps == ()
+
+
+# --- custom -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) -> None:
+    async def transform(capability: str, answer: object) -> object:
+        assert capability == "download_workbook"
+        content = base64.b64decode(str(at(answer, "content")))
+        return {"workbook": BinaryData.from_bytes(content, filename="w.pdf"), "untouched": at(answer, "other")}
+
+    policy = RoutingPolicy(transformer=transform, fields=TABLEAU.fields)
+    answer = {"content": b64(SMALL), "other": b64(PDF[:3000])}
+    routed = await Router(store, policy=policy).route(answer, capability="download_workbook")
+    assert routed.artifacts["workbook"].filename == "w.pdf"
+    assert await store.get(routed.artifacts["workbook"].id) == SMALL
+    assert at(routed.data, "untouched") == b64(PDF[:3000])  # no other layer reads it
+    assert layers(routed) == [("custom", ""), ("abp", "workbook")]
+
+
+async def test_a_transformer_that_gives_nothing_leaves_the_answer_to_the_others(store: LocalStore) -> None:
+    policy = RoutingPolicy(transformer=lambda capability, answer: None)
+    routed = await Router(store, policy=policy).route({"a": b64(PDF)}, capability="x")
+    assert layers(routed) == [("heuristic", "a")]
+
+
+async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
+    released: list[object] = []
+
+    class Fetcher:
+        async def release(self, binary: object) -> None:
+            released.append(cast(BinaryData, binary).content)
+
+    def explode(capability: str, answer: object) -> object:
+        raise ValueError("no")
+
+    answer = {"kept": b"x", "dropped": Handle("7", 3)}
+    for transformer in (lambda capability, answer: {"kept": answer["kept"]}, explode):
+        policy = RoutingPolicy(transformer=transformer)
+        router = Router(MemoryStore(), fetcher=Fetcher(), policy=policy)  # type: ignore[arg-type]
+        if transformer is explode:
+            with pytest.raises(ValueError, match="no"):
+                await router.route(answer, capability="x")
+        else:
+            assert list((await router.route(answer, capability="x")).artifacts) == ["kept"]
+    assert released.count(Handle("7", 3)) == 2
+
+
+# --- configured fields ------------------------------------------------------------------------------------------------
+
+
+def policy_for(*rules: FieldRule) -> RoutingPolicy:
+    return RoutingPolicy(fields={"x": rules})
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "places"),
+    [
+        ("file", {"file": b64(SMALL)}, ["file"]),
+        ("a.b.0", {"a": {"b": [b64(SMALL), b64(PNG[:30])]}}, ["a.b.0"]),
+        ("pages.*.image", {"pages": [{"image": b64(PNG[:30])}, {"n": 1}, {"image": b64(SMALL)}]}, None),
+        ("*", {"one": b64(SMALL), "two": 7}, ["one"]),
+        ("a\\.b", {"a.b": b64(SMALL), "a": {"b": b64(SMALL)}}, ["a\\.b"]),
+        ("nowhere.at.all", {"file": b64(SMALL)}, [""]),
+        ("file", {"file": ""}, [""]),
+        ("file", {"file": {"not": "text"}}, [""]),
+    ],
+)
+async def test_where_a_rule_points(path: str, answer: object, places: list[str] | None, store: LocalStore) -> None:
+    routed = await Router(store, policy=policy_for(FieldRule(path))).route(answer, capability="x")
+    assert list(routed.artifacts) == (places or ["pages.0.image", "pages.2.image"])
+    other = await Router(store, policy=policy_for(FieldRule(path))).route(answer, capability="y")
+    assert list(other.artifacts) == [""]
+
+
+async def test_rules_for_every_capability_come_after_its_own(store: LocalStore) -> None:
+    fields = {"x": [FieldRule("file", "application/x-own")], "*": [FieldRule("*", "application/x-any")]}
+    routed = await Router(store, policy=RoutingPolicy(fields=fields)).route(
+        {"file": b64(b"1" * 90), "more": b64(b"2" * 90)}, capability="x"
+    )
+    assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {
+        "file": "application/x-own",
+        "more": "application/x-any",
+    }
+
+
+@pytest.mark.parametrize(
+    ("beside", "text"),
+    [
+        ({}, b64(PNG)),
+        ({}, base64.encodebytes(PNG).decode()),
+        ({}, "data:image/png;base64," + b64(PNG)),
+        ({}, base64.encodebytes(PNG).decode().replace("\n", "\r\n")),
+        ({"encoding": "base64"}, b64(PNG)),
+    ],
+)
+async def test_base64_of_a_field_may_stand_in_lines_and_behind_a_head(
+    beside: Json, text: str, store: LocalStore
+) -> None:
+    answer = {"file": text, **beside}
+    routed = await Router(store, policy=policy_for(FieldRule("file"))).route(answer, capability="x")
+    assert await store.get(routed.artifacts["file"].id) == PNG
+
+
+async def test_an_encoding_beside_a_field_is_believed(store: LocalStore) -> None:
+    router = Router(store, policy=policy_for(FieldRule("file", "text/plain")))
+    text = await router.route({"file": "grün", "encoding": "utf-8"}, capability="x")
+    assert await store.get(text.artifacts["file"].id) == "grün".encode()
+    left_out = await router.route({"file": "too large", "encoding": "none"}, capability="x")
+    assert left_out.data == {"file": "too large", "encoding": "none"}
+
+
+async def test_a_configured_field_that_is_no_base64_is_an_error(store: LocalStore) -> None:
+    for content in ("no pdf. " * 20, b64(PDF)[:-1] + "#"):
+        with pytest.raises(BadEncoding) as caught:
+            await Router(store, policy=TABLEAU).route({"content": content}, capability="download_workbook")
+        assert caught.value.details["field"] == "content"
+    assert await store.list() == []
+
+
+@pytest.mark.parametrize("word", ["not available", "pending", "pending1", "unknown workbook 123"])
+async def test_a_word_in_a_configured_field_stays_a_word(word: str, store: LocalStore) -> None:
+    routed = await Router(store, policy=TABLEAU).route({"content": word}, capability="download_workbook")
+    assert routed.data == {"content": word}
+
+
+async def test_what_an_app_says_is_no_template(store: LocalStore) -> None:
+    rule = FieldRule("file", "application/pdf", "'{name}' {size_human} {missing} {flag} {artifact_id}")
+    answer = {"file": b64(SMALL), "name": "{size}\n" + "n" * 500, "flag": True}
+    routed = await Router(store, policy=policy_for(rule)).route(answer, capability="x")
+    line = routed.summary().splitlines()[0]
+    assert line.startswith("'{size} nnn") and len(line) < 320
+    assert f"…' 14 bytes unknown missing unknown flag {routed.artifacts['file'].id}" in line
+
+
+async def test_a_file_of_githubs_rest_api(store: LocalStore) -> None:
+    answer = {
+        "type": "file",
+        "encoding": "base64",
+        "size": len(PNG),
+        "name": "logo.png",
+        "path": "docs/logo.png",
+        "content": base64.encodebytes(PNG).decode(),
+        "sha": "3d21ec53a331a6f037a91c368710b99387d012c1",
+    }
+    routed = await Router(store, policy=GITHUB).route(answer, capability="get_file_contents")
+    ref = routed.artifacts["content"]
+    assert (ref.filename, ref.mime_type, await store.get(ref.id)) == ("logo.png", "image/png", PNG)
+    assert routed.summary().startswith("Downloaded docs/logo.png (2.0 KB)")
+
+
+# --- content blocks of MCP --------------------------------------------------------------------------------------------
+
+
+async def test_content_blocks_of_every_type(store: LocalStore) -> None:
+    link: Json = {"type": "resource_link", "uri": "tableau://workbook/1/pdf", "mimeType": "application/pdf", "size": 9}
+    text: Json = {"type": "resource", "resource": {"uri": "file:///a.txt", "mimeType": "text/plain", "text": "hello"}}
+    answer = {
+        "content": [
+            {"type": "text", "text": "two files"},
+            {"type": "image", "data": b64(b"tiny"), "mimeType": "image/png"},
+            {"type": "audio", "data": b64(b"sound"), "mimeType": "audio/wav"},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///b/a.dat?v=1", "mimeType": "text/plain", "blob": b64(PNG)},
+            },
+            text,
+            link,
+        ],
+        "isError": False,
+    }
+    routed = await Router(store).route(answer, capability="tool")
+    assert list(routed.artifacts) == ["content.1.data", "content.2.data", "content.3.resource.blob"]
+    contents = [await store.get(ref.id) for ref in routed.artifacts.values()]
+    assert contents == [b"tiny", b"sound", PNG]
+    assert routed.artifacts["content.3.resource.blob"].filename == "a.dat"
+    assert at(routed.data, "content", 5) == link and at(routed.data, "content", 4) == text
+    assert at(routed.data, "content", 1, "data", "id") == routed.artifacts["content.1.data"].id
+    assert layers(routed) == [
+        ("typed", "content.5"),
+        ("typed", "content.1.data"),
+        ("typed", "content.2.data"),
+        ("typed", "content.3.resource.blob"),
+    ]
+
+
+async def test_contents_of_a_resource_that_was_read(store: LocalStore) -> None:
+    answer = {"contents": [{"uri": "tableau://view/1", "mimeType": "application/pdf", "blob": b64(SMALL)}]}
+    routed = await Router(store).route(answer, capability="resources/read")
+    assert await store.get(routed.artifacts["contents.0.blob"].id) == SMALL
+
+
+async def test_a_broken_block_is_an_error_and_its_siblings_stay(store: LocalStore) -> None:
+    blocks = [{"type": "image", "data": data, "mimeType": "image/png"} for data in ("###", b64(PNG))]
+    with pytest.raises(BadEncoding) as caught:
+        await Router(store).route({"content": blocks}, capability="tool")
+    assert caught.value.details["field"] == "content.0.data"
+    assert caught.value.result is not None and list(caught.value.result.artifacts) == ["content.1.data"]
+
+
+async def test_objects_of_an_app_that_look_like_blocks_stay_data(store: LocalStore) -> None:
+    answer: Json = {
+        "avatar": {"type": "image", "data": "photo123", "mimeType": "image/png"},
+        "link": {"type": "resource_link", "uri": "https://a/b", "mimeType": "image/png", "data": "photo123"},
+        "odd": [{"type": ["image"], "data": 1}, {"type": "resource", "resource": "room 7"}, {"blob": "b", "uri": None}],
+    }
+    routed = await Router(store).route(answer, capability="x")
+    assert routed.data == answer
+    avatar = answer["avatar"]
+    assert (await Router(store).route(avatar, capability="x")).data == avatar
+
+
+async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore) -> None:
+    link = {"type": "resource_link", "uri": "a://b", "icons": [{"src": "data:image/png;base64," + b64(PNG)}]}
+    routed = await Router(store).route({"content": [link]}, capability="tool")
+    assert list(routed.artifacts) == ["content.0.icons.0.src"]
+    assert at(routed.data, "content", 0, "uri") == "a://b"
+
+
+async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
+    """Seed 002 §3.3: many servers answer text with base64 inside."""
+    inner = {"content": b64(SMALL), "name": "Sales", "format": "pdf"}
+    answer = {"content": [{"type": "text", "text": json.dumps(inner)}, {"type": "text", "text": '{"rows": 3}'}]}
+    routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
+    ref = routed.artifacts["content.0.text.content"]
+    assert (await store.get(ref.id), ref.filename) == (SMALL, "Sales.pdf")
+    assert at(routed.data, "content", 0, "text", "name") == "Sales"
+    assert at(routed.data, "content", 1, "text") == '{"rows": 3}'
+    undeclared = {
+        "content": [{"type": "text", "text": json.dumps({"deep": [b64(PDF)]})}, {"type": "text", "text": "{"}]
+    }
+    routed = await Router(store).route(undeclared, capability="x")
+    assert await store.get(routed.artifacts["content.0.text.deep.0"].id) == PDF
+
+
+async def test_rules_reach_structured_content(store: LocalStore) -> None:
+    answer = {"content": [], "structuredContent": {"content": b64(SMALL), "name": "Sales"}}
+    routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
+    assert await store.get(routed.artifacts["structuredContent.content"].id) == SMALL
+
+
+# --- heuristics -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_binary_string_is_a_file(store: LocalStore) -> None:
+    """Appendix A has the raw head of a ZIP: a page's ``atob`` gives one character for each byte."""
+    content = b"PK\x03\x04" + NOISE[:2000]
+    routed = await Router(store).route({"zip": content.decode("latin-1")}, capability="x")
+    assert await store.get(routed.artifacts["zip"].id) == content
+    lossy = content.decode("utf-8", "replace")
+    assert (await Router(store).route({"zip": lossy}, capability="x")).data == {"zip": lossy}
+
+
+async def test_heuristics_can_be_turned_off_or_begin_elsewhere(store: LocalStore) -> None:
+    answer: Json = {"a": b64(PNG)}
+    off = await Router(store, policy=RoutingPolicy(heuristics=False)).route(answer, capability="x")
+    assert off.data == answer
+    short = RoutingPolicy(min_guessed_chars=16)
+    assert list((await Router(store, policy=short).route({"a": b64(SMALL)}, capability="x")).artifacts) == ["a"]
+
+
+async def test_text_that_only_begins_like_a_file_is_no_error(store: LocalStore) -> None:
+    answer: Json = {"a": b64(PDF)[:-3] + "#", "b": b64(PNG)[:2001], "c": b64(PNG) + "!"}
+    routed = await Router(store).route(answer, capability="x")
+    assert routed.data == answer
+
+
+# --- the net for size -------------------------------------------------------------------------------------------------
+
+
+async def test_a_long_text_stays_and_is_a_file_too(store: LocalStore) -> None:
+    html = "<!doctype html><p>" + "é" * 12_000
+    routed = await Router(store).route({"html": html, "pages": 3}, capability="render")
+    assert routed.data == {"html": html, "pages": 3}
+    assert set(routed.artifacts) == {"", "html"}
+    ref = routed.artifacts["html"]
+    assert await store.get(ref.id) == html.encode()
+    assert ref.mime_type == "text/html"
+    seen = routed.for_agent()
+    assert at(seen, "data", "html", "summary") == f"Large text stored ({len(html):,} characters)"
+    assert at(seen, "data", "html", "artifact", "uri") == ref.uri
+    assert at(seen, "data", "html", "preview") == html[:200] + "…"
+    assert at(seen, "data", "pages") == 3
+    assert list(cast(Json, seen["artifacts"])) == [""]
+    assert layers(routed) == [("size", "html"), ("size", "")]
+
+
+async def test_the_largest_texts_get_files_of_their_own(store: LocalStore) -> None:
+    texts = {f"t{n}": "word " * (2000 + n) for n in range(1, 26)}
+    routed = await Router(store).route(texts, capability="x")
+    assert set(routed.artifacts) == {"", *(f"t{n}" for n in range(6, 26))}
+
+
+async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -> None:
+    rows = [{"n": n} for n in range(3000)]
+    routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
+    assert set(routed.artifacts) == {"chart", ""}
+    assert json.loads(await store.get(routed.artifacts[""].id)) == routed.data
+    small = await Router(store).route({"chart": PNG, "rows": rows[:9]}, capability="x")
+    assert set(small.artifacts) == {"chart"}
+
+
+async def test_without_limits_nothing_is_added(store: LocalStore) -> None:
+    policy = RoutingPolicy(max_inline_chars=None, max_inline_bytes=None)
+    routed = await Router(store, policy=policy).route({"chart": PNG, "text": "x" * 50_000}, capability="x")
+    assert set(routed.artifacts) == {"chart"}
+    assert at(routed.for_agent(max_bytes=2000), "truncated", "note") == (
+        "values were cut; the whole answer was not stored: ask for a part of it"
+    )
+
+
+async def test_a_failed_binary_is_told_before_the_net_is_spread(store: LocalStore) -> None:
+    answer = {"file": BinaryData(PNG, "image/png", 1), "text": "x" * 50_000}
+    with pytest.raises(SizeMismatch) as caught:
+        await Router(store).route(answer, capability="x")
+    assert caught.value.result is not None and not caught.value.result.artifacts
+
+
+async def test_a_store_that_cannot_take_the_text_says_so(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*args: object, **kwargs: object) -> object:
+        raise StoreFull("no space left")
+
+    monkeypatch.setattr(store, "put_text", full)
+    with pytest.raises(StoreFull):
+        await Router(store).route({"text": "x" * 50_000}, capability="x")
+
+
+# --- what an agent sees -----------------------------------------------------------------------------------------------
+
+
+async def test_two_megabytes_of_json(store: LocalStore) -> None:
+    rows: list[JSONValue] = [{"id": n, "name": f"Größe {n}", "note": "Delivered. " * 8} for n in range(16_000)]
+    routed = await Router(store).route({"rows": rows, "total": len(rows)}, capability="query")
+    whole = routed.artifacts[""]
+    assert whole.size_bytes > 2_000_000
+    for limit in (1024, 10_000, 50_000):
+        seen = routed.for_agent(max_bytes=limit)
+        text = encode_json(seen)
+        assert len(text) <= limit
+        assert json.loads(text) == seen
+        assert at(seen, "truncated", "bytes") == whole.size_bytes
+        assert at(seen, "truncated", "uri") == whole.uri
+        assert at(seen, "data", "total") == 16_000
+        shown = cast(list[JSONValue], at(seen, "data", "rows"))
+        assert shown[-1] == f"… {16_000 - len(shown) + 1:,} more items"
+    assert shown[0] == rows[0]
+    assert at(seen, "truncated", "path") == whole.path
+    assert len(encode_json(routed.for_agent())) > 40_000
+    assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
+
+
+async def test_what_came_beside_the_answer_is_seen_too(store: LocalStore) -> None:
+    outputs = [BinaryData(PDF, "application/pdf")]
+    routed = await Router(store).route({"n": 1}, capability="print", outputs=outputs, warnings=["slow"])
+    seen = routed.for_agent()
+    assert seen["data"] == {"n": 1}
+    assert at(seen, "artifacts", "document", "sha256") == routed.artifacts["document"].sha256
+    assert seen["warnings"] == ["slow"]
+
+
+async def test_where_nothing_is_kept_nothing_is_promised() -> None:
+    routed = await Router(NoneStore()).route({"rows": ["x" * 100] * 2000, "text": "y" * 20_000}, capability="x")
+    seen = routed.for_agent(max_bytes=5000)
+    assert "was not stored" in str(at(seen, "truncated", "note"))
+    assert "not stored" in str(at(seen, "data", "text"))
+
+
+async def test_a_limit_without_room_for_saying_where_the_rest_is(store: LocalStore) -> None:
+    routed = await Router(store).route({"a": 1}, capability="x")
+    with pytest.raises(UsageError, match="at least 1024"):
+        routed.for_agent(max_bytes=1023)
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="max_inline_chars"):
+        RoutingPolicy(max_inline_chars=-1)
+    with pytest.raises(UsageError, match="needs a path"):
+        FieldRule("")

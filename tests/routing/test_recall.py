@@ -1,0 +1,19 @@
+"""Undeclared files are found, and nothing else is taken for one (the figures are in docs/routing.md)."""
+
+from tests.support import recall
+
+
+def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
+    lines = recall.files()
+    cases = sum(line.cases for line in lines)
+    assert cases > 150
+    assert len(lines) >= 15
+    missed = [(line.kind, line.examples) for line in lines if line.examples]
+    assert sum(line.taken for line in lines) >= 0.99 * cases, missed
+    assert sum(line.other for line in lines) <= 0.01 * cases
+
+
+def test_no_text_is_taken_for_a_file() -> None:
+    lines = recall.look_alikes()
+    assert sum(line.cases for line in lines) > 25_000
+    assert [(line.kind, line.taken, line.examples) for line in lines if line.taken] == []

@@ -1,0 +1,248 @@
+"""Callbacks in order, apart from each other and from everything else."""
+
+import asyncio
+import contextvars
+import functools
+import itertools
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from transports.session.callbacks import Callbacks, run
+
+FOREVER = 60.0
+
+
+@pytest.fixture
+async def callbacks() -> AsyncIterator[Callbacks]:
+    made = Callbacks()
+    yield made
+    await made.aclose()
+
+
+async def settled(callbacks: Callbacks, *which: Callable[..., object]) -> None:
+    await asyncio.wait_for(callbacks.settle(which, FOREVER), 5)
+
+
+async def test_plain_functions_get_their_values_in_order(callbacks: Callbacks) -> None:
+    seen: list[int] = []
+
+    def slower_at_first(value: int) -> None:
+        time.sleep(0.02 / (value + 1))
+        seen.append(value)
+
+    for value in range(20):
+        callbacks.put(slower_at_first, value)
+    await settled(callbacks, slower_at_first)
+    assert seen == list(range(20))
+
+
+async def test_coroutine_functions_get_their_values_in_order_and_one_at_a_time(callbacks: Callbacks) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def hear(value: int) -> None:
+        seen.append(("begin", value))
+        await asyncio.sleep(0)
+        seen.append(("end", value))
+
+    for value in range(5):
+        callbacks.put(hear, value)
+    await settled(callbacks, hear)
+    assert seen == [(step, value) for value in range(5) for step in ("begin", "end")]
+
+
+async def test_a_slow_callback_delays_only_itself(callbacks: Callbacks) -> None:
+    release, seen = threading.Event(), list[int]()
+
+    def slow(value: int) -> None:
+        release.wait(FOREVER)
+
+    hear = seen.append
+    try:
+        callbacks.put(slow, 1)
+        callbacks.put(hear, 2)
+        await settled(callbacks, hear)
+        assert seen == [2]
+    finally:
+        release.set()
+
+
+async def test_settle_gives_up_after_its_time_and_loses_nothing(callbacks: Callbacks) -> None:
+    release, seen = asyncio.Event(), list[int]()
+
+    async def wait(value: int) -> None:
+        await release.wait()
+        seen.append(value)
+
+    callbacks.put(wait, 1)
+    callbacks.put(wait, 2)
+    await asyncio.wait_for(callbacks.settle([wait], 0.01), 5)
+    assert seen == []
+    release.set()
+    await settled(callbacks, wait)
+    assert seen == [1, 2]
+
+
+async def raises_async(value: object) -> None:
+    raise RuntimeError(f"async {value}")
+
+
+def raises(value: object) -> None:
+    raise RuntimeError(f"plain {value}")
+
+
+def exhausts(value: object) -> None:
+    next(iter(()))
+
+
+async def cancels_itself(value: object) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("broken", [raises, raises_async, exhausts, cancels_itself])
+async def test_what_a_callback_raises_is_logged_and_the_next_value_comes(
+    callbacks: Callbacks, broken: Callable[[object], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[object] = []
+
+    async def hear(value: object) -> None:
+        seen.append(value)
+        if value == "bad":
+            await run(broken, value)
+
+    for value in ("bad", "good"):
+        callbacks.put(hear, value)
+    with caplog.at_level(logging.ERROR, "transports"):
+        await settled(callbacks, hear)
+    assert seen == ["bad", "good"]
+    assert len(caplog.records) == 1
+
+
+async def test_any_callable_will_do(callbacks: Callbacks) -> None:
+    seen: list[object] = []
+
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+        async def __call__(self, value: object) -> None:
+            seen.append(value)
+
+    async def hear(label: str, value: object) -> None:
+        seen.append((label, value))
+
+    unhashable, partial = Unhashable(), functools.partial(hear, "partial")
+    callbacks.put(unhashable, 1)
+    await settled(callbacks, unhashable)
+    callbacks.put(partial, 2)
+    await settled(callbacks, partial)
+    assert seen == [1, ("partial", 2)]
+
+
+async def test_nothing_is_left_running_when_all_have_had_their_values(callbacks: Callbacks) -> None:
+    before = asyncio.all_tasks()
+    callbacks.put(raises_async, 1)
+    hear = list[object]().append
+    callbacks.put(hear, 2)
+    await settled(callbacks, raises_async, hear)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_callback_that_has_been_idle_goes_on(callbacks: Callbacks) -> None:
+    seen: list[int] = []
+    hear = seen.append
+    for value in range(3):
+        callbacks.put(hear, value)
+        await settled(callbacks, hear)
+        assert seen[-1] == value
+
+
+async def test_aclose_ends_a_callback_that_swallows_its_cancellation(callbacks: Callbacks) -> None:
+    before = asyncio.all_tasks()
+    seen: list[int] = []
+
+    async def stubborn(value: int) -> None:
+        seen.append(value)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(FOREVER)
+        await asyncio.sleep(0.03)  # and takes its time
+
+    callbacks.put(stubborn, 1)
+    callbacks.put(stubborn, 2)
+    await asyncio.sleep(0.01)
+    await asyncio.wait_for(callbacks.aclose(), 5)
+    assert seen == [1]
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_waiting_thread_takes_no_worker_from_the_program(callbacks: Callbacks) -> None:
+    """The artifact store works in the loop's own threads; a handler that waits for a person must not stop it."""
+    release = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    try:
+        for _ in range(3):
+            callbacks.put(lambda value: release.wait(FOREVER), 1)
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(asyncio.to_thread(int), 5)
+    finally:
+        release.set()
+
+
+def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> None:
+    release = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def never(value: object) -> None:
+        threads.append(threading.current_thread())
+        release.wait(FOREVER)
+
+    async def main() -> None:
+        callbacks = Callbacks()
+        callbacks.put(never, 1)
+        await asyncio.sleep(0.01)
+        await callbacks.aclose()
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 5))
+        assert all(thread.daemon and thread.is_alive() for thread in threads)
+        assert threads
+    finally:
+        release.set()
+    threads[0].join(5)  # it delivers to a closed loop, in silence
+    assert not threads[0].is_alive()
+
+
+async def test_run_gives_what_the_callback_returns_and_its_context() -> None:
+    name = contextvars.ContextVar("name", default="none")
+    name.set("mine")
+
+    async def answer(value: int) -> int:
+        return value + 1
+
+    assert await run(answer, 1) == 2
+    assert await run(lambda value: answer(value), 2) == 3
+    assert await run(lambda value: name.get(), 0) == "mine"
+    with pytest.raises(RuntimeError, match="plain 4"):
+        await run(raises, 4)
+    counter = itertools.count()
+    assert await run(lambda value: next(counter), 0) == 0
+
+
+async def test_what_a_thread_brings_after_nobody_waits_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    def slow(value: object) -> None:
+        release.wait(FOREVER)
+        ended.set()
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(run(slow, 1), 0.01)
+    release.set()
+    while not ended.is_set():
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    assert caplog.records == []

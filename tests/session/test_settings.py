@@ -1,0 +1,167 @@
+"""The environment: every variable, and what is said of a bad value."""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from transports import (
+    Call,
+    CallTimeout,
+    LocalStore,
+    MemoryTransport,
+    NoneStore,
+    PlaywrightTransport,
+    UsageError,
+    connect,
+)
+from transports.session.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("ABP_")]:
+        monkeypatch.delenv(name)
+
+
+def test_the_defaults_are_the_bridges() -> None:
+    settings = Settings.load()
+    assert (settings.output_dir, settings.store, settings.headless) == (None, None, True)
+    assert settings.browser_timeout == 30_000
+    assert settings.max_artifact_bytes == 1 << 30
+    assert not settings.allow_private_addresses
+    store = connect("memory:", transport=MemoryTransport({})).store
+    assert isinstance(store, LocalStore)
+    assert store.root == Path(tempfile.gettempdir()) / "abp-mcp-bridge"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("ABP_OUTPUT_DIR", "/somewhere/out", Path("/somewhere/out")),
+        ("ABP_HEADLESS", "false", False),
+        ("ABP_HEADLESS", "0", False),
+        ("ABP_BROWSER_TIMEOUT", "1500", 1500),
+        ("ABP_CALL_TIMEOUT", "250.5", 250.5),
+        ("ABP_DOWNLOAD_TIMEOUT", "9000", 9000),
+        ("ABP_LOG_LEVEL", "debug", "DEBUG"),
+        ("ABP_LOG_LEVEL", "warn", "WARN"),
+        ("ABP_MAX_ARTIFACT_BYTES", "4096", 4096),
+        ("ABP_ALLOW_PRIVATE_ADDRESSES", "yes", True),
+        ("ABP_STORE", "none:", "none:"),
+    ],
+)
+def test_each_variable_is_read(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object) -> None:
+    monkeypatch.setenv(name, text)
+    assert getattr(Settings.load(), name.removeprefix("ABP_").lower()) == value
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ABP_OUTPUT_DIR", "ABP_CALL_TIMEOUT", "ABP_STORE", "ABP_HEADLESS"):
+        monkeypatch.setenv(name, "")
+    assert Settings.load() == Settings()
+    assert Settings.load().call_timeout == 60_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ABP_HEADLESS", "maybe"),
+        ("ABP_BROWSER_TIMEOUT", "0"),
+        ("ABP_CALL_TIMEOUT", "inf"),
+        ("ABP_CALL_TIMEOUT", "-1"),
+        ("ABP_DOWNLOAD_TIMEOUT", "soon"),
+        ("ABP_LOG_LEVEL", "loud"),
+        ("ABP_MAX_ARTIFACT_BYTES", "0"),
+        ("ABP_MAX_ARTIFACT_BYTES", "1.5"),
+        ("ABP_ALLOW_PRIVATE_ADDRESSES", "2"),
+        ("ABP_STORE", "s4://bucket"),
+    ],
+)
+def test_a_bad_value_names_its_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError) as caught:
+        connect("memory:", transport=MemoryTransport({}))
+    assert caught.value.message.startswith(f"{name}: ")
+
+
+# --- what connect makes of them ---------------------------------------------------------------------------------------
+
+
+async def give(params: object, call: Call) -> object:
+    return {"file": {"content": b"12345", "mimeType": "text/plain", "encoding": "base64"}}
+
+
+async def stored(**options: Path | str) -> Path:
+    async with connect("memory:", transport=MemoryTransport({"give": give}), **options) as app:  # type: ignore[arg-type]
+        result = await app.call("give")
+    return Path(result.artifacts["file"].path or "").parent
+
+
+async def test_files_go_to_the_output_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "a"))
+    assert await stored() == tmp_path / "a"
+
+
+async def test_the_store_comes_before_the_folder_and_the_argument_before_both(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "a"))
+    monkeypatch.setenv("ABP_STORE", (tmp_path / "b").as_uri())
+    assert await stored() == tmp_path / "b"
+    assert await stored(store=tmp_path / "c") == tmp_path / "c"
+    monkeypatch.setenv("ABP_STORE", "none:")
+    assert isinstance(connect("memory:", transport=MemoryTransport({})).store, NoneStore)
+
+
+def test_a_store_given_as_an_argument_is_not_blamed_on_the_environment() -> None:
+    with pytest.raises(UsageError) as caught:
+        connect("memory:", transport=MemoryTransport({}), store="s4://bucket")
+    assert "ABP_STORE" not in caught.value.message
+
+
+async def test_the_limit_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ABP_MAX_ARTIFACT_BYTES", "4")
+    with pytest.raises(Exception, match="limit of 4 bytes") as caught:
+        await stored(store=tmp_path)
+    assert getattr(caught.value, "code", None) == "TOO_LARGE"
+
+
+async def test_calls_take_their_timeout_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def hang(params: object, call: Call) -> object:
+        await asyncio.Event().wait()
+        return None
+
+    monkeypatch.setenv("ABP_CALL_TIMEOUT", "30")
+    async with connect("memory:", transport=MemoryTransport({"hang": hang}), store=tmp_path) as app:
+        with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.03 s"):
+            await app.call("hang")
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
+async def test_a_timeout_that_is_none_is_refused(timeout: float, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="timeout"):
+        connect("memory:", transport=MemoryTransport({}), timeout=timeout)
+    async with connect("memory:", transport=MemoryTransport({"give": give}), store=tmp_path) as app:
+        with pytest.raises(UsageError, match="timeout"):
+            await app.call("give", timeout=timeout)
+
+
+@pytest.mark.parametrize("target", ["", "example.org", "ftp://u:hunter2@h/x", "http://", "http://[", "javascript:1"])
+def test_a_target_that_makes_no_sense_is_refused_without_its_password(target: str) -> None:
+    with pytest.raises(UsageError, match="is no target") as caught:
+        connect(target)
+    assert "hunter2" not in caught.value.message
+
+
+def test_an_unknown_transport_is_refused() -> None:
+    with pytest.raises(UsageError, match="carrier-pigeon"):
+        connect("http://127.0.0.1:1/", transport="carrier-pigeon")
+
+
+def test_a_web_address_is_for_the_browser_and_nothing_starts_before_it_is_opened() -> None:
+    session = connect("http://127.0.0.1:1/")
+    assert isinstance(session.transport, PlaywrightTransport)
+    assert session.transport.url == "http://127.0.0.1:1/"

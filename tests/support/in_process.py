@@ -1,0 +1,66 @@
+"""The reference app's Python capabilities behind the in-process transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from transports import CapabilityError, MemoryTransport
+from transports.adapters.memory import Call, Handler
+from transports.binary.params import outgoing
+from transports.protocol.envelope import encode_envelope
+from transports.protocol.messages import Message
+from webapp_fixture.answers import fault_handlers
+from webapp_fixture.calls import Capability, Context, Record
+from webapp_fixture.handlers import app_handlers, with_definitions
+from webapp_fixture.problems import AbpError, Cancelled
+from webapp_fixture.records import State
+
+
+def in_process() -> MemoryTransport:
+    """A new one. What it lists has no schemas, and calls that were cancelled are told by ``app.record``."""
+    record, state = Record(), State()
+    known = with_definitions(app_handlers(state, record)) | with_definitions(fault_handlers(state), faults=True)
+
+    def handler(capability: Capability) -> Handler:
+        async def run(params: Mapping[str, object], call: Call) -> object:
+            prepared, content = outgoing(dict(params))
+            message = Message("capabilities/call", {"params": prepared}, content=content)
+            plain = json.loads(encode_envelope(message))["payload"]["params"]
+
+            async def elicit(request: dict[str, Any]) -> Any:
+                return await call.elicit(request["method"], request.get("params", {}))
+
+            try:
+                return await capability.handler(plain, Context(call.id, call.progress, call.notify, elicit))
+            except Cancelled:
+                raise refusal({"cancelled": True}) from None
+            except AbpError as error:
+                raise refusal({"error": error.as_json()}) from error
+
+        return run
+
+    def raw(name: str) -> Handler:
+        async def run(params: Mapping[str, object], call: Call) -> object:
+            answer = (await known[name].handler(dict(params), Context(call.id, call.progress, call.notify, None))).value  # type: ignore[arg-type]
+            if answer.get("success"):
+                return answer.get("data")
+            raise refusal(answer)
+
+        return run
+
+    async def stopped(params: Mapping[str, object], call: Call) -> object:
+        return {"cancelled": [{"reason": reason} for reason in transport.cancelled.values()]}
+
+    handlers = {name: handler(capability) for name, capability in known.items()}
+    raws = {name: raw(name) for name in ("fault.bad_answer", "fault.crash_half")}
+    transport = MemoryTransport({**handlers, **raws, "app.record": stopped})
+    return transport
+
+
+def refusal(answer: Mapping[str, Any]) -> CapabilityError:
+    described = {"code": "CANCELLED", "message": "the call was cancelled", **answer.get("error", {})}
+    error = CapabilityError(described["message"], code=described["code"], details=described.get("details"))
+    error.cancelled = bool(answer.get("cancelled"))
+    return error

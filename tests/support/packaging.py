@@ -1,0 +1,180 @@
+"""``python -m tests.support.packaging``: what is published, built and used as a stranger does.
+
+Builds the wheel and the sdist, checks both, and on the oldest and the newest supported Python that is installed makes a
+fresh environment, installs ``abp-transports[test]`` from the wheel, and runs ``abp demo`` and the tests of a project of
+three files. Then the same core with the lowest versions that ``pyproject.toml`` allows. Needs a package registry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import uv
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "minimal_app"
+#: Minor versions of Python 3.
+SUPPORTED = range(11, 15)
+_VERSION = "import platform, sys, venv, ssl; print(sys.version_info.minor, platform.python_version())"
+#: Without a browser and across the layers: what runs on the lowest versions of everything.
+CORE = (
+    *("test_binary", "test_calls", "test_detect", "test_discovery", "test_download", "test_envelope", "test_memory"),
+    *(
+        "test_messages",
+        "test_params",
+        "test_routing",
+        "test_schema",
+        "test_session",
+        "test_settings",
+        "test_store_contract",
+    ),
+    *("test_sync", "test_websocket", "test_cli"),
+)
+
+
+def run(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None, timeout: float = 600) -> str:
+    """Its stdout. Raises :class:`RuntimeError` with everything it said if it fails."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**clean, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def built(folder: Path) -> tuple[Path, Path]:
+    """The wheel and the sdist, checked as a registry does."""
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
+    return wheel, sdist
+
+
+def contents(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def environment(folder: Path, python: str, *wanted: str | Path) -> Path:
+    """A fresh virtual environment with that installed; its ``bin``."""
+    run(uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder)
+    binaries = folder / "bin"
+    run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *wanted)
+    return binaries
+
+
+def demo(binaries: Path, folder: Path) -> str:
+    """``abp demo``: the reference app is in the wheel. The line that says that every file is whole."""
+    said = run(binaries / "abp", "demo", "--out", folder / "demo", cwd=folder)
+    return next(line for line in said.splitlines() if line.startswith("each was read again"))
+
+
+def three_files(binaries: Path, folder: Path) -> str:
+    """A project of an app, its tests and a ``pyproject.toml``, tested as its author does. The last line of pytest."""
+    project = folder / "project"
+    project.mkdir()
+    page = (EXAMPLE / "app.html").read_text(encoding="utf-8")
+    script = (EXAMPLE / "app.js").read_text(encoding="utf-8")
+    page = page.replace('<script src="app.js"></script>', f"<script>\n{script}</script>")
+    (project / "app.html").write_text(
+        page.replace('<link rel="abp-manifest" href="abp-manifest.json">', ""), encoding="utf-8"
+    )
+    for name in ("test_app.py", "pyproject.toml"):
+        shutil.copyfile(EXAMPLE / name, project / name)
+    assert len(list(project.iterdir())) == 3
+    run(binaries / "python", "-m", "pytest", "-q", "--abp-update-golden", cwd=project)
+    return run(binaries / "python", "-m", "pytest", "-q", cwd=project).strip().splitlines()[-1]
+
+
+def installed_pythons() -> list[tuple[str, str]]:
+    """Every supported Python here, on the path or of pyenv, oldest first: version and executable."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    on_path = [shutil.which(f"python3.{minor}") for minor in SUPPORTED]
+    found: dict[int, tuple[str, str]] = {}
+    for path in (*filter(None, on_path), *map(str, pyenv.glob("3.*/bin/python3")), sys.executable):
+        said = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, timeout=60, check=False)
+        if said.returncode == 0:
+            minor, version = said.stdout.split()
+            if int(minor) in SUPPORTED:
+                found[int(minor)] = (version, path)
+    return [found[minor] for minor in sorted(found)]
+
+
+def lowest(folder: Path) -> Sequence[str]:
+    """The lowest versions that are allowed of what is depended on directly, as requirements."""
+    said = run(
+        *(
+            uv.find_uv_bin(),
+            "pip",
+            "compile",
+            "--quiet",
+            "--resolution",
+            "lowest-direct",
+            "--no-header",
+            "--no-annotate",
+        ),
+        *("--python-version", "3.11", "--extra", "cloud", "pyproject.toml"),
+    )
+    pinned = [line for line in said.splitlines() if "==" in line]
+    (folder / "lowest.txt").write_text("\n".join(pinned), encoding="utf-8")
+    direct = {_name(one) for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]}
+    return [line for line in pinned if _name(line) in direct]
+
+
+def _name(requirement: str) -> str:
+    return requirement.partition(">")[0].partition("=")[0].partition("[")[0].strip().lower()
+
+
+def core_on_lowest(folder: Path, wheel: Path, python: str) -> str:
+    """A core part of the suite on the lowest versions of everything. The last line of pytest."""
+    binaries = environment(folder / "lowest", python, "--requirement", folder / "lowest.txt", wheel)
+    tools = ("pytest-asyncio>=1.0", "hypothesis", "coverage", "uv", "pytest>=8.3")
+    run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *tools)
+    tests = [f"tests/{name}.py" for name in CORE]
+    said = run(
+        *(binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default"),
+        *tests,
+        timeout=1800,
+    )
+    return said.strip().splitlines()[-1]
+
+
+def main() -> None:
+    """Everything, told step by step."""
+    parser = argparse.ArgumentParser(prog="tests.support.packaging", description=__doc__)
+    parser.add_argument("--skip-lowest", action="store_true", help="leave the lowest versions out")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="abp-packaging-") as temporary:
+        folder = Path(temporary)
+        wheel, sdist = built(folder / "dist")
+        print(f"built and checked: {wheel.name} ({len(contents(wheel))} files), {sdist.name}")
+        pythons = installed_pythons()
+        for version, python in dict.fromkeys((pythons[0], pythons[-1])):
+            own = folder / version
+            own.mkdir()
+            binaries = environment(own / "venv", python, f"{wheel}[test]")
+            print(f"Python {version}: {demo(binaries, own)}")
+            print(f"Python {version}: a project of three files: {three_files(binaries, own)}")
+        if not options.skip_lowest:
+            print("lowest versions:", ", ".join(lowest(folder)))
+            print(f"lowest versions: {core_on_lowest(folder, wheel, pythons[0][1])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""The MCP bridge as clients of both eras meet it, over an app in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import ResourceLink
+
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, words
+from transports import Call, MemoryTransport
+from transports import connect as connect_app
+from transports.protocol.messages import Message
+
+__all__ = ["era", "serve"]
+
+
+# --- the straight path ------------------------------------------------------------------------------------------------
+
+
+async def test_connect_list_call_disconnect(serve: Serve) -> None:
+    async with serve(connected=False) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == [
+            "abp_connect",
+            "abp_call",
+            "abp_status",
+            "abp_disconnect",
+            "abp_render_to_pdf",
+            "abp_screenshot",
+            "abp_artifacts",
+            "abp_read_artifact",
+        ]
+        connected = await called(client, "abp_connect", url=URL)
+        assert connected["app"]["name"] == "In-process app"
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert {"abp_text_shout", "abp_job_hold"} <= set(tools)
+        assert tools["abp_text_shout"].description == "Text in capitals."
+        document = await called(client, "abp_text_shout", text="hi")
+        assert document["data"] == {"text": "HI"}
+        assert document["session"] == connected["session"]
+        again = await called(client, "abp_call", capability="text.shout", params={"text": "ho"})
+        assert again["data"] == {"text": "HO"}
+        await called(client, "abp_disconnect")
+        assert "abp_text_shout" not in {tool.name for tool in (await client.list_tools()).tools}
+        with pytest.raises(MCPError, match="no tool 'abp_text_shout'"):
+            await client.call_tool("abp_text_shout", {"text": "hi"})
+        listed = await called(client, "abp_artifacts")
+        assert listed["total"] == 2
+
+
+async def test_the_answer_is_words_then_links_and_the_document_of_the_command_line(serve: Serve) -> None:
+    async with serve() as client:
+        answer = await client.call_tool("abp_text_shout", {"text": "hi"})
+        assert words(answer).startswith("Output saved to file: ")
+        (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+        document = answer.structured_content
+        assert set(document) >= {"success", "capability", "transport", "data", "duration_ms", "warnings", "artifacts"}
+        assert link.uri == document["artifacts"][0]["uri"]
+        assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
+
+
+async def test_the_schema_of_a_tool_is_the_apps_apart_from_headers(serve: Serve) -> None:
+    class Declared(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            reply = await super().request(message, timeout=timeout)
+            if message.type == "capabilities/list":
+                properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "x-mcp-header": {"type": "integer"}}
+                declared = {"type": "object", "properties": properties, "additionalProperties": False}
+                reply.payload = [{"name": "text.shout", "inputSchema": declared}]
+            return reply
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            return connect_app("memory:", transport=Declared(self.handlers), **options)
+
+    async with serve(Some()) as client:
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_text_shout"]
+        schema = tool.input_schema
+        assert schema["additionalProperties"] is False and set(schema["properties"]) == {
+            "text",
+            "x-mcp-header",
+            "files",
+        }
+        assert schema["properties"]["text"] == {"type": "string"}
+        assert schema["properties"]["x-mcp-header"] == {"type": "integer"}
+        assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
+
+
+async def test_two_apps_need_the_session_to_be_said(serve: Serve) -> None:
+    async with serve() as client:
+        second = await called(client, "abp_connect", url=URL)
+        answer = await client.call_tool("abp_call", {"capability": "text.shout"})
+        assert answer.is_error and second["session"] in words(answer)
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_text_shout"]
+        assert tool.input_schema["required"] == ["session"]
+        document = await called(client, "abp_text_shout", text="hi", session=second["session"])
+        assert document["session"] == second["session"]
+        mine = await called(client, "abp_artifacts", session=second["session"])
+        assert mine["total"] == 1
+        status = await called(client, "abp_status")
+        assert len(status["sessions"]) == 2
+
+
+async def test_errors_are_answers_that_say_how_to_go_on(serve: Serve) -> None:
+    async with serve() as client:
+        answer = await client.call_tool("abp_print_page", {})
+        assert answer.is_error
+        assert answer.structured_content["error"]["code"] == "PRINTER_EMPTY"
+        for part in ("no paper", "[PRINTER_EMPTY]", "Retryable: no", "Alternatives: text.shout", "Next: "):
+            assert part in words(answer)
+        unknown = await client.call_tool("abp_call", {"capability": "text.shuot"})
+        assert unknown.structured_content["error"]["alternatives"] == ["text.shout"]
+        wrong = await client.call_tool("abp_call", {"capabilty": "text.shout"})
+        assert wrong.is_error and wrong.structured_content["error"]["code"] == "INVALID_PARAMS"
+        elsewhere = await client.call_tool("abp_connect", {"url": "mcp+stdio:rm -rf /"})
+        assert elsewhere.is_error and "--app" in words(elsewhere)
+        with pytest.raises(MCPError):
+            await client.call_tool("abp_nothing", {})
+
+
+async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
+    told: list[tuple[float, float | None, str | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total, message))
+
+    async with serve() as client:
+        await client.call_tool("abp_text_shout", {"text": "hi"}, progress_callback=on_progress)
+        await asyncio.sleep(0.05)
+    assert told == [(1, 2, "thinking"), (2, 2, None)]
+
+
+async def test_progress_that_falls_back_is_not_passed_on(serve: Serve) -> None:
+    async def work(params: Mapping[str, object], call: Call) -> object:
+        for percentage in (50, 40, 50, 100):
+            await call.progress(percentage=percentage)
+        return None
+
+    told: list[tuple[float, float | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, total))
+
+    async with serve(Apps({"work": work})) as client:
+        await client.call_tool("abp_work", {}, progress_callback=on_progress)
+        await asyncio.sleep(0.05)
+    assert told == [(50, 100), (100, 100)]
+
+
+async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
+    apps = Apps()
+    async with serve(apps) as client:
+        task = asyncio.ensure_future(client.call_tool("abp_job_hold", {}))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(2):
+            while not apps.transports[0].cancelled:
+                await asyncio.sleep(0.01)
+        assert (await called(client, "abp_text_shout", text="on"))["data"] == {"text": "ON"}
+
+
+async def test_too_many_apps(serve: Serve) -> None:
+    async with serve(options={"max_sessions": 1}) as client:
+        answer = await client.call_tool("abp_connect", {"url": URL})
+        assert answer.is_error and "abp_disconnect" in words(answer)
+
+
+async def test_an_app_from_the_start(serve: Serve) -> None:
+    async with serve(connected=False, options={"apps": (URL,)}) as client:
+        assert "abp_text_shout" in {tool.name for tool in (await client.list_tools()).tools}
+        assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
+
+
+async def test_pages_are_printed_and_pictured_only_where_there_is_a_page(serve: Serve) -> None:
+    async with serve() as client:
+        for tool, arguments in (("abp_render_to_pdf", {"html": "<h1>Hi</h1>"}), ("abp_screenshot", {})):
+            answer = await client.call_tool(tool, arguments)
+            assert answer.is_error and "needs an app in a page" in words(answer)
+            elsewhere = await client.call_tool(tool, {**arguments, "options": {"path": "/tmp/x"}})
+            assert elsewhere.structured_content["error"]["code"] == "INVALID_PARAMS"
+            assert "path" in words(elsewhere)

@@ -1,0 +1,137 @@
+"""What clients of both eras hear of: artifacts that come and go, and what apps say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+
+from mcp_types import (
+    EmptyResult,
+    LoggingMessageNotificationParams,
+    SetLevelRequest,
+    SetLevelRequestParams,
+    UnsubscribeRequest,
+    UnsubscribeRequestParams,
+)
+
+from tests.support.mcp_clients import Apps, Ears, Serve, called, era, serve
+from transports import Call
+from transports.artifacts import open_store
+
+__all__ = ["era", "serve"]
+
+
+async def test_a_subscribed_artifact_that_goes_and_comes_back(serve: Serve, era: str, tmp_path: Path) -> None:
+    ears = Ears()
+    async with serve(message_handler=ears.message) as client:
+        uri = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+        other = (await called(client, "abp_text_shout", text="ho"))["artifacts"][0]["uri"]
+        async with ears.subscribed(client, era, uri):
+            store = open_store(tmp_path / "out")  # somebody else: `abp artifacts rm`
+            await store.delete(other.removeprefix("artifact://"))
+            await store.delete(uri.removeprefix("artifact://"))
+            heard: list[str] = []
+            async with asyncio.timeout(10):
+                while not {uri, "list"} <= set(heard):
+                    heard.append(await ears.heard.get())
+            assert other not in heard
+            await called(client, "abp_text_shout", text="hi")
+            await ears.until(uri)
+
+
+@pytest.mark.parametrize("era", ["legacy"])
+async def test_who_unsubscribes_hears_no_more(serve: Serve, era: str, tmp_path: Path) -> None:
+    ears = Ears()
+    async with serve(message_handler=ears.message) as client:
+        refs = [(await called(client, "abp_text_shout", text=text))["artifacts"][0] for text in ("a", "b")]
+        store = open_store(tmp_path / "out")
+        async with ears.subscribed(client, era, *(ref["uri"] for ref in refs)):
+            request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=refs[0]["uri"]))
+            await client.session.send_request(request, EmptyResult)
+            for ref in refs:
+                await store.delete(ref["id"])
+            heard: list[str] = []
+            async with asyncio.timeout(10):
+                while refs[1]["uri"] not in heard:
+                    heard.append(await ears.heard.get())
+            assert refs[0]["uri"] not in heard
+
+
+async def test_the_list_changes_when_a_call_stores(serve: Serve, era: str) -> None:
+    ears = Ears()
+    async with serve(message_handler=ears.message) as client, ears.subscribed(client, era):
+        await called(client, "abp_text_shout", text="hi")
+        await ears.until("list")
+
+
+@pytest.mark.parametrize("era", ["legacy"])
+async def test_the_server_says_that_resources_can_be_subscribed_to(serve: Serve, era: str) -> None:
+    async with serve() as client:
+        resources = client.server_capabilities.resources
+        assert resources and resources.subscribe and resources.list_changed
+
+
+# --- what apps say ----------------------------------------------------------------------------------------------------
+
+
+async def speak(params: Mapping[str, object], call: Call) -> object:
+    await call.notify("notifications/state/changed", {"page": 3})
+    await call.notify("notifications/error", {"message": "no ink"})
+    await call.notify("notifications/state/changed", "x" * 100_000)
+    await asyncio.sleep(0.2)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
+)
+async def test_what_an_app_says_is_a_log_message(serve: Serve, era: str, level: Any, expected: list[str]) -> None:
+    said: list[LoggingMessageNotificationParams] = []
+
+    async def log(params: LoggingMessageNotificationParams) -> None:
+        said.append(params)
+
+    async with serve(Apps({"speak": speak}), logging_callback=log) as client:
+        meta: dict[str, Any] = {}
+        if era == "legacy":
+            await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
+        else:
+            meta = {"meta": {"io.modelcontextprotocol/logLevel": level}}
+        await client.call_tool("abp_speak", {}, **meta)
+        async with asyncio.timeout(5):
+            while len(said) < len(expected):
+                await asyncio.sleep(0.01)
+        assert [one.level for one in said] == expected
+        if level == "debug":
+            assert said[0].data == {"event": "notifications/state/changed", "data": {"page": 3}}
+            assert said[0].logger and said[0].logger.startswith("abp.")
+            assert len(str(said[2].data)) < 5000
+
+
+@pytest.mark.parametrize("era", ["2026-07-28"])
+async def test_newer_clients_hear_nothing_that_they_have_not_asked_for(serve: Serve, era: str) -> None:
+    said: list[object] = []
+
+    async def log(params: LoggingMessageNotificationParams) -> None:
+        said.append(params)
+
+    async with serve(Apps({"speak": speak}), logging_callback=log) as client:
+        await called(client, "abp_speak")
+    assert said == []
+
+
+@pytest.mark.parametrize("era", ["legacy"])
+async def test_older_clients_hear_an_app_between_calls(serve: Serve, era: str) -> None:
+    apps, said = Apps(), asyncio.Queue[LoggingMessageNotificationParams]()
+    async with serve(apps, logging_callback=said.put) as client:
+        await client.list_tools()
+        await Call("", "", apps.transports[0]).notify("notifications/state/changed", 1)
+        async with asyncio.timeout(5):
+            assert (await said.get()).data == {"event": "notifications/state/changed", "data": 1}

@@ -1,0 +1,293 @@
+"""What travels through the MCP bridge: sizes of answers, images, resources, files in."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import ImageContent, ResourceLink, TextContent
+from PIL import Image
+
+from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
+from transports import BinaryData, Call, CapabilityError
+from transports.adapters.memory import Handler
+from transports.protocol.messages import encode_json
+
+__all__ = ["era", "serve"]
+
+LIMIT = 64 * 1024
+
+
+def noise(side: int, seed: int = 1) -> Image.Image:
+    return Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(side * side * 3))
+
+
+def png(side: int) -> bytes:
+    out = io.BytesIO()
+    noise(side).save(out, "PNG")
+    return out.getvalue()
+
+
+def bomb() -> bytes:
+    """An image of 12,000 × 12,000 pixels, of which Pillow only warns, in a file of 620 KB."""
+    out = io.BytesIO()
+    Image.new("1", (12_000, 12_000)).save(out, "PNG")
+    return out.getvalue() + os.urandom(600_000)
+
+
+def giving(**contents: object) -> Apps:
+    async def handler(params: Mapping[str, object], call: Call) -> object:
+        return contents[call.capability]
+
+    return Apps(dict.fromkeys(contents, handler))
+
+
+def picture(data: bytes) -> dict[str, object]:
+    return {"image": BinaryData.from_bytes(data, mime_type="image/png", filename="a.png")}
+
+
+@pytest.mark.parametrize(
+    ("what", "inline"),
+    [
+        ("1 KB of text", "nothing"),
+        ("2 MB of JSON", "nothing"),
+        ("2 MB of JSON beside a binary", "nothing"),
+        ("300 KB PNG", "itself"),
+        ("5 MB PNG", "thumbnail"),
+        ("a bomb", "nothing"),
+        ("50 MB PDF", "nothing"),
+        ("500 artifacts", "nothing"),
+        ("a megabyte of warnings", "nothing"),
+    ],
+)
+async def test_no_answer_is_above_the_limit_and_every_byte_can_be_read(serve: Serve, what: str, inline: str) -> None:
+    small, large = png(315), png(1300)
+    pdf = b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20)
+    rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
+    contents: dict[str, object] = {
+        "1 KB of text": "x" * 1024,
+        "2 MB of JSON": {"rows": rows},
+        "2 MB of JSON beside a binary": {"rows": rows, "file": b"\x00\x01" * 100},
+        "300 KB PNG": picture(small),
+        "5 MB PNG": picture(large),
+        "a bomb": picture(bomb()),
+        "50 MB PDF": {"document": BinaryData.from_bytes(pdf, mime_type="application/pdf")},
+        "500 artifacts": {"pages": [os.urandom(40) for _ in range(500)]},
+        "a megabyte of warnings": {"x" * 1000 + str(n): n for n in range(1000)},
+    }
+    async with serve(giving(make=contents[what])) as client:
+        answer = await client.call_tool("abp_make", {})
+        assert not answer.is_error, answer
+        assert size(answer) <= LIMIT
+        images = [item for item in answer.content if isinstance(item, ImageContent)]
+        shown = [base64.b64decode(image.data) for image in images]
+        assert sum(map(len, shown)) <= 500_000
+        if inline == "itself":
+            assert shown == [small]
+        elif inline == "thumbnail":
+            with Image.open(io.BytesIO(shown[0])) as seen:
+                assert max(seen.size) <= 800 and images[0].meta and images[0].meta["thumbnail"]
+        else:
+            assert not shown
+        links = [item for item in answer.content if isinstance(item, ResourceLink)]
+        assert links and answer.structured_content["artifacts"]
+        for link in links[:3]:
+            assert link.size is not None and link.meta
+            data = await read_as_resource(client, link.uri)
+            assert len(data) == link.size and hashlib.sha256(data).hexdigest() == link.meta["sha256"]
+            if link.size < 10 << 20:
+                assert await read_with_tool(client, link.uri) == data
+        if what.startswith("2 MB of JSON"):  # its form is kept, and it says where all of it is
+            document = answer.structured_content
+            assert document["truncated"]["uri"] in {link.uri for link in links}
+            assert document["data"]["rows"][0] == rows[0] and len(encode_json(document["data"])) < LIMIT // 4
+        if what == "2 MB of JSON beside a binary":
+            assert rows == json.loads(await read_as_resource(client, links[-1].uri))["rows"]
+        if what == "50 MB PDF":
+            assert data == pdf
+
+
+async def test_a_long_error_is_cut(serve: Serve) -> None:
+    async def fail(params: Mapping[str, object], call: Call) -> object:
+        raise CapabilityError("no" * 100_000, details={"log": ["line" * 100] * 5000}, alternatives=["a" * 90] * 5000)
+
+    async with serve(Apps({"fail": fail})) as client:
+        answer = await client.call_tool("abp_fail", {})
+        assert answer.is_error and size(answer) <= LIMIT
+        assert words(answer).startswith("fail: nono")
+        assert answer.structured_content["success"] is False
+
+
+async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
+    async def half(params: Mapping[str, object], call: Call) -> object:
+        return {"good": b"\x00good", "bad": {"content": "AAAA", "encoding": "base64", "mimeType": "a/b", "size": 9}}
+
+    async with serve(Apps({"half": half})) as client:
+        answer = await client.call_tool("abp_half", {})
+        assert answer.is_error and answer.structured_content["error"]["code"] == "SIZE_MISMATCH"
+        (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+        assert await read_as_resource(client, link.uri) == b"\x00good"
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+async def test_resources_come_in_pages_with_what_to_know_before_reading(serve: Serve) -> None:
+    async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
+        await called(client, "abp_make")
+        page = await client.list_resources()
+        seen = list(page.resources)
+        while page.next_cursor:
+            page = await client.list_resources(cursor=page.next_cursor)
+            seen += page.resources
+        assert len({one.uri for one in seen}) == len(seen) == 121  # and the document
+        first = seen[-1]
+        assert first.meta and first.size == first.meta["size_bytes"] == 2 and not first.meta["auto_read_safe"]  # binary
+        assert seen[0].meta and seen[0].meta["estimated_tokens"] == -(-seen[0].meta["size_bytes"] // 4) > 10_000
+        assert [warning[:6] for warning in seen[0].meta["warnings"]] == ["large:"]
+        with pytest.raises(MCPError) as refused:
+            await client.list_resources(cursor="nowhere")
+        assert refused.value.error.code == -32602
+
+
+@pytest.mark.parametrize(
+    "uri", ["artifact://nothing_000000000000", "file:///etc/passwd", "artifact://", "artifact://a?offset=x"]
+)
+async def test_a_resource_that_is_not_there(serve: Serve, uri: str) -> None:
+    async with serve() as client:
+        with pytest.raises(MCPError) as refused:
+            await client.read_resource(uri)
+        assert refused.value.error.code == -32602
+
+
+async def test_ranges(serve: Serve) -> None:
+    data = random.Random(3).randbytes(9000)
+    async with serve(giving(make=data), options={"max_resource_bytes": 5000}) as client:
+        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        with pytest.raises(MCPError, match="offset=0&length=5000"):
+            await client.read_resource(uri)
+        parts = [await read_as_resource(client, f"{uri}?offset={at}&length=5000") for at in (0, 5000, 10_000)]
+        assert b"".join(parts) == data and len(parts[0]) == 5000
+
+
+async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
+    text = "a" + "€\n\x01" * 40_000
+    binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
+    async with serve(giving(make=binary)) as client:
+        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        assert (await read_with_tool(client, uri)).decode() == text
+        for length in range(1, 9):  # "a€" is 1 and 3 bytes
+            header, content = (await client.call_tool("abp_read_artifact", {"id": uri, "length": length})).content
+            assert isinstance(header, TextContent) and isinstance(content, TextContent)
+            assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
+
+
+async def test_an_unknown_artifact_is_an_answer(serve: Serve) -> None:
+    async with serve() as client:
+        answer = await client.call_tool("abp_read_artifact", {"id": "nothing"})
+        assert answer.is_error and answer.structured_content["error"]["code"] == "ARTIFACT_NOT_FOUND"
+        assert "abp_artifacts" in words(answer)
+
+
+# --- files in ---------------------------------------------------------------------------------------------------------
+
+
+async def test_files_as_content_as_artifact_and_from_an_allowed_folder(serve: Serve, tmp_path: Path) -> None:
+    data = random.Random(4).randbytes(200_000)
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.bin").write_bytes(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    async with serve(options={"roots": (root,)}) as client:
+
+        async def sent(tool: str = "abp_file_digest", **file: str) -> Mapping[str, object]:
+            more = {"capability": "file.digest"} if tool == "abp_call" else {}
+            document = await called(client, tool, **more, files=[{"param": "file", **file}])
+            data: Mapping[str, object] = document["data"]
+            return data
+
+        content = base64.b64encode(data).decode()
+        named = {"name": "b.bin", "mime_type": "application/x-b"}
+        assert await sent(content=content, **named) == {"sha256": sha256, "name": "b.bin", "type": "application/x-b"}
+        by_path = await sent("abp_call", path=str(root / "a.bin"))
+        assert by_path["sha256"] == sha256 and by_path["name"] == "a.bin"
+        listed = (await called(client, "abp_artifacts"))["artifacts"]
+        again = await sent(artifact=listed[0]["uri"])
+        assert again["sha256"] == listed[0]["sha256"]
+
+
+async def test_a_path_is_only_read_below_a_root(serve: Serve, tmp_path: Path) -> None:
+    root, secret = tmp_path / "root", tmp_path / "secret"
+    root.mkdir()
+    secret.write_bytes(b"secret")
+    (root / "link").symlink_to(secret)
+    (tmp_path / "rooted").write_bytes(b"beside")
+    paths = [secret, root / "link", root / ".." / "secret", tmp_path / "rooted", root / "none", Path("/etc/passwd")]
+    async with serve(options={"roots": (root,)}) as client:
+        said = set()
+        for path in paths:
+            answer = await client.call_tool("abp_file_digest", {"files": [{"param": "file", "path": str(path)}]})
+            assert answer.is_error
+            said.add(words(answer))
+        assert len(said) == 1  # nobody learns from it what there is
+
+
+async def test_no_path_is_read_unless_the_operator_allows_it(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    async with serve() as client:
+        answer = await client.call_tool("abp_file_digest", {"files": [{"param": "file", "path": str(tmp_path / "a")}]})
+        assert answer.is_error and "ABP_MCP_ROOTS" in words(answer)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        {"param": "file", "content": "not base64!"},
+        {"param": "file"},
+        {"param": "file", "content": "AAAA", "path": "/etc/passwd"},
+        {"param": "file", "artifact": "nothing"},
+    ],
+)
+async def test_files_that_make_no_sense(serve: Serve, file: Mapping[str, str]) -> None:
+    async with serve() as client:
+        for tool, more in (("abp_file_digest", {}), ("abp_call", {"capability": "file.digest"})):
+            answer = await client.call_tool(tool, {**more, "files": [file]})
+            assert answer.is_error
+
+
+async def test_arguments_of_a_capability_that_have_our_names(serve: Serve) -> None:
+    async def echo(params: Mapping[str, object], call: Call) -> object:
+        return dict(params)
+
+    async with serve(Apps({"call": echo, "a.b": echo, "a_b": echo, "x" * 100: echo})) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools][8:]
+        assert names == ["abp_call_2", "abp_a_b", "abp_a_b_2", "abp_" + "x" * 60]
+        assert (await called(client, "abp_call_2", x=1))["capability"] == "call"
+        assert (await called(client, "abp_a_b_2", x=1))["capability"] == "a_b"
+
+
+async def test_many_capabilities_are_listed_in_pages_up_to_a_limit(serve: Serve) -> None:
+    async def nothing(params: Mapping[str, object], call: Call) -> object:
+        return None
+
+    handlers: Mapping[str, Handler] = {f"do.{number}": nothing for number in range(5000)}
+    async with serve(Apps(handlers)) as client:
+        page = await client.list_tools()
+        names = [tool.name for tool in page.tools]
+        while page.next_cursor:
+            page = await client.list_tools(cursor=page.next_cursor)
+            names += [tool.name for tool in page.tools]
+        assert len(set(names)) == len(names) == 208
+        assert (await called(client, "abp_call", capability="do.4999"))["success"]
+        assert size(await client.call_tool("abp_status", {})) <= LIMIT

@@ -1,0 +1,125 @@
+"""Artifacts for clients that cannot read resources: as files where a model wants them, and as links."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp import Client
+from mcp_types import ResourceLink, TextContent
+
+from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, era, serve, words
+from transports.artifacts import ArtifactRef, open_store
+from transports.surfaces.mcp import Bridge, Options
+
+__all__ = ["era", "serve"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root" / "deep").mkdir(parents=True)
+    return tmp_path / "root"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_an_artifact_is_written_once_and_over_nothing(serve: Serve, root: Path) -> None:
+    async with serve(options={"export_roots": (root,)}) as client:
+        first = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
+        other = (await called(client, "abp_text_shout", text="ho"))["artifacts"][0]
+        target = root / "deep" / "a.json"
+        for _ in range(2):  # the second time it is there already
+            done = await called(client, "abp_read_artifact", id=first["uri"], path=str(target))
+            assert done["exported"] == str(target) and done["sha256"] == first["sha256"]
+            assert target.read_bytes() == Path(first["path"]).read_bytes()
+        refused = await client.call_tool("abp_read_artifact", {"id": other["id"], "path": str(target)})
+        assert refused.is_error and "choose another name" in words(refused)
+        assert target.read_bytes() == Path(first["path"]).read_bytes()
+        assert sorted(root.rglob("*")) == [root / "deep", target]  # nothing half-made is left
+
+
+async def test_one_of_many_at_once_writes_it(serve: Serve, root: Path) -> None:
+    async with serve(options={"export_roots": (root,)}) as client:
+        refs = [(await called(client, "abp_text_shout", text=str(at)))["artifacts"][0] for at in range(5)]
+        target = root / "a.json"
+        tasks = [client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(target)}) for ref in refs]
+        answers = await asyncio.gather(*tasks)
+        assert [answer.is_error for answer in answers].count(False) == 1
+        (won,) = [ref for ref, answer in zip(refs, answers, strict=True) if not answer.is_error]
+        assert target.read_bytes() == Path(won["path"]).read_bytes()
+    assert names(root) == ["a.json", "deep"]
+
+
+async def test_nothing_is_written_elsewhere(serve: Serve, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (root / "way").symlink_to(outside)
+    (root / "file").symlink_to(outside / "a")
+    (root / "folder").mkdir()
+    paths = [
+        str(outside / "a"),
+        str(root / "way" / "a"),
+        str(root / ".." / "outside" / "a"),
+        str(root / "none" / "a"),
+        str(root / ".."),
+        "a.json",
+        "",
+        f"{root}/a\0b",
+        str(tmp_path / "rooted"),
+        str(root / "file"),
+        str(root / "folder"),
+    ]
+    async with serve(options={"export_roots": (root,)}) as client:
+        ref = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
+        for path in paths:
+            answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": path})
+            assert answer.is_error, path
+            assert answer.structured_content["error"]["code"] == "INVALID_PARAMS", path
+        missing = await client.call_tool("abp_read_artifact", {"id": "nothing", "path": str(root / "a")})
+        assert missing.structured_content["error"]["code"] == "ARTIFACT_NOT_FOUND"
+    assert names(outside) == [] and names(root) == ["deep", "file", "folder", "way"]
+
+
+async def test_nothing_is_written_unless_the_operator_allows_it(serve: Serve, root: Path) -> None:
+    async with serve(options={"roots": (root,)}) as client:
+        ref = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
+        answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(root / "a")})
+        assert answer.is_error and "ABP_MCP_EXPORT_ROOTS" in words(answer)
+
+
+async def test_damaged_content_is_not_written(serve: Serve, root: Path) -> None:
+    async with serve(options={"export_roots": (root,)}) as client:
+        ref = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
+        path = Path(ref["path"]).resolve()
+        path.chmod(0o600)
+        path.write_bytes(b"x" * ref["size_bytes"])
+        answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(root / "a")})
+        assert answer.is_error
+    assert names(root) == ["deep"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_answers_carry_links_where_there_are_any(tmp_path: Path, era: str) -> None:
+    def link(ref: ArtifactRef) -> str | None:
+        return f"https://files.test/{ref.id}?sig=1" if ref.size_bytes < 100 else None
+
+    bridge = Bridge(Options(), open_store(tmp_path), connect=Apps(), link=link)
+    async with Client(bridge.server, mode=era) as client:
+        await called(client, "abp_connect", url=URL)
+        answer = await client.call_tool("abp_text_shout", {"text": "hi"})
+        (item,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+        url = f"https://files.test/{item.uri.removeprefix('artifact://')}?sig=1"
+        assert item.meta and item.meta["url"] == url and f"Open: {url}" in words(answer).splitlines()
+        (listed,) = (await client.list_resources()).resources
+        assert listed.meta and listed.meta["url"] == url
+        assert (await called(client, "abp_artifacts"))["artifacts"][0]["url"] == url
+        header, _ = (await client.call_tool("abp_read_artifact", {"id": item.uri})).content
+        assert isinstance(header, TextContent) and url in header.text
+        large = await client.call_tool("abp_text_shout", {"text": "x" * 200})
+        assert "Open: " not in words(large) and "files.test" not in large.model_dump_json()

@@ -1,0 +1,120 @@
+"""``abp mcp`` in front of somebody else's MCP server: the same tools, and nothing that floods an agent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_types import CallToolResult
+
+from tests.support.mcp_clients import called, read_as_resource, read_with_tool, size
+from tests.support.mcp_servers import FOLDER, target
+from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
+
+#: The five calls of the table in docs/mcp-servers.md, and the content that each has.
+CALLS: Mapping[str, tuple[bytes, ...]] = {
+    "download_workbook": (PDF,),
+    "get_view_as_pdf": (PDF,),
+    "get_view_image": (PNG,),
+    "narrate": (WAV, PDF),
+    "list_workbooks": (),
+}
+DIRECT = StdioServerParameters(command=sys.executable, args=[str(FOLDER / "tableau.py")])
+
+
+def whole(answer: CallToolResult) -> int:
+    """Bytes of the message that reaches the client."""
+    return len(answer.model_dump_json(by_alias=True, exclude_none=True).encode())
+
+
+@asynccontextmanager
+async def gateway(folder: Path, app: str) -> AsyncIterator[Client]:
+    """A client of ``abp mcp --app APP``."""
+    args = ["-m", "transports.surfaces.cli", "mcp", "--app", app]
+    env = {"PYTHONPATH": str(Path(__file__).parents[3]), "ABP_OUTPUT_DIR": str(folder), "COVERAGE_PROCESS_START": ""}
+    env |= {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_PROCESS_CONFIG")}
+    async with Client(StdioServerParameters(command=sys.executable, args=args, env=env)) as client:
+        yield client
+
+
+def references(tree: Any) -> dict[str, str]:
+    """The artifacts that an answer refers to: SHA-256 → id."""
+    found: dict[str, str] = {}
+    if isinstance(tree, dict):
+        if isinstance(tree.get("sha256"), str):
+            found[tree["sha256"]] = tree["id"]
+        for item in tree.values():
+            found |= references(item)
+    elif isinstance(tree, list):
+        for item in tree:
+            found |= references(item)
+    return found
+
+
+async def test_the_flood_test(tmp_path: Path) -> None:
+    """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
+    table: dict[str, tuple[int, int, int]] = {}
+    async with Client(DIRECT) as direct, gateway(tmp_path, target("tableau")) as bridged:
+        listed = {tool.name for tool in (await bridged.list_tools()).tools}
+        assert {f"abp_{name}" for name in CALLS} <= listed
+        for name, contents in CALLS.items():
+            flood, tame = await direct.call_tool(name, {}), await bridged.call_tool(f"abp_{name}", {})
+            assert not tame.is_error, tame
+            table[name] = whole(flood), whole(tame), size(tame)
+            by_hash = references(tame.structured_content)
+            for content in contents:
+                key = by_hash[hashlib.sha256(content).hexdigest()]
+                assert await read_as_resource(bridged, f"artifact://{key}") == content
+            if name == "get_view_image":
+                assert await read_with_tool(bridged, by_hash[hashlib.sha256(PNG).hexdigest()]) == PNG
+    print(json.dumps(table))
+    assert all(text < 8192 for _, _, text in table.values()), table  # pictures that a model can look at come with it
+    assert sum(flood for flood, _, _ in table.values()) > 3_000_000
+    assert table["download_workbook"][1] * 100 < table["download_workbook"][0]
+
+
+async def test_the_preset_of_the_servers_name_applies_behind_the_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path, target("tableau")) as client:
+        answer = await client.call_tool("abp_download_workbook", {"id": "1"})
+        assert "Sales Dashboard.pdf" in json.dumps(answer.structured_content)
+
+
+async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path, target("tableau")) as client:
+        listed = await called(client, "abp_resources_list")
+        assert VIEW in json.dumps(listed)
+        read = await called(client, "abp_resources_read", uri=VIEW)
+        (key,) = references(read).values()
+        assert (await read_as_resource(client, f"artifact://{key}")).decode() == view_data()
+
+
+async def test_a_server_that_does_not_start_is_told_and_its_arguments_are_not(tmp_path: Path) -> None:
+    async with gateway(tmp_path, "mcp+stdio:false --api-key sk-123456789") as client:
+        answer = await client.call_tool("abp_status", {})
+        assert answer.is_error
+        said = answer.model_dump_json()
+        assert "could not be connected" in said
+        assert "sk-123456789" not in said
+
+
+async def test_a_model_cannot_start_programs(tmp_path: Path) -> None:
+    async with gateway(tmp_path, target("rude")) as client:
+        for url in ("mcp+stdio:touch /tmp/x", "mcp:/etc/mcp.json#x"):
+            answer = await client.call_tool("abp_connect", {"url": url})
+            assert answer.is_error
+            assert "url must begin with" in answer.model_dump_json()
+
+
+async def test_errors_of_the_server_come_through(tmp_path: Path) -> None:
+    async with gateway(tmp_path, target("tableau")) as client:
+        answer = await client.call_tool("abp_fails", {})
+        assert answer.is_error
+        assert "the printer is empty" in answer.model_dump_json()

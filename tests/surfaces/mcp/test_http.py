@@ -1,0 +1,205 @@
+"""The MCP bridge over HTTP: who gets in, and who sees what."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import httpx2 as httpx
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.support.mcp_clients import ERAS, URL, Apps, Ears, called, read_as_resource
+from transports.artifacts import open_store
+from transports.errors import ABPError, UsageError
+from transports.surfaces.mcp import Bridge, Options, address, serve_http, users_of
+
+ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
+USERS = users_of(f"ann={ANN},bob={BOB}")
+
+
+@asynccontextmanager
+async def served(folder: Path, apps: Apps | None = None, **options: Any) -> AsyncIterator[str]:
+    """The address of a bridge for Ann and Bob."""
+    bridge = Bridge(Options(**options), open_store(folder), connect=apps or Apps())
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
+    try:
+        yield await started
+    finally:
+        task.cancel()
+        async with asyncio.timeout(5):
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx.AsyncClient(headers=headers, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http), mode=era, **more) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None:
+    async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
+        session = (await called(ann, "abp_connect", url=URL))["session"]
+        document = await called(ann, "abp_text_shout", text="secret")
+        uri = document["artifacts"][0]["uri"]
+        assert json.loads(await read_as_resource(ann, uri)) == {"text": "SECRET"}
+
+        assert (await called(bob, "abp_status"))["sessions"] == []
+        assert (await called(bob, "abp_artifacts"))["total"] == 0
+        assert (await bob.list_resources()).resources == []
+        assert "abp_text_shout" not in {tool.name for tool in (await bob.list_tools()).tools}
+        with pytest.raises(MCPError):
+            await bob.read_resource(uri)
+        known = {"session": session, "id": document["artifacts"][0]["id"]}
+        for tool, guess, arguments in (
+            ("abp_call", "session", {"capability": "text.shout"}),
+            ("abp_status", "session", {}),
+            ("abp_status", "session", {"capability": "text.shout"}),
+            ("abp_screenshot", "session", {}),
+            ("abp_render_to_pdf", "session", {"html": "<p>"}),
+            ("abp_disconnect", "session", {}),
+            ("abp_read_artifact", "id", {}),
+            ("abp_read_artifact", "id", {"path": str(tmp_path / "a")}),
+        ):
+            right, wrong = [await bob.call_tool(tool, {**arguments, guess: one}) for one in (known[guess], "0" * 8)]
+            assert right.is_error and wrong.is_error
+            codes = [answer.structured_content["error"]["code"] for answer in (right, wrong)]
+            assert codes[0] == codes[1]  # a guess that is right tells nothing
+        assert (await called(bob, "abp_artifacts", session=session))["total"] == 0
+        await called(bob, "abp_connect", url=URL)
+        stolen = {"files": [{"param": "file", "artifact": uri}]}
+        assert (await bob.call_tool("abp_file_digest", stolen)).is_error
+        assert len((await called(ann, "abp_status"))["sessions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer nonsense"}, 401),
+        ({"Authorization": f"Basic {ANN}"}, 401),
+        ({"Authorization": f"Bearer {ANN}", "Host": "evil.test"}, 421),
+        ({"Authorization": f"Bearer {ANN}", "Origin": "http://evil.test"}, 403),
+    ],
+)
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_who_gets_in(tmp_path: Path, headers: dict[str, str], status: int, version: str) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version}
+    async with (
+        served(tmp_path) as url,
+        aiohttp.ClientSession() as http,
+        http.post(url, json=body, headers={**accept, **headers}) as response,
+    ):
+        assert response.status == status
+
+
+async def test_a_request_may_be_large_but_not_of_any_size(tmp_path: Path) -> None:
+    content = base64.b64encode(bytes(6 << 20)).decode()
+    async with served(tmp_path, max_request_bytes=12 << 20) as url, client_of(url, ANN, "2026-07-28") as client:
+        await called(client, "abp_connect", url=URL)
+        document = await called(client, "abp_file_digest", files=[{"param": "file", "content": content}])
+        assert document["success"]
+        async with (
+            aiohttp.ClientSession(headers={"Authorization": f"Bearer {ANN}"}) as http,
+            http.post(url, data=io.BytesIO(bytes(16 << 20)), headers={"Content-Type": "application/json"}) as response,
+        ):
+            assert response.status == 413
+
+
+async def test_it_ends_at_once_while_a_call_is_under_way(tmp_path: Path) -> None:
+    apps = Apps()
+    async with served(tmp_path, apps) as url:
+        stack = contextlib.AsyncExitStack()
+        client = await stack.enter_async_context(client_of(url, ANN, "2026-07-28"))
+        await called(client, "abp_connect", url=URL)
+        holding = asyncio.ensure_future(client.call_tool("abp_job_hold", {}))
+        await asyncio.sleep(0.2)
+    assert apps.transports[0].cancelled
+    holding.cancel()
+    await asyncio.wait((holding,))
+    with contextlib.suppress(Exception):
+        await stack.aclose()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: Path, era: str) -> None:
+    apps = Apps()
+    async with (
+        served(tmp_path, apps, idle_minutes=0.01) as url,
+        client_of(url, ANN, era) as ann,
+        client_of(url, BOB, era) as bob,
+    ):
+        await called(bob, "abp_connect", url=URL)
+        holding = asyncio.ensure_future(bob.call_tool("abp_job_hold", {}))
+        async with asyncio.timeout(10):
+            while not apps.transports or not apps.transports[0]._running:
+                await asyncio.sleep(0.05)
+        for at in (1, 2):  # twice as long as Bob's patience, if it were counted
+            await called(ann, "abp_connect", url=URL)
+            uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+            async with asyncio.timeout(10):
+                while not apps.transports[at]._closed:
+                    await asyncio.sleep(0.05)
+            assert (await called(ann, "abp_status"))["sessions"] == []
+            assert json.loads(await read_as_resource(ann, uri)) == {"text": "HI"}
+        assert not apps.transports[0]._closed and not holding.done()  # who waits for an app does something
+        holding.cancel()
+        await asyncio.wait((holding,))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_somebody_who_only_listens_still_hears(tmp_path: Path, era: str) -> None:
+    apps, ears = Apps(), Ears()
+    async with (
+        served(tmp_path, apps, idle_minutes=0.005) as url,
+        client_of(url, ANN, era, message_handler=ears.message) as ann,
+    ):
+        await called(ann, "abp_connect", url=URL)
+        uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+        async with ears.subscribed(ann, era, uri), asyncio.timeout(10):
+            while not apps.transports[0]._closed:
+                await asyncio.sleep(0.05)
+            await open_store(tmp_path).delete(uri.removeprefix("artifact://"))
+            await ears.until(uri)
+
+
+async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bridge = Bridge(Options(), open_store(tmp_path), connect=Apps())
+        with pytest.raises(ABPError, match="cannot listen"):
+            await serve_http(bridge, "127.0.0.1", taken.getsockname()[1], USERS, print)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:80", "8000", "127.0.0.1:", "127.0.0.1:99999", "example.com:80"])
+def test_only_this_machine_is_served(text: str) -> None:
+    with pytest.raises(UsageError, match="--http"):
+        address(text)
+    assert address("127.0.0.1:80") == ("127.0.0.1", 80) and address("[::1]:0") == ("::1", 0)
+
+
+@pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])
+def test_tokens_that_make_no_sense(tokens: str) -> None:
+    with pytest.raises(UsageError, match="token"):
+        users_of(tokens)

@@ -1,0 +1,35 @@
+"""The official conformance runner and the inspector's command line, against ``abp mcp`` as a process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.mcp_official.node import Missing, Node, installed
+from tests.mcp_official.running import ERAS, conformance, inspect_http, inspect_stdio
+
+
+@pytest.fixture(scope="module")
+def node() -> Node:
+    try:
+        return installed()
+    except Missing as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_scenarios_that_apply(node: Node, tmp_path: Path, era: str) -> None:
+    said = await conformance(node, era, tmp_path)
+    assert "json-schema-2020-12: 8 passed, 0 failed" in said  # they were run, with the app behind the bridge
+
+
+@pytest.mark.parametrize("inspect", [inspect_stdio, inspect_http])
+async def test_the_inspector_lists_calls_and_reads(node: Node, tmp_path: Path, inspect: object) -> None:
+    assert callable(inspect)
+    async with asyncio.timeout(300):
+        said = await inspect(node, tmp_path)
+    assert len(said) == 7

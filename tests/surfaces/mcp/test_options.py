@@ -1,0 +1,229 @@
+"""What the operator of the bridge decides: ``abp.toml``, ``ABP_MCP_*``, and what a model may do then."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp.shared.exceptions import MCPError
+
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
+from transports.artifacts import open_store
+from transports.errors import UsageError
+from transports.surfaces.mcp import Bridge, Options
+
+__all__ = ["era", "serve"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# --- where settings come from -----------------------------------------------------------------------------------------
+
+
+def test_a_file_a_variable_and_an_argument(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "in").mkdir()
+    (folder / "abp.toml").write_text(
+        '[mcp]\napps = ["https://a.example/", "https://b.example/"]\nheadless = true\nmax_answer_bytes = 5000\n'
+        'max_file_bytes = 7\nallowed_types = ["image/*", "text/plain"]\nroots = ["in"]\nidle_minutes = 1.5\n'
+        'hide_tools = ["abp_screenshot"]\nblocked_hosts = ["evil.example"]\n'
+    )
+    options = Options.load()
+    assert options.apps == ("https://a.example/", "https://b.example/")
+    assert options.headless is True and options.max_answer_bytes == 5000 and options.idle_minutes == 1.5
+    assert options.files.max_file_bytes == 7 and options.files.allowed_mime_types == ("image/*", "text/plain")
+    assert options.roots == ((folder / "in").resolve(),)
+    monkeypatch.setenv("ABP_MCP_MAX_ANSWER_BYTES", "6000")
+    monkeypatch.setenv("ABP_MCP_APPS", "https://c.example/\nhttps://d.example/\n")
+    monkeypatch.setenv("ABP_MCP_BLOCKED_HOSTS", "one.example, two.example")
+    options = Options.load()
+    assert options.max_answer_bytes == 6000 and options.apps == ("https://c.example/", "https://d.example/")
+    assert options.blocked_hosts == ("one.example", "two.example")
+    assert Options.load(apps=["https://e.example/"]).apps == ("https://e.example/",)
+
+
+def test_a_named_file_is_read_instead(folder: Path) -> None:
+    (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 2\n")
+    (folder / "other.toml").write_text("[mcp]\nmax_sessions = 3\n")
+    assert Options.load(config=folder / "other.toml").max_sessions == 3
+    with pytest.raises(UsageError, match=r"nowhere\.toml cannot be read"):
+        Options.load(config=folder / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[mcp]\nmax_sesions = 1", r"abp\.toml: mcp\.max_sesions: unknown; do you mean max_sessions\?"),
+        ("[mpc]\nmax_sessions = 1", r"abp\.toml: mpc: unknown"),
+        ("mcp = 1", r"abp\.toml: mcp: must be a table"),
+        ("[mcp", r"abp\.toml cannot be read"),
+        ("[mcp]\nmax_sessions = 0", r"abp\.toml: mcp\.max_sessions: .*greater than 0"),
+        ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: there is no folder .*gone"),
+        ('[mcp]\nroots = [".."]', r"abp\.toml: mcp\.roots: .*--config"),
+        ('[mcp]\napps = ["mcp+stdio:rm -rf /"]', r"abp\.toml: mcp\.apps: .*--config"),
+        ('[mcp]\njwt_issuer = "https://i.example"', "jwt_issuer, jwt_audience and either"),
+        ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
+    ],
+)
+def test_faults_name_the_file_and_the_key(folder: Path, text: str, said: str) -> None:
+    (folder / "abp.toml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        Options.load()
+
+
+def test_a_file_that_is_named_is_trusted(folder: Path) -> None:
+    (folder / "abp.toml").write_text('[mcp]\nroots = [".."]\napps = ["extension:/somewhere"]\n')
+    assert Options.load(config=Path("abp.toml")).roots == (folder.parent.resolve(),)
+
+
+def test_faults_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 1\n")
+    monkeypatch.setenv("ABP_MCP_MAX_SESSIONS", "none")
+    with pytest.raises(UsageError, match=r"^ABP_MCP_MAX_SESSIONS: "):
+        Options.load()
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("ws://app.example/abp", True),
+        ("https://APP.example./", True),
+        ("ws://deep.app.example/", True),
+        ("ws://127.0.0.1:8000/", True),
+        ("ws://127.1:8000/", True),
+        ("ws://[0:0:0:0:0:0:0:1]:9/", True),
+        ("ws://[::2]:9/", False),
+        ("ws://127.0.0.1:8001/", False),
+        ("ws://other.example/", False),
+        ("ws://bad.app.example/", False),
+        ("ws://BAD.app.example./", False),
+        ("ws://other.example\\@app.example/", False),
+        ("ws://app.example@other.example/", False),
+        ("ws://user@app.example/", False),
+        ("ws://%61pp.example/", False),
+        ("ws://ａpp.example/", False),
+        ("ws://app.example\t.evil.example/", False),
+        ("ws:///abp", False),
+        ("ws://app.example:99999/", False),
+    ],
+)
+async def test_only_some_hosts_may_be_connected(serve: Serve, url: str, allowed: bool) -> None:
+    rules = {
+        "allowed_hosts": ("app.example", "*.app.example", "127.0.0.1:8000", "::1"),
+        "blocked_hosts": ("bad.*",),
+    }
+    async with serve(connected=False, options=rules) as client:
+        answer = await client.call_tool("abp_connect", {"url": url})
+        assert answer.is_error is not allowed, words(answer)
+        if not allowed:
+            assert answer.structured_content["error"]["code"] == "INVALID_PARAMS"
+
+
+async def test_a_blocked_host_is_blocked_however_it_is_written(serve: Serve) -> None:
+    async with serve(connected=False, options={"blocked_hosts": ("127.*", "localhost")}) as client:
+        for host in (
+            "127.0.0.1",
+            "2130706433",
+            "0x7f.1",
+            "0177.0.0.1",
+            "localhost",
+            "LOCALHOST.",
+            "[::ffff:127.0.0.1]",
+        ):
+            answer = await client.call_tool("abp_connect", {"url": f"ws://{host}/"})
+            assert answer.is_error and "may not be connected" in words(answer), host
+        await called(client, "abp_connect", url=URL)
+
+
+async def test_without_rules_an_address_may_hold_a_user(serve: Serve) -> None:
+    async with serve(connected=False) as client:
+        await called(client, "abp_connect", url="ws://user:secret@app.example/")
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -> None:
+    async with serve(options={"hide_tools": ("abp_screenshot", "abp_job_*")}) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "abp_text_shout" in names and not names & {"abp_screenshot", "abp_job_hold"}
+        for hidden in ("abp_screenshot", "abp_job_hold"):
+            with pytest.raises(MCPError, match="no tool"):
+                await client.call_tool(hidden, {})
+        answer = await client.call_tool("abp_call", {"capability": "job.hold"})
+        assert answer.is_error and "may not be called" in words(answer)
+
+
+async def test_only_some_tools_are_shown(serve: Serve) -> None:
+    async with serve(options={"show_tools": ("abp_connect", "abp_text_*")}) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["abp_connect", "abp_text_shout"]
+
+
+# --- files and browsers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "files", "said"),
+    [
+        ({"max_file_bytes": 3}, [b"1234"], "at most 3"),
+        ({"max_files": 1}, [b"1", b"2"], "at most 1"),
+        ({"allowed_types": ("image/*",)}, [b"text"], "image/*"),
+        ({"allowed_types": ("text/*",)}, [b"%PDF-1.7 says it is text"], "application/pdf"),
+    ],
+)
+async def test_limits_of_files(serve: Serve, options: dict[str, Any], files: list[bytes], said: str) -> None:
+    given = [
+        {"param": f"file{at}", "mime_type": "text/plain", "content": base64.b64encode(data).decode()}
+        for at, data in enumerate(files)
+    ]
+    async with serve(options=options) as client:
+        answer = await client.call_tool("abp_file_digest", {"files": given})
+        assert answer.is_error and said in words(answer)
+        assert (await called(client, "abp_artifacts"))["total"] == 0
+
+
+@pytest.mark.parametrize(("set_to", "asked", "got"), [(None, False, False), (True, False, True), (False, True, False)])
+async def test_whether_browsers_are_seen_is_for_the_operator(
+    tmp_path: Path, set_to: bool | None, asked: bool, got: bool
+) -> None:
+    from mcp import Client
+
+    seen: list[object] = []
+    apps = Apps()
+
+    def connect(target: str, **options: Any) -> Any:
+        seen.append(options.get("headless"))
+        return apps(target, **options)
+
+    bridge = Bridge(Options(headless=set_to), open_store(tmp_path), connect=connect)
+    async with Client(bridge.server) as client:
+        await called(client, "abp_connect", url=URL, headless=asked)
+    assert seen == [got]
+
+
+async def test_several_apps_from_the_start_and_one_that_is_not_there(serve: Serve) -> None:
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            if "gone" in target:
+                raise UsageError("nobody lives there")
+            return super().__call__(target, **options)
+
+    apps = (URL, "ws://gone.test/", URL)
+    async with serve(Some(), connected=False, options={"apps": apps}) as client:
+        await client.list_tools()
+        assert len((await called(client, "abp_status"))["sessions"]) == 2
+    async with serve(Some(), connected=False, options={"apps": ("ws://gone.test/",)}) as client:
+        answer = await client.call_tool("abp_status", {})
+        assert answer.is_error and "ws://gone.test/ could not be connected: nobody lives there" in words(answer)

@@ -1,0 +1,287 @@
+"""Questions of apps and changes of the list of tools, for clients of both eras."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp.client.session import ClientRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ToolsListChanged
+from mcp_types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ImageContent,
+    InputRequiredResult,
+    TextContent,
+    ToolListChangedNotification,
+)
+
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
+from transports import Call
+from transports.surfaces.mcp.questions import Form, asked_of
+
+__all__ = ["era", "serve"]
+
+
+async def ask(params: Mapping[str, Any], call: Call) -> object:
+    """Ask as told."""
+    return dict(await call.elicit(params["method"], params["params"]))
+
+
+async def ask_twice(params: Mapping[str, Any], call: Call) -> object:
+    first = await call.elicit("elicitation/input", {"message": "First?"})
+    await call.progress(progress=1, total=2)
+    second = await call.elicit("elicitation/confirm", {"message": "Second?"})
+    return [first["data"]["value"], second["data"]["confirmed"]]
+
+
+APP = {"form.ask": ask, "form.twice": ask_twice}
+
+
+class Person:
+    """Answers forms, and remembers them."""
+
+    def __init__(self, *answers: ElicitResult) -> None:
+        self.answers = list(answers)
+        self.asked: list[ElicitRequestParams] = []
+
+    async def __call__(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        self.asked.append(params)
+        return self.answers.pop(0)
+
+
+def accepts(**content: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content=content)
+
+
+SELECT = {"message": "Which?", "options": [{"value": "a", "label": "A"}, {"value": "b", "label": "B"}]}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "answer", "data"),
+    [
+        ("input", {"message": "Name?"}, accepts(value="Ann"), {"value": "Ann"}),
+        ("preference", {"message": "Size?", "schema": {"type": "integer"}}, accepts(value=3), {"value": 3}),
+        ("confirm", {"message": "Sure?", "destructive": True}, accepts(confirmed=True), {"confirmed": True}),
+        ("select", SELECT, accepts(selected="b"), {"selected": "b"}),
+        (
+            "input",
+            {"message": "Who?", "schema": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            accepts(name="Ann"),
+            {"value": {"name": "Ann"}},
+        ),
+    ],
+)
+async def test_a_person_answers_the_app(
+    serve: Serve, method: str, params: dict[str, Any], answer: ElicitResult, data: object
+) -> None:
+    person = Person(answer)
+    async with serve(Apps(APP), elicitation_callback=person) as client:
+        document = await called(client, "abp_form_ask", method=f"elicitation/{method}", params=params)
+        assert document["data"] == {"success": True, "data": data}
+    (asked,) = person.asked
+    assert asked.message == params["message"]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_person_declines(serve: Serve, action: Any) -> None:
+    async with serve(Apps(APP), elicitation_callback=Person(ElicitResult(action=action))) as client:
+        document = await called(
+            client, "abp_form_ask", method="elicitation/confirm", params={"message": "Sure?", "default": True}
+        )
+        assert document["data"] == {"success": False, "cancelled": True}
+
+
+async def test_several_questions_and_progress_between_them(serve: Serve) -> None:
+    told: list[float] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
+
+    person = Person(accepts(value="x"), accepts(confirmed=False))
+    async with serve(Apps(APP), elicitation_callback=person) as client:
+        answer = await client.call_tool("abp_form_twice", {}, progress_callback=on_progress)
+        assert answer.structured_content["data"] == ["x", False]
+    assert [asked.message for asked in person.asked] == ["First?", "Second?"]
+    assert told == [1]
+
+
+async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> None:
+    async with serve(Apps(APP)) as client:
+        params = {"message": "Name?", "default": "Bob"}
+        document = await called(client, "abp_form_ask", method="elicitation/input", params=params)
+        assert document["data"] == {"success": True, "data": {"value": "Bob"}}
+        document = await called(client, "abp_form_ask", method="elicitation/resource", params={})
+        assert document["data"] == {"success": False, "cancelled": True}
+
+
+async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
+    asked: list[CreateMessageRequestParams] = []
+
+    async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+        asked.append(params)
+        return CreateMessageResult(role="assistant", content=TextContent(text="Paris"), model="test")
+
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": {"type": "text", "text": "Hm"}}]
+    more = {"systemPrompt": "Be brief", "maxTokens": 7, "temperature": 0, "stopSequences": ["."]}
+    async with serve(Apps(APP), sampling_callback=model) as client:
+        for params in ({"prompt": "Capital?"}, {"messages": messages, **more}):
+            document = await called(client, "abp_form_ask", method="sampling/create", params=params)
+            assert document["data"] == {"success": True, "data": {"result": "Paris"}}
+        document = await called(client, "abp_form_ask", method="sampling/create", params={"messages": [1, {}]})
+        assert document["data"] == {"success": False, "cancelled": True}
+    first, second = asked
+    assert [(one.role, one.content.text) for one in first.messages] == [("user", "Capital?")]  # type: ignore[union-attr]
+    assert [(one.role, one.content.text) for one in second.messages] == [("user", "Hello"), ("assistant", "Hm")]  # type: ignore[union-attr]
+    assert (second.system_prompt, second.max_tokens, second.temperature) == ("Be brief", 7, 0)
+    assert second.stop_sequences == ["."] and first.max_tokens > 0
+
+
+async def test_a_model_that_gives_no_words_declines(serve: Serve) -> None:
+    async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
+        picture = ImageContent(data="AAAA", mime_type="image/png")
+        return CreateMessageResult(role="assistant", content=picture, model="test")
+
+    async with serve(Apps(APP), sampling_callback=model) as client:
+        document = await called(client, "abp_form_ask", method="sampling/create", params={"prompt": "Draw"})
+        assert document["data"] == {"success": False, "cancelled": True}
+
+
+async def test_a_client_without_a_model_declines(serve: Serve) -> None:
+    async with serve(Apps(APP), elicitation_callback=Person()) as client:
+        document = await called(client, "abp_form_ask", method="sampling/create", params={"prompt": "Capital?"})
+        assert document["data"] == {"success": False, "cancelled": True}
+
+
+@pytest.mark.parametrize("era", ["2026-07-28"])  # older clients are asked while the request is open
+async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Serve) -> None:
+    async with serve(Apps(APP), elicitation_callback=Person()) as client:
+        arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
+
+        async def again(state: str, name: str = "abp_form_ask") -> Any:
+            responses = {"question": accepts(value="Ann")}
+            return await client.session.call_tool(
+                name, arguments, input_responses=responses, request_state=state, allow_input_required=True
+            )
+
+        first = await client.session.call_tool("abp_form_ask", arguments, allow_input_required=True)
+        assert isinstance(first, InputRequiredResult) and first.request_state
+        with pytest.raises(MCPError):
+            await again(first.request_state[:-2] + "AA")
+        assert (await again(first.request_state)).structured_content["data"]["data"] == {"value": "Ann"}
+        late = await again(first.request_state)
+        assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
+
+
+async def test_calls_that_wait_for_a_person_end_with_the_bridge(serve: Serve, era: str) -> None:
+    apps = Apps(APP)
+
+    async def forever(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with asyncio.timeout(5):
+        async with serve(apps, elicitation_callback=forever) as client:
+            arguments = {"method": "elicitation/input", "params": {"message": "Name?"}}
+            task = asyncio.ensure_future(client.call_tool("abp_form_ask", arguments))
+            await asyncio.sleep(0.2)
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+def test_choices_keep_their_titles() -> None:
+    from transports import ElicitationRequest
+
+    titled = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
+    fields: dict[str, object] = {
+        "one": {"type": "string", "oneOf": titled, "default": "a"},
+        "old": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
+        "some": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "default": ["a"]},
+        "more": {"type": "array", "items": {"anyOf": titled}},
+        "mail": {"type": "string", "format": "email"},
+    }
+    schema = {"type": "object", "properties": {**fields, "deep": {"type": "array", "items": {"type": "object"}}}}
+    form = asked_of(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
+    assert isinstance(form, Form)
+    assert form.schema["properties"] == {**fields, "deep": {"type": "string"}}
+
+
+def test_forms_hold_only_what_mcp_allows() -> None:
+    from transports import ElicitationRequest
+
+    select = asked_of(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
+    assert isinstance(select, Form) and select.schema["properties"] == {
+        "selected": {
+            "type": "array",
+            "items": {"anyOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]},
+        }
+    }
+    deep: dict[str, object] = {
+        "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
+    }
+    form = asked_of(ElicitationRequest(method="elicitation/input", params=deep))
+    assert isinstance(form, Form) and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
+    assert asked_of(ElicitationRequest(method="sampling/create", params={})) is None
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_client_is_told_when_tools_come_and_go(serve: Serve, era: str) -> None:
+    apps, told = Apps(), asyncio.Queue[object]()
+
+    async def on_message(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            await told.put(message)
+
+    async with serve(apps, connected=False, message_handler=on_message) as client, asyncio.timeout(10):
+        if era == "legacy":
+            assert client.server_capabilities.tools and client.server_capabilities.tools.list_changed
+
+        async def listening() -> None:
+            async with client.listen(tools_list_changed=True) as events:
+                ready.set()
+                async for event in events:
+                    if isinstance(event, ToolsListChanged):
+                        await told.put(event)
+
+        ready = asyncio.Event()
+        if era != "legacy":
+            listener = asyncio.ensure_future(listening())
+            await ready.wait()
+
+        async def heard() -> set[str]:
+            await told.get()
+            await asyncio.sleep(0.05)
+            while not told.empty():
+                told.get_nowait()
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+        await called(client, "abp_connect", url=URL)
+        assert "abp_text_shout" in await heard()
+        apps.handlers = {**apps.handlers, "text.whisper": apps.handlers["text.shout"]}
+        apps.transports[0]._handlers = apps.handlers
+        await Call("", "", apps.transports[0]).notify("notifications/capabilities/list_changed")
+        assert "abp_text_whisper" in await heard()
+        await called(client, "abp_disconnect")
+        assert "abp_text_shout" not in await heard()
+        if era != "legacy":
+            listener.cancel()
+            await asyncio.wait((listener,))
+
+
+async def test_the_words_of_a_status(serve: Serve) -> None:
+    async with serve() as client:
+        answer = await client.call_tool("abp_status", {"capability": "text.shout"})
+        assert words(answer) == "text.shout: Text in capitals."
+        assert answer.structured_content["capability"]["inputSchema"] == {}
+        missing = await client.call_tool("abp_status", {"capability": "text.shuot"})
+        assert missing.is_error and "text.shout" in words(missing)

@@ -1,0 +1,285 @@
+"""Who gets in, and what they see: hosts, origins, tokens, cookies, sessions, links."""
+
+import io
+import os
+import stat
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.web_client import TOKEN, Web, kept, running
+from transports import UsageError
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
+from transports.errors import StoreError
+from transports.surfaces.web import Links, Options, make_link, serve
+from transports.surfaces.web.state import noted, noted_address, state_key
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return LocalStore(tmp_path / "out")
+
+
+@pytest.fixture
+async def web(store: ArtifactStore) -> AsyncIterator[Web]:
+    async with running(store, {}) as web:
+        yield web
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_seen_without_a_token(web: Web) -> None:
+    ref = await kept(web.store)
+    app = await web.served.apps.connect("memory:", {})
+    closed = [
+        ("GET", "/artifacts"), ("POST", "/artifacts"),
+        ("GET", f"/artifacts/{ref.id}"), ("HEAD", f"/artifacts/{ref.id}"),
+        ("GET", f"/artifacts/{ref.id}/meta"), ("DELETE", f"/artifacts/{ref.id}"), ("GET", "/artifacts/unknown"),
+        ("POST", f"/artifacts/{ref.id}/verify"), ("POST", f"/artifacts/{ref.id}/link"), ("GET", "/events"),
+        ("GET", "/calls"), ("GET", "/calls/x"), ("DELETE", "/calls/x"), ("POST", "/calls/x/answer"), ("GET", "/apps"),
+        ("POST", "/apps"), ("DELETE", f"/apps/{app.key}"), ("GET", f"/apps/{app.key}/capabilities/x"),
+        ("POST", f"/apps/{app.key}/calls"), ("GET", "/metrics"), ("POST", "/tokens"),
+    ]  # fmt: skip
+    for access in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Cookie": "abp_serve=x"},
+    ):
+        for method, path in closed:
+            answer = await web.ask(method, path, token=False, headers=access)
+            assert answer.status == 401 and answer.headers["www-authenticate"] == "Bearer", (method, path, access)
+    assert (await web.get("/healthz", token=False)).json == {"status": "ok"}
+    assert len(await web.store.list()) == 1 and app.key in web.served.activity.apps
+
+
+async def test_hosts_and_origins(web: Web) -> None:
+    port = web.netloc.rpartition(":")[2]
+
+    async def status(host: str, *lines: str, method: str = "GET") -> int:
+        head = "\n".join((f"{method} /artifacts HTTP/1.1", f"Host: {host}", *lines))
+        return (await web.raw(head)).status
+
+    assert await status("HOST") == await status(f"localhost:{port}") == await status(f"[::1]:{port}") == 200
+    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", "10.0.0.1", "a@127.0.0.1",
+                 "localhost.", "127.0.0.1:x", "", "[::1", "0.0.0.0"):  # fmt: skip
+        assert await status(host) in (400, 421), host
+    assert await status("HOST", "Origin: http://HOST") == 200
+    for origin in ("null", "http://evil.example", "http://127.0.0.1:1", f"http://localhost:{port}", "file://"):
+        assert await status("HOST", f"Origin: {origin}") == 403, origin
+        assert await status("HOST", f"Origin: {origin}", "Content-Length: 0", method="POST") == 403, origin
+
+
+async def test_a_cookie_stands_for_a_token(web: Web) -> None:
+    ref = await kept(web.store)
+    refused = await web.post("/login", {"token": "wrong"}, token=False)
+    assert refused.status == 401 and "set-cookie" not in refused.headers
+    cookie = (await web.post("/login", {"token": TOKEN}, token=False)).headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "Path=/" in cookie and TOKEN not in cookie
+    named = cookie.partition(";")[0]
+    assert web.netloc.rpartition(":")[2] in named  # cookies do not tell ports apart
+
+    async def status(**more: str) -> int:
+        headers = {"Cookie": named, **{name.replace("_", "-"): value for name, value in more.items()}}
+        return (await web.get(f"/artifacts/{ref.id}", token=False, headers=headers)).status
+
+    assert await status() == await status(Sec_Fetch_Site="same-origin") == await status(Sec_Fetch_Site="none") == 200
+    # an app on another port of this machine is the same site, and a browser sends the cookie along
+    assert await status(Sec_Fetch_Site="same-site") == await status(Sec_Fetch_Site="cross-site") == 401
+    async with running(web.store) as again:  # the same token and key: the page goes on after a restart
+        path = f"/artifacts/{ref.id}"
+        cookie = named.replace(web.netloc.rpartition(":")[2], again.netloc.rpartition(":")[2])
+        assert (await again.get(path, token=False, headers={"Cookie": cookie})).status == 200
+    async with running(web.store, token="another-token-than-before") as other:
+        cookie = named.replace(web.netloc.rpartition(":")[2], other.netloc.rpartition(":")[2])
+        assert (await other.get(path, token=False, headers={"Cookie": cookie})).status == 401
+    out = await web.post("/logout", token=False, headers={"Cookie": named})
+    assert out.status == 204 and "Max-Age=0" in out.headers["set-cookie"]
+    assert await status() == 401
+
+
+async def test_forms_cannot_send_what_is_taken(web: Web) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        answer = await web.post("/login", data=b'{"token":"x"}', token=False, headers={"Content-Type": kind})
+        assert answer.status == 415
+    headers = {"Content-Type": "application/json"}
+    for body in (b"[]", b"nonsense", b"NaN", b'{"a":1e999}', b"[" * 10000):
+        assert (await web.post("/tokens", data=body, headers=headers)).status == 400
+    assert (await web.post("/tokens", data=io.BytesIO(bytes(17 << 20)), headers=headers)).status == 413
+
+
+async def test_for_others_a_token_must_be_chosen(store: ArtifactStore) -> None:
+    with pytest.raises(UsageError, match="--token"):
+        async with serve(store, Options(), host="0.0.0.0"):
+            pass
+    with pytest.raises(UsageError, match="ABP_SERVE_TOKEN: a secret needs 16"):
+        Options.load(token="short")
+    async with running(store, host="0.0.0.0") as web:  # any of the machine's addresses, but no foreign name
+        for host, status in (("192.168.7.7", 200), ("localhost", 200), ("evil.example", 421)):
+            assert (await web.raw(f"GET /artifacts HTTP/1.1\nHost: {host}")).status == status
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
+    mine, theirs = await web.served.apps.connect("memory:", {}), await web.served.apps.connect("memory:", {})
+    own = await kept(web.store.scoped(Scope(session=mine.key)), b"mine")
+    other = await kept(web.store.scoped(Scope(session=theirs.key)), b"theirs")
+    nobodys = await kept(web.store, b"nobody's")
+    made = await web.post("/tokens", {"session": mine.key, "expires": 60})
+    assert made.status == 201
+    guest = web.with_token(made.json["token"])
+    assert (await guest.get(f"/artifacts/{own.id}")).body == b"mine"
+    unknown = await guest.get("/artifacts/artifact_000000000000")
+    for ref in (other, nobodys):
+        for method, rest in (("GET", ""), ("HEAD", ""), ("GET", "/meta"), ("DELETE", ""), ("POST", "/verify"),
+                             ("POST", "/link")):  # fmt: skip
+            answer = await guest.ask(method, f"/artifacts/{ref.id}{rest}")
+            assert answer.status == 404, (method, rest)
+            if method == "GET" and not rest:  # no word tells it from one that never was
+                same = unknown.body.replace(b"artifact_000000000000", ref.id.encode())
+                assert answer.body == same
+    assert [one["id"] for one in (await guest.get("/artifacts")).json["artifacts"]] == [own.id]
+    assert (await guest.get(f"/artifacts?session={theirs.key}")).json == {"artifacts": [], "next": None, "total": 0}
+    assert [app["session"] for app in (await guest.get("/apps")).json["apps"]] == [mine.key]
+    assert (await guest.ask("DELETE", f"/apps/{theirs.key}")).status == 404
+    assert (await guest.post(f"/apps/{theirs.key}/calls", {"capability": "x"})).status == 404
+    (uploaded,) = (await guest.post("/artifacts", data=b"new")).json["artifacts"]
+    assert uploaded["session"] == mine.key
+    for method, path, body in (("POST", "/tokens", {"session": "x"}), ("POST", "/apps", {"url": "http://x/"}),
+                               ("GET", "/metrics", None)):  # fmt: skip
+        assert (await guest.ask(method, path, json=body)).status == 403
+    assert len(await web.store.list()) == 4
+
+
+async def test_tokens_of_sessions_end(store: ArtifactStore) -> None:
+    now = [1_000_000.0]
+    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+        token = (await web.post("/tokens", {"session": "s", "expires": 60})).json
+        assert token["expires_at"] == "1970-01-12T13:47:40Z"
+        guest = web.with_token(token["token"])
+        assert (await guest.get("/artifacts")).status == 200
+        now[0] += 61
+        assert (await guest.get("/artifacts")).status == 401
+        assert (await web.with_token(token["token"][:-2] + "xx").get("/artifacts")).status == 401
+        for bad in ({}, {"session": ""}, {"session": "s", "expires": -1}, {"session": "s", "expires": True},
+                    {"session": "s", "expires": 1e9}, {"session": "x" * 300}, {"session": 5}):  # fmt: skip
+            assert (await web.post("/tokens", bad)).status == 400
+
+
+async def test_users_of_others_see_what_is_theirs(store: ArtifactStore) -> None:
+    tokens = {"token-of-ann-0123": Scope(user="ann"), "token-of-bob-0123": Scope(user="bob")}
+    anns = await kept(store.scoped(Scope(user="ann", session="s")), b"ann's")
+    async with running(store, users=tokens) as web:
+        ann, bob = (web.with_token(token) for token in tokens)
+        assert (await ann.get(f"/artifacts/{anns.id}")).status == 200
+        assert (await bob.get(f"/artifacts/{anns.id}")).status == 404
+        assert (await ann.get("/metrics")).status == 403
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactStore) -> None:
+    now = [2_000_000_000.0]
+    ref, other = await kept(store), await kept(store, b"other")
+    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+        made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
+        assert made.status == 201 and made.json["expires_at"] == "2033-05-18T03:34:20Z"
+        url = made.json["url"]
+        opened = await web.get(url, token=False, headers={"Range": "bytes=2-3", "Sec-Fetch-Site": "cross-site"})
+        assert (opened.status, opened.body) == (206, b"23")
+        assert (await web.ask("HEAD", url, token=False)).status == 200
+        for method in ("DELETE", "POST"):
+            assert (await web.ask(method, url, token=False)).status in (401, 405)
+        assert (await web.get(url.replace("?", "/meta?"), token=False)).status == 401
+        assert (await web.get(url.replace(ref.id, other.id), token=False)).status == 404
+        for n in range(0, len(url.partition("link=")[2]) - 1, 7):  # whichever letter is changed
+            head, _, signed = url.partition("link=")
+            letter = "A" if signed[n] != "A" else "B"
+            answer = await web.get(f"{head}link={signed[:n]}{letter}{signed[n + 1 :]}", token=False)
+            assert answer.status == 404, n
+        for nonsense in ("", "a.b", "e30.x", "%00", "." * 500):
+            assert (await web.get(f"/artifacts/{ref.id}?link={nonsense}", token=False)).status == 404
+        forged = Links("j" * 32, clock=lambda: now[0]).path(ref.id, now[0] + 60)
+        assert (await web.get(forged, token=False)).status == 404
+        now[0] += 60
+        over = await web.get(url, token=False)
+        assert (over.status, over.code) == (410, "REFERENCE_EXPIRED")
+        await store.delete(ref.id)
+        now[0] -= 30
+        assert (await web.get(url, token=False)).status == 404
+    token = Links("k" * 32).token("s", 4e9)  # what is signed for one thing is not good for another
+    assert not Links("k" * 32).opens(token.removeprefix("abps."), "s")
+
+
+async def test_a_session_can_link_no_longer_than_it_lasts(store: ArtifactStore) -> None:
+    now = [2_000_000_000.0]
+    ref = await kept(store.scoped(Scope(session="s")))
+    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+        guest = web.with_token((await web.post("/tokens", {"session": "s", "expires": 60})).json["token"])
+        made = await guest.post(f"/artifacts/{ref.id}/link", {"expires": 3600})
+        assert made.json["expires_at"] == "2033-05-18T03:34:20Z"
+
+
+async def test_links_from_elsewhere(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = await kept(store)
+    monkeypatch.delenv("ABP_SERVE_KEY", raising=False)
+    with pytest.raises(UsageError, match="abp serve"):
+        await make_link(store, ref.id, "1h", None)
+    async with running(store, key=None) as web:
+        url, _ = await make_link(store, ref.id, "1h", None)
+        assert url.startswith(web.served.url) and (await web.get(url, token=False)).body == b"0123456789"
+        url, _ = await make_link(store, ref.id, "30m", "https://files.example/abp/")
+        assert url.startswith(f"https://files.example/abp/artifacts/{ref.id}?link=")
+        with pytest.raises(UsageError, match="no server of this store"):
+            other = MemoryStore()
+            await make_link(other, (await kept(other)).id, "1h", None)
+        for expires in ("", "0s", "-1h", "31d", "1y", "1.5h"):
+            with pytest.raises(UsageError, match="--expires"):
+                await make_link(store, ref.id, expires, None)
+    assert noted_address(store.url) is None
+
+
+async def test_an_object_store_has_addresses_of_its_own(bucket: str) -> None:
+    from transports.artifacts import open_store
+
+    store = open_store(bucket)
+    ref = await kept(store)
+    async with running(MemoryStore()) as web:
+        url, _ = await make_link(store, ref.id, "10m", None)
+        answer = await web.get(url, token=False)
+        assert (answer.status, answer.body) == (200, b"0123456789")
+        assert "attachment" in answer.headers["content-disposition"]
+        assert (await web.get(url.replace(ref.sha256, "0" * 64), token=False)).status in (403, 404)
+
+
+def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    keys: list[str] = []
+    threads = [threading.Thread(target=lambda: keys.append(state_key())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(keys) == 8 and len(set(keys)) == 1 and len(keys[0]) >= 32
+    (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="can be read by others"):
+        state_key()
+
+
+def test_servers_are_found_while_they_live(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert noted_address("file:///a") is None
+    with noted("http://127.0.0.1:1/", "file:///a"), noted("http://127.0.0.1:2/", "file:///b"):
+        assert noted_address("file:///a") == "http://127.0.0.1:1/"
+        (left,) = [path for path in tmp_path.rglob("*.json") if "127.0.0.1:2" in path.read_text()]
+        left.write_text(left.read_text().replace(str(os.getpid()), "999999999"))
+        assert noted_address("file:///b") is None and not left.exists()  # its process is gone
+    assert noted_address("file:///a") is None

@@ -1,0 +1,335 @@
+"""Apps, calls, questions and events over HTTP."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.web_client import Web, eventually, kept, running
+from transports import BinaryData
+from transports.adapters.memory import Call
+from transports.artifacts import ArtifactStore, LocalStore, Scope
+from transports.surfaces.shared.activity import Activity, Behind
+
+
+async def shout(params: Mapping[str, object], call: Call) -> object:
+    return {"text": str(params["text"]).upper()}
+
+
+async def steps(params: Mapping[str, object], call: Call) -> object:
+    for n in (1, 2):
+        await call.progress(progress=n, total=2, stage=f"step {n}")
+        await asyncio.sleep(0.15)
+    return {"file": {"content": "aGk=", "mimeType": "text/plain", "encoding": "base64", "filename": "hi.txt"}}
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    return {"answer": await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"})}
+
+
+async def forever(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.Event().wait()
+    return None
+
+
+async def size(params: Mapping[str, object], call: Call) -> object:
+    file = params["file"]
+    assert isinstance(file, BinaryData)
+    return {"size": len(file.read()), "name": file.filename}
+
+
+APP = {"text.shout": shout, "steps": steps, "ask": ask, "forever": forever, "size": size}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return LocalStore(tmp_path / "out")
+
+
+@pytest.fixture
+async def web(store: ArtifactStore) -> AsyncIterator[Web]:
+    async with running(store, APP, question_timeout=5.0) as web:
+        yield web
+
+
+async def connected(web: Web) -> str:
+    return (await web.served.apps.connect("memory:", {})).key
+
+
+# --- apps -------------------------------------------------------------------------------------------------------------
+
+
+async def test_apps_come_and_go(web: Web) -> None:
+    async with web.listen() as events:
+        made = await web.post("/apps", {"url": "https://user:secret@app.example/x?key=secret"})
+        assert made.status == 201 and made.json["url"] == "https://app.example/x?…"
+        session = made.json["session"]
+        assert {one["name"] for one in made.json["capabilities"]} == set(APP)
+        assert (await web.get("/apps")).json == {"apps": [made.json]}
+        whole = (await web.get(f"/apps/{session}/capabilities/text.shout")).json
+        assert whole["name"] == "text.shout" and "inputSchema" in whole
+        missing = await web.get(f"/apps/{session}/capabilities/text.shuot")
+        assert (missing.status, missing.json["error"]["alternatives"]) == (404, ["text.shout"])
+        assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
+        assert (await web.ask("DELETE", f"/apps/{session}")).status == 404
+        assert (await web.get("/apps")).json == {"apps": []}
+        assert [(await events.next())[1] for _ in range(2)] == ["app_connected", "app_disconnected"]
+
+
+async def test_a_page_can_say_neither_programs_nor_too_many_apps(store: ArtifactStore) -> None:
+    async with running(store, APP, max_apps=2) as web:
+        for url in ("extension:/tmp/x", "file:///etc", "mcp+stdio:rm", "/tmp", "", None, 5, "javascript:1"):
+            assert (await web.post("/apps", {"url": url})).status == 400
+        for _ in range(2):
+            assert (await web.post("/apps", {"url": "http://app.example/"})).status == 201
+        assert (await web.post("/apps", {"url": "http://app.example/"})).status == 429
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
+    session = await connected(web)
+    async with web.listen() as events:
+        made = await web.post(f"/apps/{session}/calls", {"capability": "steps", "params": {}})
+        assert made.status == 202 and made.json["status"] == "running" and made.json["session"] == session
+        call = made.json["id"]
+        assert (await events.next())[1:] == ("call_started", made.json)
+        progress = (await events.until("call_progress", id=call))[2]["progress"]
+        assert progress == {"value": 1, "total": 2, "text": "step 1"}
+        over = (await events.until("call_finished", id=call))[2]
+        assert over["status"] == "succeeded" and over["duration_ms"] > 0 and over["error"] is None
+        stored = (await events.until("artifact_stored"))[2]
+        assert over["artifacts"] == [stored["id"]] and stored["call"] == call and stored["session"] == session
+    shown = (await web.get(f"/calls/{call}")).json
+    assert {**shown, "result": None} == {**over, "result": None}
+    assert shown["result"]["success"] is True and shown["result"]["artifacts"][0]["filename"] == "hi.txt"
+    assert [one["id"] for one in (await web.get(f"/calls?session={session}")).json["calls"]] == [call]
+    assert (await web.get("/calls?session=other")).json == {"calls": []}
+
+
+async def test_calls_that_fail_are_told(web: Web) -> None:
+    session = await connected(web)
+    async with web.listen() as events:
+        call = (await web.post(f"/apps/{session}/calls", {"capability": "text.shout"})).json["id"]
+        over = (await events.until("call_finished", id=call))[2]
+        assert over["status"] == "failed" and over["error"]["code"]
+        result = (await web.get(f"/calls/{call}")).json["result"]
+        assert result["success"] is False and result["error"]["code"] == over["error"]["code"]
+        call = (await web.post(f"/apps/{session}/calls", {"capability": "forever", "timeout": 0.1})).json["id"]
+        assert (await events.until("call_finished", id=call))[2]["error"]["code"] == "TIMEOUT"
+    more: list[dict[str, object]] = [{"params": []}, {"timeout": "x"}, {"timeout": 0}, {"files": [{"param": "a"}]}]
+    for body in ({}, {"capability": 5}, *({"capability": "steps", **one} for one in more)):
+        assert (await web.post(f"/apps/{session}/calls", body)).status == 400, body
+    assert (await web.post(f"/apps/{session}/calls", {"capability": "stepps"})).json["error"]["alternatives"] == [
+        "steps"
+    ]
+    assert (await web.post("/apps/nobody/calls", {"capability": "steps"})).status == 404
+
+
+async def test_a_call_is_cancelled(web: Web) -> None:
+    session = await connected(web)
+    async with web.listen() as events:
+        call = (await web.post(f"/apps/{session}/calls", {"capability": "forever"})).json["id"]
+        assert (await web.ask("DELETE", f"/calls/{call}")).status == 202
+        over = (await events.until("call_finished", id=call))[2]
+        assert (over["status"], over["error"]["code"]) == ("cancelled", "CANCELLED")
+    assert (await web.ask("DELETE", f"/calls/{call}")).status == 202  # it is over already
+    assert (await web.ask("DELETE", "/calls/unknown")).status == 404
+
+
+async def test_an_artifact_goes_into_a_call(web: Web) -> None:
+    session = await connected(web)
+    ref = await kept(web.store)
+    async with web.listen() as events:
+        body: dict[str, object] = {"capability": "size"}
+        body["files"] = [{"param": "file", "artifact": ref.id}]
+        call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
+        await events.until("call_finished", id=call, status="succeeded")
+        assert (await web.get(f"/calls/{call}")).json["result"]["data"] == {"size": 10, "name": "digits.txt"}
+        body["params"] = {"list": [{"a": 1}]}
+        body["files"] = [{"param": "file", "artifact": ref.id}, {"param": "list.0.b", "artifact": ref.id}]
+        call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
+        await events.until("call_finished", id=call, status="succeeded")
+        body["files"] = [{"param": "list.7.b", "artifact": ref.id}]
+        assert (await web.post(f"/apps/{session}/calls", body)).status == 400
+        guest = web.with_token((await web.post("/tokens", {"session": session})).json["token"])
+        refused = await guest.post(f"/apps/{session}/calls", body)  # it is nobody's, so not the session's
+        assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")
+
+
+async def test_too_many_calls_at_once(web: Web) -> None:
+    session = await connected(web)
+    made = [(await web.post(f"/apps/{session}/calls", {"capability": "forever"})).status for _ in range(33)]
+    assert made == [202] * 32 + [429]
+
+
+async def test_an_app_that_closes_ends_its_calls(web: Web) -> None:
+    session = await connected(web)
+    call = (await web.post(f"/apps/{session}/calls", {"capability": "forever"})).json["id"]
+    assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
+    await eventually(lambda: web.served.activity.calls[call].duration_ms is not None)
+    assert (await web.get(f"/calls/{call}")).json["status"] in ("cancelled", "failed")
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_answered(web: Web) -> None:
+    session = await connected(web)
+    async with web.listen() as events:
+        call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
+        asked = (await events.until("call_asked", id=call))[2]
+        assert asked["status"] == "asking" and asked["question"]["method"] == "elicitation/input"
+        assert asked["question"]["params"]["message"] == "Name?"
+        for body in ({}, {"success": "yes"}):
+            assert (await web.post(f"/calls/{call}/answer", body)).status == 400
+        answer = {"success": True, "data": {"value": "Grace"}}
+        assert (await web.post(f"/calls/{call}/answer", answer)).status == 204
+        assert (await web.post(f"/calls/{call}/answer", answer)).status == 409
+        await events.until("call_finished", id=call, status="succeeded")
+    assert "Grace" in str((await web.get(f"/calls/{call}")).json["result"]["data"])
+
+
+async def test_nobody_answers(store: ArtifactStore) -> None:
+    async with running(store, APP, question_timeout=0.1) as web:
+        session = await connected(web)
+        async with web.listen() as events:
+            call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
+            await events.until("call_asked", id=call)
+            await events.until("call_finished", id=call, status="succeeded")
+        assert "Ada" in str((await web.get(f"/calls/{call}")).json["result"]["data"])  # the app's own default
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_others_store_arrives(web: Web, tmp_path: Path) -> None:
+    other = LocalStore(tmp_path / "out")  # as another process would
+    async with web.listen() as events:
+        ref = await kept(other)
+        assert (await events.next())[1:] == ("artifact_stored", (await web.get(f"/artifacts/{ref.id}/meta")).json)
+        await kept(other, filename="another.txt")  # the same content, named anew
+        assert (await events.next())[1:] == ("resource_updated", {"uri": ref.uri})
+        await other.delete(ref.id)
+        assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
+
+
+async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:
+    store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
+    before = await store.mark()
+    await kept(store, b"1")
+    first, when = await store.mark(), folder.stat().st_mtime_ns
+    await kept(store, b"2")
+    os.utime(folder, ns=(when, when))  # as a file system with a coarse clock would have it
+    second = await store.mark()
+    assert len({before, first, second}) == 3
+    os.utime(folder, ns=(when - 10**9, when - 10**9))
+    assert await store.mark() == await store.mark()  # and nothing changes where nothing happens
+
+
+async def test_events_go_on_where_they_broke_off(web: Web) -> None:
+    session = await connected(web)
+    async with web.listen() as events:
+        await kept(web.store, b"1")
+        first, _, _ = await events.next()
+        await kept(web.store, b"2")
+        second = await events.next()
+        await web.served.apps.disconnect(web.served.apps[session])
+        third = await events.next()
+    assert first < second[0] < third[0]
+    async with web.listen(first) as again:
+        assert [await again.next(), await again.next()] == [second, third]
+    for unknown in (first - 10**6, third[0] + 1, "x", "-1", "9" * 30, ""):
+        async with web.listen(unknown) as anew:
+            number, name, data = await anew.next()
+            assert (name, data) == ("reset", {}) and number == third[0]
+
+
+async def test_a_session_hears_of_its_own(web: Web) -> None:
+    mine, theirs = await connected(web), await connected(web)
+    guest = web.with_token((await web.post("/tokens", {"session": mine})).json["token"])
+    async with guest.listen() as events:
+        other = (await web.post(f"/apps/{theirs}/calls", {"capability": "steps"})).json["id"]
+        await eventually(lambda: web.served.activity.calls[other].duration_ms is not None)
+        await kept(web.store, b"nobody's")
+        await kept(web.store.scoped(Scope(session=theirs)), b"theirs")
+        call = (await guest.post(f"/apps/{mine}/calls", {"capability": "text.shout", "params": {"text": "a"}})).json[
+            "id"
+        ]
+        heard = [await events.next() for _ in range(3)]
+        assert [(name, data.get("call", data["id"])) for _, name, data in heard] == [
+            ("call_started", call), ("call_finished", call), ("artifact_stored", call)]  # fmt: skip
+    assert [one["id"] for one in (await guest.get("/calls")).json["calls"]] == [call]
+    assert (await guest.get(f"/calls/{other}")).status == 404
+    assert (await guest.ask("DELETE", f"/calls/{other}")).status == 404
+
+
+async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
+    async with running(store) as web:
+        token = (await web.post("/tokens", {"session": "s", "expires": 2})).json["token"]
+        async with web.with_token(token).listen() as events:
+            with pytest.raises(EOFError):
+                await events.next()
+
+
+async def test_the_log_is_bounded_and_says_who_is_behind() -> None:
+    activity = Activity()
+    before = activity.last
+    for n in range(5000):
+        activity.removed(str(n), Scope())
+    with pytest.raises(Behind):
+        await activity.after(before, 1)
+    place = activity.last - 1500
+    seen: list[object] = []
+    while len(seen) < 1500:
+        entries = await activity.after(place, 1)
+        seen += [entry.about for entry in entries]
+        place = entries[-1].id
+    assert seen == [{"id": str(n)} for n in range(3500, 5000)]
+    assert await activity.after(activity.last, 0.01) == []
+
+
+async def test_progress_without_end_crowds_out_nothing(store: ArtifactStore) -> None:
+    async def flood(params: Mapping[str, object], call: Call) -> object:
+        for n in range(3000):
+            await call.progress(progress=n, total=3000)
+        return None
+
+    async with running(store, {"flood": flood}) as web:
+        session = await connected(web)
+        before = web.served.activity.last
+        call = (await web.post(f"/apps/{session}/calls", {"capability": "flood"})).json["id"]
+        await eventually(lambda: web.served.activity.calls[call].duration_ms is not None)
+        assert web.served.activity.holds(before) and web.served.activity.last - before < 500
+
+
+async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> None:
+    before = len(asyncio.all_tasks())
+    async with running(store, APP, question_timeout=60) as web:
+        session = await connected(web)
+        for capability in ("forever", "ask"):
+            await web.post(f"/apps/{session}/calls", {"capability": capability})
+        listening = await web.listen().__aenter__()  # and goes on when the server ends
+        assert len(asyncio.all_tasks()) > before
+    await eventually(lambda: len(asyncio.all_tasks()) <= before)
+    await listening.__aexit__()
+
+
+async def test_the_numbers(web: Web) -> None:
+    session = await connected(web)
+    ref = await kept(web.store)
+    await web.get(f"/artifacts/{ref.id}")
+    await web.get("/nowhere/at/all")
+    async with web.listen():
+        text = (await web.get("/metrics")).body.decode()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert float(lines["abp_content_bytes_total"]) == 10
+    assert float(lines['abp_requests_total{method="GET",route="/artifacts/{id}",status="200"}']) == 1
+    assert float(lines['abp_requests_total{method="GET",route="none",status="404"}']) == 1
+    assert float(lines["abp_listeners"]) == float(lines["abp_apps"]) == 1
+    for name in {line.partition("{")[0] for line in lines}:
+        assert text.count(f"# TYPE {name} ") == text.count(f"# HELP {name} ") == 1
+    assert session in web.served.apps

@@ -1,0 +1,208 @@
+"""``abp serve``, ``abp artifacts link`` and ``abp mcp --gallery`` as processes, without a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.web_client import TOKEN, Listening, Web, eventually, running
+from transports.artifacts import LocalStore, Scope
+from webapp_fixture import serve as serve_fixture
+
+ABP = [sys.executable, "-m", "transports.surfaces.cli"]
+
+
+class Program:
+    """``abp`` as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def line(self, *, error: bool = False) -> str:
+        stream = self.process.stderr if error else self.process.stdout
+        assert stream is not None
+        return (await asyncio.wait_for(stream.readline(), 30)).decode().rstrip("\n")
+
+    async def end(self, number: signal.Signals) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        out, err = await asyncio.wait_for(self.process.communicate(), 15)
+        return self.process.returncode or 0, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def abp(folder: Path, *args: str, **env: str) -> AsyncIterator[Program]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ABP_")}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *ABP, *args, **pipes, env={**inherited, "ABP_OUTPUT_DIR": str(folder), **env}
+    )
+    try:
+        yield Program(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def ran(folder: Path, *args: str) -> tuple[int, str]:
+    async with abp(folder, *args) as program:
+        out, _ = await asyncio.wait_for(program.process.communicate(), 60)
+        return program.process.returncode or 0, out.decode()
+
+
+class Remote(Web):
+    """A server in another process."""
+
+    def __init__(self, url: str, token: str, http: aiohttp.ClientSession) -> None:
+        class _Address:
+            def __init__(self) -> None:
+                self.url = url
+
+        super().__init__(_Address(), None, http, token)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def client(url: str, token: str) -> AsyncIterator[Remote]:
+    async with aiohttp.ClientSession() as http:
+        yield Remote(url, token, http)
+
+
+async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    async with serve_fixture() as fixture, abp(out, "serve", "--app", fixture.ws_url, "--json") as server:
+        first = json.loads(await server.line())
+        assert set(first) == {"url", "token"} and first["url"].startswith("http://127.0.0.1:")
+        async with client(**first) as web:
+            (app,) = (await web.get("/apps")).json["apps"]
+            assert app["name"] == "Workbench" and app["transport"] == "websocket"
+            async with Listening(web, None) as events:
+                status, text = await ran(out, "call", fixture.ws_url, "data.csv", "--params",
+                                         '{"rows": [{"a": 1}]}', "--json")  # fmt: skip
+                assert status == 0
+                (told,) = json.loads(text)["artifacts"]
+                stored = (await events.until("artifact_stored"))[2]
+                assert stored["id"] == told["id"] and stored["sha256"] == told["sha256"]
+            status, link = await ran(out, "artifacts", "link", told["id"], "--expires", "1h")
+            assert status == 0 and link.startswith(first["url"])
+            opened = await web.get(link.strip(), token=False)
+            assert opened.status == 200 and opened.body == Path(told["path"]).read_bytes()
+            status, text = await ran(out, "artifacts", "link", told["id"], "--json", "--url", "https://a.example")
+            assert json.loads(text)["url"].startswith("https://a.example/artifacts/")
+            assert (await ran(out, "artifacts", "link", "nothing_000000000000"))[0] == 1
+        status, text, complaint = await server.end(signal.SIGINT)
+        assert status == 130 and text == "" and "Traceback" not in complaint
+        assert (await ran(out, "artifacts", "link", told["id"]))[0] == 2  # nobody serves any more
+
+
+async def test_on_a_terminal_an_address_to_open(tmp_path: Path) -> None:
+    async with abp(tmp_path / "out", "serve", ABP_SERVE_TOKEN=TOKEN) as server:
+        words, url = (await server.line()).split()
+        assert words == "Open" and url.endswith(f"/#token={TOKEN}")
+        status, _, complaint = await server.end(signal.SIGTERM)
+        assert status == 143 and "Traceback" not in complaint
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "complaint"),
+    [
+        (("serve", "--host", "0.0.0.0"), 2, "choose a token"),
+        (("serve", "--token", "short"), 2, "ABP_SERVE_TOKEN: a secret needs 16 ASCII characters"),
+        (("serve", "--host", "192.0.2.1", "--token", TOKEN), 1, "cannot listen on 192.0.2.1:0"),
+        (("serve", "--app", "nonsense"), 2, "'nonsense' is no target"),
+        (("serve", "--app", "ws://127.0.0.1:9/abp"), 1, "TRANSPORT_ERROR"),
+    ],
+)
+async def test_what_cannot_be_served(tmp_path: Path, args: tuple[str, ...], status: int, complaint: str) -> None:
+    async with abp(tmp_path / "out", *args) as program:
+        _, err = await asyncio.wait_for(program.process.communicate(), 60)
+        assert (program.process.returncode, err.count(b"\n")) == (status, 1) and complaint in err.decode()
+
+
+# --- beside the bridge ------------------------------------------------------------------------------------------------
+
+
+async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    env = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), "ABP_SERVE_TOKEN": TOKEN}
+    async with serve_fixture() as fixture:
+        errors = (tmp_path / "err").open("w+")
+        args = [*ABP[1:], "mcp", "--gallery", "--app", fixture.ws_url]
+        transport = stdio_client(StdioServerParameters(command=ABP[0], args=args, env=env), errlog=errors)
+        async with Client(transport) as mcp:
+            told = (tmp_path / "err").read_text()
+            assert told.startswith("abp: gallery: http://127.0.0.1:")
+            async with client(told.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
+                (app,) = (await web.get("/apps")).json["apps"]
+                answer = await mcp.call_tool("abp_data_csv", {"rows": [{"a": 1}]})
+                call = (await events.until("call_finished", capability="data.csv"))[2]
+                assert call["session"] == app["session"] == answer.structured_content["session"]
+                stored = (await events.until("artifact_stored"))[2]
+                assert stored["call"] == call["id"] and stored["id"] == answer.structured_content["artifacts"][0]["id"]
+                # and the other way: what is called from the page goes through the bridge's app
+                made = await web.post(
+                    f"/apps/{app['session']}/calls", {"capability": "data.csv", "params": {"rows": []}}
+                )
+                await events.until("call_finished", id=made.json["id"])
+                assert (await web.ask("DELETE", f"/apps/{app['session']}")).status == 204
+                assert (await mcp.call_tool("abp_status", {})).structured_content["sessions"] == []
+        errors.close()
+
+
+async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    from tests.support.mcp_clients import APP, Apps
+    from transports.surfaces.mcp import Options
+    from transports.surfaces.mcp.user import Desk
+    from transports.surfaces.shared.activity import Activity
+
+    store, activity = LocalStore(tmp_path / "out"), Activity()
+    scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
+    async with running(store, activity=activity, users=scopes) as web:
+        desks = {
+            scope.user or "": Desk(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
+        }
+        apps = {user: await desk.apps.connect("ws://app.test/abp", {}) for user, desk in desks.items()}
+        ann, bob = (web.with_token(token) for token in scopes)
+        assert [one["session"] for one in (await ann.get("/apps")).json["apps"]] == [apps["ann"].key]
+        made = await ann.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout", "params": {"text": "a"}})
+        assert made.status == 202
+        await eventually(lambda: activity.calls[made.json["id"]].status == "succeeded")
+        (artifact,) = (await ann.get("/artifacts")).json["artifacts"]
+        assert (await bob.get("/artifacts")).json["total"] == 0 == len((await bob.get("/calls")).json["calls"])
+        assert (await bob.get(artifact["url"])).status == 404
+        assert (await bob.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout"})).status == 404
+        assert len((await web.get("/apps")).json["apps"]) == 2  # the operator sees all
+        for desk in desks.values():
+            await desk.aclose()
+
+
+async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    out = tmp_path / "out"
+    store = LocalStore(out)
+    anns, bobs = [await store.scoped(Scope(user=user)).put_text(user) for user in ("ann", "bob")]
+    tokens = "ann=token-of-ann-0123,bob=token-of-bob-0123"
+    async with abp(out, "mcp", "--http", "127.0.0.1:0", "--token", tokens, "--gallery") as bridge:
+        told = await bridge.line(error=True)
+        page, _, token = told.removeprefix("abp: gallery: ").partition("#token=")
+        assert "serving at" in await bridge.line(error=True) and len(token) > 30
+        async with client(page, token) as operator:
+            assert (await operator.get("/artifacts")).json["total"] == 2
+            ann = operator.with_token("token-of-ann-0123")
+            assert (await ann.get(f"/artifacts/{anns.id}")).body == b"ann"
+            assert (await ann.get(f"/artifacts/{bobs.id}")).status == 404
+        status, text, _ = await bridge.end(signal.SIGTERM)
+        assert status == 143 and text == ""

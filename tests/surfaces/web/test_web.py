@@ -1,0 +1,415 @@
+"""Artifacts over HTTP: content, ranges, conditions, names, lists, uploads."""
+
+import asyncio
+import gzip
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import aiohttp
+import pytest
+
+from tests.support.web_client import Web, kept, running
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ArtifactStore:
+    return LocalStore(tmp_path / "out")
+
+
+@pytest.fixture
+async def web(store: ArtifactStore) -> AsyncIterator[Web]:
+    async with running(store) as web:
+        yield web
+
+
+# --- content ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_whole(web: Web) -> None:
+    ref = await kept(web.store)
+    answer = await web.get(f"/artifacts/{ref.id}")
+    assert (answer.status, answer.body) == (200, b"0123456789")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["content-length"] == "10" and answer.headers["accept-ranges"] == "bytes"
+    assert answer.headers["etag"] == f'"{ref.sha256}"'
+    assert answer.headers["content-disposition"] == 'inline; filename="digits.txt"'
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("sandbox;") and "default-src 'none'" in policy and "script" not in policy
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "body", "told"),
+    [
+        ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
+        ("bytes=4-", 206, b"456789", "bytes 4-9/10"),
+        ("bytes=-3", 206, b"789", "bytes 7-9/10"),
+        ("bytes=-99", 206, b"0123456789", "bytes 0-9/10"),
+        ("bytes=8-99", 206, b"89", "bytes 8-9/10"),
+        ("bytes=0-99999999999999999", 206, b"0123456789", "bytes 0-9/10"),
+        ("bytes=10-", 416, b"", "bytes */10"),
+        ("bytes=-0", 416, b"", "bytes */10"),
+        ("bytes=3-2", 200, b"0123456789", None),
+        ("bytes=a-b", 200, b"0123456789", None),
+        ("bytes=-", 200, b"0123456789", None),
+        ("bytes=0-1,3-4", 200, b"0123456789", None),
+        ("bytes=--1", 200, b"0123456789", None),
+        ("bytes=0-9999999999999999999999999", 200, b"0123456789", None),
+        ("lines=1-2", 200, b"0123456789", None),
+        ("bytes=１-２", 200, b"0123456789", None),
+    ],
+)
+async def test_ranges(web: Web, asked: str, status: int, body: bytes, told: str | None) -> None:
+    ref = await kept(web.store)
+    answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST\nRange: {asked}")
+    assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, body, told)
+
+
+@pytest.mark.parametrize("asked", ["", "\nRange: bytes=2-4", "\nRange: bytes=99-"])
+async def test_head_says_what_get_would_and_sends_nothing(web: Web, asked: str) -> None:
+    ref = await kept(web.store)
+    rest = f"/artifacts/{ref.id} HTTP/1.1\nHost: HOST\nAccept: */*"
+    got, head = await web.raw(f"GET {rest}"), await web.raw(f"HEAD {rest}{asked}")  # ranges are of GET alone
+    assert head.status == got.status and head.body == b"" != got.body
+    assert {**head.headers, "date": ""} == {**got.headers, "date": ""}
+
+
+async def test_an_empty_artifact(web: Web) -> None:
+    ref = await kept(web.store, b"")
+    answer = await web.get(f"/artifacts/{ref.id}")
+    assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "0")
+    assert (await web.get(f"/artifacts/{ref.id}", headers={"Range": "bytes=0-"})).status == 416
+
+
+async def test_conditions(web: Web) -> None:
+    ref = await kept(web.store)
+    path, tag, long_ago = f"/artifacts/{ref.id}", f'"{ref.sha256}"', "Thu, 01 Jan 1970 00:00:00 GMT"
+    modified = (await web.get(path)).headers["last-modified"]
+
+    async def status(**headers: str) -> int:
+        return (await web.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})).status
+
+    assert await status(If_None_Match=tag) == await status(If_None_Match=f'"x", W/{tag}') == 304
+    assert await status(If_None_Match="*") == await status(If_Modified_Since=modified) == 304
+    assert await status(If_None_Match='"other"', If_Modified_Since=modified) == 200  # the tag counts before the date
+    assert await status(If_Modified_Since=long_ago) == 200
+    assert await status(If_Modified_Since="yesterday, or so") == 200
+    assert await status(If_Range=tag, Range="bytes=0-1") == await status(If_Range=modified, Range="bytes=0-1") == 206
+    assert await status(If_Range='"other"', Range="bytes=0-1") == 200
+    assert await status(If_Range=f"W/{tag}", Range="bytes=0-1") == 200  # only a strong comparison counts
+    assert await status(If_Match=tag) == await status(If_Match=f'"x", {tag}') == await status(If_Match="*") == 200
+    assert await status(If_Match='"other"') == await status(If_Match=f"W/{tag}") == 412
+    assert await status(If_Unmodified_Since=modified) == await status(If_Match=tag, If_Unmodified_Since=long_ago) == 200
+    assert await status(If_Unmodified_Since=long_ago) == 412
+    unchanged = await web.get(path, headers={"If-None-Match": tag})
+    assert unchanged.body == b"" and unchanged.headers["etag"] == tag
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("image/png", "inline"),
+        ("application/pdf", "inline"),
+        ("video/mp4", "inline"),
+        ("text/plain", "inline"),
+        ("image/svg+xml", "attachment"),
+        ("text/html", "attachment"),
+        ("application/xhtml+xml", "attachment"),
+        ("application/xml", "attachment"),
+        ("text/javascript", "attachment"),
+        ("application/octet-stream", "attachment"),
+    ],
+)
+async def test_only_what_cannot_run_anything_is_shown(web: Web, kind: str, shown: str) -> None:
+    ref = await kept(web.store, b"<script>alert(1)</script>" if "ml" in kind or "script" in kind else b"%PDF-1.7 x",
+                     mime_type=kind, filename="a.bin")  # fmt: skip
+    answer = await web.get(f"/artifacts/{ref.id}")
+    told = answer.headers["content-type"].partition(";")[0]
+    assert answer.headers["content-disposition"].startswith(shown if told == kind else "inline"), answer.headers
+    assert ("sandbox" in answer.headers["content-security-policy"]) == (told != "application/pdf")
+    forced = await web.get(f"/artifacts/{ref.id}?download")
+    assert forced.headers["content-disposition"].startswith("attachment;")
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ('quo"te.txt', "quote.txt"),
+        ("line\r\nSet-Cookie: a=b.txt", None),
+        ("../../etc/passwd", None),
+        ("invoice\u202etxt.exe", None),
+        ("Übersicht 漢字.txt", "_bersicht __.txt"),
+        ("100%41.txt", "100_41.txt"),
+        ("semi;colon=1.txt", "semi;colon=1.txt"),
+        ("back\\slash.txt", "slash.txt"),
+        (".bashrc", None),
+    ],
+)
+async def test_names_are_harmless(store: ArtifactStore, name: str, plain: str | None) -> None:
+    async with running(MemoryStore()) as web:  # the header does not rely on the store's own care
+        ref = await kept(web.store, filename=name)
+        answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST")
+        header = answer.headers["content-disposition"]
+        assert answer.status == 200 and "set-cookie" not in answer.headers
+        assert all(" " <= letter <= "~" for letter in header)
+        quoted = header.split('"')
+        assert len(quoted) == 3 and not set(quoted[1]) & set('"\\/\r\n%')
+        if plain:
+            assert quoted[1] == plain
+        if "filename*=" in header:
+            encoded = header.partition("filename*=UTF-8''")[2]
+            assert unquote(encoded) == ref.filename and quote(unquote(encoded), safe="!#$&+-.^_`|~") == encoded
+        assert "/" not in ref.filename and "\u202e" not in ref.filename
+
+
+async def test_what_is_damaged_never_arrives_whole(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "out")
+    small, large = await kept(store), await store.put_bytes(bytes(1 << 20))
+    async with running(store) as web:
+        for ref in (small, large):
+            path = Path(ref.path or "")
+            path.chmod(0o600)
+            with path.open("r+b") as file:
+                file.seek(5)
+                file.write(b"\xff")
+        answer = await web.get(f"/artifacts/{small.id}")
+        assert (answer.status, answer.code) == (500, "CORRUPT")
+        with pytest.raises(aiohttp.ClientPayloadError):  # the connection breaks off before the end
+            await web.get(f"/artifacts/{large.id}")
+        assert (await web.get("/metrics")).body.count(b'abp_content_broken_off_total{reason="CORRUPT"} 1') == 1
+
+
+# --- what there is ----------------------------------------------------------------------------------------------------
+
+
+async def test_meta(web: Web) -> None:
+    ref = await kept(web.store, source={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
+    meta = (await web.get(f"/artifacts/{ref.id}/meta")).json
+    assert meta == {
+        "id": ref.id, "uri": ref.uri, "filename": "digits.txt", "mime_type": "text/plain", "size_bytes": 10,
+        "sha256": ref.sha256, "created": ref.source["created"], "session": None, "capability": "a.b", "app": "App",
+        "call": "c-1", "preview": "text", "url": f"/artifacts/{ref.id}",
+    }  # fmt: skip
+
+
+async def test_lists_with_filters_and_pages(web: Web) -> None:
+    for n in range(7):
+        store = web.store.scoped(Scope(session="one" if n % 2 else "two"))
+        await kept(store, b"%d" % n, filename=f"File {n}.txt", source={"capability": f"cap.{n % 3}"})
+    await kept(web.store, PNG, mime_type="image/png", filename="Picture.png")
+
+    async def names(query: str) -> list[str]:
+        answer = await web.get(f"/artifacts{query}")
+        assert answer.status == 200 and len(answer.json["artifacts"]) == answer.json["total"]
+        return [one["filename"] for one in answer.json["artifacts"]]
+
+    assert await names("") == ["Picture.png", *(f"File {n}.txt" for n in (6, 5, 4, 3, 2, 1, 0))]
+    assert await names("?capability=cap.1") == ["File 4.txt", "File 1.txt"]
+    assert await names("?type=image/") == ["Picture.png"]
+    assert await names("?session=one&q=FILE") == ["File 5.txt", "File 3.txt", "File 1.txt"]
+    assert await names("?session=nobody") == [] == await names("?q=nowhere")
+    seen, after, pages = [], "", 0
+    while True:
+        answer = (await web.get(f"/artifacts?limit=3{after}")).json
+        seen += [one["filename"] for one in answer["artifacts"]]
+        pages += 1
+        assert answer["total"] == 8
+        if pages == 1:  # what goes meanwhile, also the very one where the page ended, disturbs nobody
+            await web.store.delete(answer["artifacts"][-1]["id"])
+            answer["total"] -= 1
+        if answer["next"] is None:
+            break
+        after = f"&after={quote(answer['next'])}"
+        if pages == 1:
+            await kept(web.store, b"new", filename="new.txt")
+    assert pages == 3 and seen == ["Picture.png", *(f"File {n}.txt" for n in (6, 5, 4, 3, 2, 1, 0))]
+    for limit in ("0", "-1", "x", "1e3"):
+        assert (await web.get(f"/artifacts?limit={limit}")).status == 400
+
+
+async def test_delete_and_verify(web: Web) -> None:
+    ref = await kept(web.store)
+    verified = await web.post(f"/artifacts/{ref.id}/verify")
+    assert verified.json == {"ok": True, "sha256": ref.sha256, "size_bytes": 10}
+    path = Path(ref.path or "")
+    path.chmod(0o600)
+    path.write_bytes(b"012345678X")
+    assert (await web.post(f"/artifacts/{ref.id}/verify")).json["ok"] is False
+    assert (await web.ask("DELETE", f"/artifacts/{ref.id}")).status == 204
+    for method, rest in (("DELETE", ""), ("GET", ""), ("GET", "/meta"), ("POST", "/verify"), ("POST", "/link")):
+        answer = await web.ask(method, f"/artifacts/{ref.id}{rest}")
+        assert (answer.status, answer.code) == (404, "ARTIFACT_NOT_FOUND"), method + rest
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/artifacts/..%2f..%2fetc%2fpasswd",
+        "/artifacts/../../etc/passwd",
+        "/artifacts/%2e%2e",
+        "/assets/..%2fserver.py",
+        "/assets/../server.py",
+        "/assets/%2e%2e/%2e%2e/server.py",
+        "/assets/%00",
+        "/assets//etc/passwd",
+        "/artifacts/%00_000000000000",
+        "/artifacts/.abp",
+        "//etc/passwd",
+    ],
+)
+async def test_no_path_leads_elsewhere(web: Web, path: str) -> None:
+    await kept(web.store)
+    answer = await web.raw(f"GET {path} HTTP/1.1\nHost: HOST")
+    assert answer.status in (400, 404) and b"root:" not in answer.body and b"import" not in answer.body
+
+
+async def test_what_is_not_there_is_said_as_json(web: Web) -> None:
+    missing = await web.get("/nowhere")
+    assert (missing.status, missing.code) == (404, "INVALID_PARAMS")
+    wrong = await web.ask("PATCH", "/artifacts")
+    assert wrong.status == 405 and "GET" in wrong.headers["allow"]
+
+
+async def test_a_reader_that_has_begun_finishes_though_the_artifact_goes(web: Web) -> None:
+    data = bytes(range(256)) * (40 << 10)  # more than any buffer between us holds
+    ref = await web.store.put_bytes(data)
+    headers = {"Authorization": f"Bearer {web.token}"}
+    async with web._http.get(f"{web.served.url}artifacts/{ref.id}", headers=headers) as answer:
+        first = await answer.content.readexactly(10)
+        assert (await web.ask("DELETE", f"/artifacts/{ref.id}")).status == 204
+        rest = await answer.read()
+    assert hashlib.sha256(first + rest).hexdigest() == ref.sha256
+    assert (await web.get(f"/artifacts/{ref.id}")).status == 404
+
+
+async def test_a_reader_that_has_begun_finishes_though_the_artifact_is_evicted(tmp_path: Path) -> None:
+    policy = Retention(max_artifacts_per_session=1, cleanup_strategy="fifo")
+    store = LocalStore(tmp_path / "out", retention=policy)
+    mine = store.scoped(Scope(session="s"))
+    ref = await mine.put_bytes(bytes(range(256)) * (40 << 10))
+    async with running(store) as web:
+        headers = {"Authorization": f"Bearer {web.token}"}
+        async with web._http.get(f"{web.served.url}artifacts/{ref.id}", headers=headers) as answer:
+            first = await answer.content.readexactly(10)
+            await kept(mine)
+            assert (await web.get(f"/artifacts/{ref.id}")).status == 404
+            rest = await answer.read()
+    assert hashlib.sha256(first + rest).hexdigest() == ref.sha256
+
+
+async def test_a_reader_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.surfaces.web.content._PATIENCE", 0.3)
+    ref = await web.store.put_bytes(bytes(30 << 20))
+    reader, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
+    access = f"Authorization: Bearer {web.token}"
+    writer.write(f"GET /artifacts/{ref.id} HTTP/1.1\r\nHost: {web.netloc}\r\n{access}\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        while b'abp_content_broken_off_total{reason="SLOW"} 1' not in (await web.get("/metrics")).body:
+            await asyncio.sleep(0.1)
+        with pytest.raises(ConnectionError):
+            while await reader.read(1 << 20):
+                pass
+            raise ConnectionResetError  # it ended, though not with all of it
+    writer.close()
+
+
+# --- uploads ----------------------------------------------------------------------------------------------------------
+
+
+async def test_raw_uploads(web: Web) -> None:
+    answer = await web.post("/artifacts?filename=..%2F..%2Fa.png", data=PNG, headers={"Content-Type": "text/plain"})
+    assert answer.status == 201
+    (meta,) = answer.json["artifacts"]
+    assert (meta["filename"], meta["mime_type"]) == ("a.png", "image/png")  # by its content, not as declared
+    assert await web.store.get(meta["id"]) == PNG
+    header = {"Content-Disposition": "attachment; filename*=UTF-8''%C3%9Cber.txt", "Content-Type": "text/plain"}
+    (meta,) = (await web.post("/artifacts", data=b"hi", headers=header)).json["artifacts"]
+    assert meta["filename"] == "Über.txt"
+
+
+async def test_several_files_as_a_form(web: Web) -> None:
+    form = aiohttp.FormData()
+    for n in range(3):
+        form.add_field("file", bytes([65 + n]) * 1000, filename=f"f{n}.txt", content_type="text/plain")
+    answer = await web.post("/artifacts", data=form)
+    assert answer.status == 201
+    assert [one["filename"] for one in answer.json["artifacts"]] == ["f0.txt", "f1.txt", "f2.txt"]
+    assert await web.store.get(answer.json["artifacts"][1]["id"]) == b"B" * 1000
+
+
+async def test_uploads_have_limits(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "out", max_bytes=500_000)
+    async with running(store, max_upload_bytes=400_000, upload_types="image/*, text/plain") as web:
+        text = {"Content-Type": "text/plain"}
+        assert (await web.post("/artifacts", data=bytes(400_000), headers=text)).status == 201
+        assert (await web.post("/artifacts", data=bytes(900_000), headers=text)).status == 413
+        assert (await web.post("/artifacts", data=bytes(400_001), headers=text)).status == 413
+
+        async def unsized() -> AsyncIterator[bytes]:
+            for _ in range(50):
+                yield bytes(10_000)
+
+        assert (await web.post("/artifacts", data=unsized(), headers=text)).status == 413
+        assert (await web.post("/artifacts", data=b"x", headers={"Content-Type": "text/html"})).status == 415
+        assert (await web.post("/artifacts", data=b"x", headers={"Content-Type": "nonsense"})).status == 415
+        form = aiohttp.FormData()
+        for n in range(3):  # together more than one may be
+            form.add_field("file", bytes([n]) * 300_000, filename="a.txt", content_type="text/plain")
+        assert (await web.post("/artifacts", data=form)).status == 201
+        zipped = {**text, "Content-Encoding": "gzip"}
+        assert (await web.post("/artifacts", data=gzip.compress(bytes(1000)), headers=zipped)).status == 415
+        form = aiohttp.FormData()
+        form.add_field("other", b"value", filename="a.txt", content_type="text/plain")
+        assert (await web.post("/artifacts", data=form)).status == 422
+        broken = await web.raw(
+            "POST /artifacts HTTP/1.1\nHost: HOST\nContent-Type: multipart/form-data; boundary=x\nContent-Length: 3",
+            b"abc",
+        )
+        assert broken.status in (400, 422)
+        assert (await web.raw("POST /artifacts HTTP/1.1\nHost: HOST\nContent-Type: multipart/form-data\n"
+                              "Content-Length: 3", b"abc")).status == 400  # fmt: skip
+        assert (await web.get("/artifacts")).json["total"] == 4
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(web: Web, tmp_path: Path) -> None:
+    for head in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
+        _, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1))
+        access = f"Authorization: Bearer {web.token}"
+        start = f"POST /artifacts HTTP/1.1\r\nHost: {web.netloc}\r\n{access}\r\n{head}\r\n\r\n"
+        writer.write(start.encode() + b"ff\r\n" + b"x" * 300)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+    staging = tmp_path / "out" / ".abp" / "staging"
+    async with asyncio.timeout(10):
+        while not staging.is_dir() or any(staging.iterdir()):
+            await asyncio.sleep(0.02)
+    assert (await web.get("/artifacts")).json["total"] == 0
+
+
+# --- an object store --------------------------------------------------------------------------------------------------
+
+
+async def test_an_object_store(bucket: str) -> None:
+    store = open_store(bucket)
+    data = bytes(range(256)) * 4096
+    ref = await kept(store, data, filename="big.bin", mime_type="application/octet-stream")
+    async with running(store) as web:
+        whole = await web.get(f"/artifacts/{ref.id}")
+        assert hashlib.sha256(whole.body).hexdigest() == ref.sha256
+        part = await web.get(f"/artifacts/{ref.id}", headers={"Range": "bytes=1000-1999"})
+        assert (part.status, part.body) == (206, data[1000:2000])
+        async with web.listen() as events:
+            uploaded = await web.post("/artifacts?filename=n.txt", data=b"n", headers={"Content-Type": "text/plain"})
+            (meta,) = uploaded.json["artifacts"]
+            assert (await events.next())[1:] == ("artifact_stored", meta)
+            await open_store(bucket).delete(ref.id)  # by somebody else
+            assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
+        assert (await web.get("/artifacts")).json["total"] == 1

@@ -1,0 +1,547 @@
+"""The blocking API: what it does is what the asynchronous one does; here is what is its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import transports
+import transports.sync
+from transports import (
+    ABPError,
+    BinaryData,
+    Call,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    ElicitationRequest,
+    MemoryTransport,
+    Notification,
+    Progress,
+    UsageError,
+    artifacts,
+)
+from transports import http as discovery
+from transports.adapters.memory import Handler
+from transports.binary import LocalFile
+from transports.session import connect as targets
+from transports.session.events import CallFinished, CallStarted, Event
+from transports.sync import LocalStore, NoneStore, Router, Session, connect, open_store
+
+App = Callable[..., Session]
+
+
+async def echo(params: Mapping[str, object], call: Call) -> object:
+    await call.progress(percentage=50, stage="half")
+    return {"given": {key: type(value).__name__ for key, value in params.items()}, "document": _content(params)}
+
+
+def _content(params: Mapping[str, object]) -> object:
+    binary = params.get("file")
+    if not isinstance(binary, BinaryData):
+        return None
+    content = binary.content
+    return {"content": content.path.read_bytes() if isinstance(content, LocalFile) else content, "mimeType": "a/b"}
+
+
+async def forever(params: Mapping[str, object], call: Call) -> object:
+    await call.notify("begun")
+    await asyncio.sleep(3600)
+    return None
+
+
+async def nap(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.sleep(0.3)
+    return {"done": params["n"]}
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    return {"answer": (await call.elicit("elicitation/input", {"message": "Name?"}))["data"]["value"]}
+
+
+async def refuse(params: Mapping[str, object], call: Call) -> object:
+    raise CapabilityError("not today", code="PERMISSION_DENIED")
+
+
+HANDLERS: Mapping[str, Handler] = {"echo": echo, "forever": forever, "nap": nap, "ask": ask, "refuse": refuse}
+
+
+@pytest.fixture
+def app_of(tmp_path: Path) -> App:
+    def make(transport: MemoryTransport | None = None, **options: Any) -> Session:
+        return connect("memory:", transport=transport or MemoryTransport(HANDLERS), store=tmp_path / "out", **options)
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No thread survives its session. Other tests' loops may have threads of the same names."""
+    before = set(threading.enumerate())
+    yield
+    gc.collect()
+    end = time.monotonic() + 5
+    while (left := ours(before)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert left == []
+
+
+def ours(before: Collection[threading.Thread] = ()) -> list[str]:
+    new = [thread.name for thread in threading.enumerate() if thread not in before]
+    return [name for name in new if name.startswith(("abp-sync", "asyncio_"))]
+
+
+# --- names and signatures ---------------------------------------------------------------------------------------------
+
+RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
+#: A session is given these and drives them; their users await nothing.
+GIVEN = {"Call", "MemoryTransport", "PlaywrightTransport", "PostMessageTransport", "Transport", "WebSocketTransport"}
+#: Playwright's own objects, which can be awaited in the session's loop only; and a stream of the loop's: ``stage()``
+#: takes chunks.
+LEFT_OUT = {"Browser.playwright", "Browser.cdp", "NoneStore.warn"}
+LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
+#: Made by connect, open_store and stage, around an asynchronous object.
+FACADES = {"ArtifactStore", "Session", "Staged"}
+
+
+def awaited(value: object) -> bool:
+    """Whether it has to do with an event loop."""
+    if inspect.isclass(value):
+        members = [member for kind in value.__mro__ for member in vars(kind).values()]
+        return any(map(awaited, members)) or issubclass(value, AbstractAsyncContextManager)
+    if not inspect.isfunction(value):
+        return False
+    returned = str(inspect.signature(value).return_annotation)
+    return inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value) or "Async" in returned
+
+
+def namesakes() -> Iterator[tuple[str, Any, Any]]:
+    """Each public asynchronous thing with its blocking one."""
+    for name in (*transports.__all__, "Staged"):
+        value = getattr(transports, name, None) or getattr(artifacts, name)
+        if (awaited(value) and name not in GIVEN) or name in ("connect", "open_store"):
+            yield name, value, getattr(transports.sync, name)
+    yield "discover", discovery.discover, transports.sync.discover
+
+
+def methods() -> Iterator[tuple[str, Any, Any]]:
+    for name, value, blocking in namesakes():
+        if not inspect.isclass(value):
+            yield name, value, blocking
+            continue
+        members = [*dict.fromkeys(attribute for kind in value.__mro__[:-1] for attribute in vars(kind))]
+        for attribute in members:
+            member = inspect.getattr_static(value, attribute)
+            wanted = not attribute.startswith("_") or attribute in RENAMED
+            wanted = wanted or (attribute == "__init__" and name not in FACADES)
+            if wanted and f"{name}.{attribute}" not in LEFT_OUT and isinstance(member, (types.FunctionType, property)):
+                there = inspect.getattr_static(blocking, RENAMED.get(attribute, attribute), None)
+                assert there is not None, f"{name}.{attribute} has no namesake"
+                yield f"{name}.{attribute}", member, there
+
+
+def test_every_awaited_name_has_a_namesake() -> None:
+    found = {name for name, _, _ in namesakes()}
+    assert found == set(transports.sync.__all__) and transports.sync.__all__ == sorted(found)
+
+
+def in_blocking_words(text: str) -> str:
+    text = re.sub(r"AsyncGenerator\[(.*), None\]", r"AsyncIterator[\1]", text)
+    return re.sub(r"Abstract(Async)ContextManager|Async(?=Iterator)", lambda m: m[0].replace("Async", ""), text)
+
+
+@pytest.mark.parametrize(
+    ("name", "original", "blocking"), list(methods()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_parameters_results_and_words_are_the_same(name: str, original: Any, blocking: Any) -> None:
+    if isinstance(original, property):
+        assert isinstance(blocking, property)
+        assert original.fget and blocking.fget
+        original, blocking = original.fget, blocking.fget
+    assert not awaited(blocking)
+    if name.endswith(("__aenter__", "__aexit__")):
+        return
+    theirs, own = inspect.signature(original), inspect.signature(blocking)
+    assert dict(own.parameters) == dict(theirs.parameters)  # names, kinds, defaults, annotations
+    if name.startswith(("LocalStore.", "NoneStore.")) or name.endswith("__init__"):
+        return  # what they do is said in the contract, ArtifactStore
+    assert in_blocking_words(str(theirs.return_annotation)) == str(own.return_annotation)
+    words = (original.__doc__ or blocking.__doc__).replace("async with", "with").replace("async for", "for")
+    assert blocking.__doc__ == words.replace("await ", "")
+
+
+def test_a_session_shows_all_that_the_asynchronous_one_does(app_of: App) -> None:
+    with app_of() as app:
+        shown = {name for name in vars(app.wrapped) if not name.startswith("_")}
+        assert shown and all(hasattr(app, name) for name in shown)
+        assert app.info is app.wrapped.info and app.capabilities is app.wrapped.capabilities
+        assert (app.session_id, app.warnings, app.transport.name) == (app.wrapped.session_id, (), "memory")
+
+
+def test_connect_hands_every_option_through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: dict[str, object] = {}
+    real = targets.connect
+
+    def noting(**options: object) -> object:
+        given.update(options)
+        return real("memory:", transport=MemoryTransport({}))
+
+    monkeypatch.setattr(targets, "connect", noting)
+    store = LocalStore(tmp_path)
+    names = [name for name in inspect.signature(connect).parameters if name not in ("page", "context")]
+    options: dict[str, Any] = {name: object() for name in names} | {"store": store}
+    connect(**options)
+    assert given == options | {"store": store.wrapped}
+
+
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_with_files_and_progress(app_of: App, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"content")
+    seen: list[tuple[Progress, str]] = []
+    with app_of() as app:
+        result = app.call(
+            "echo",
+            {"file": tmp_path / "in.txt", "n": 1},
+            on_progress=lambda progress: seen.append((progress, threading.current_thread().name)),
+        )
+        ref = result.artifacts["document"]
+        assert app.store.get(ref.id) == b"content" == b"".join(app.store.open(ref.id, chunk_size=3))
+        assert Path(ref.path or "").read_bytes() == b"content"
+        assert app.call("echo", {"file": b"in memory"}).artifacts["document"].size_bytes == 9
+    assert [(progress.stage, thread) for progress, thread in seen] == [("half", "abp-callback")]
+
+
+def test_a_question_is_answered_in_a_thread(app_of: App) -> None:
+    def handler(request: ElicitationRequest) -> Mapping[str, object]:
+        assert threading.current_thread() is not threading.main_thread()
+        return {"success": True, "data": {"value": str(request.params["message"]) + " Ada"}}
+
+    with app_of(on_elicitation=handler) as app:
+        assert app.call("ask").data == {"answer": "Name? Ada"}
+
+
+def test_a_coroutine_callback_cannot_block_the_loop_it_runs_in(app_of: App) -> None:
+    async def handler(_: ElicitationRequest) -> Mapping[str, object]:
+        with pytest.raises(UsageError, match="plain function"):
+            app.call("nap", {"n": 1})
+        return {"success": True, "data": {"value": "told"}}
+
+    with app_of(on_elicitation=handler) as app:
+        assert app.call("ask").data == {"answer": "told"}
+
+
+def test_errors_are_the_same_and_begin_at_the_callers_line(app_of: App) -> None:
+    with app_of() as app:
+        with pytest.raises(CapabilityError, match="not today") as refused:
+            app.call("refuse")
+        with pytest.raises(CapabilityError, match="did you mean echo"):
+            app.call("ecco")
+        with pytest.raises(UsageError):
+            app.call("echo", timeout=-1)
+    first = traceback.extract_tb(refused.value.__traceback__)[0]
+    assert (first.filename, first.line) == (__file__, 'app.call("refuse")')
+
+
+def test_a_timeout_cancels_in_the_app(app_of: App) -> None:
+    transport = MemoryTransport(HANDLERS)
+    with app_of(transport) as app:
+        with pytest.raises(CallTimeout):
+            app.call("forever", timeout=0.1)
+        assert list(transport.cancelled.values()) == ["timeout"]
+
+
+def test_threads_call_at_once(app_of: App) -> None:
+    started = time.monotonic()
+    with app_of() as app, ThreadPoolExecutor(10) as pool:
+        results = list(pool.map(lambda n: app.call("nap", {"n": n}).data, range(10)))
+    assert results == [{"done": n} for n in range(10)]
+    assert time.monotonic() - started < 2
+
+
+async def test_it_works_inside_a_running_loop(app_of: App) -> None:
+    with app_of() as app:
+        assert app.call("echo", {"n": 1}).data == {"given": {"n": "int"}, "document": None}
+        with pytest.raises(TypeError, match="await"):
+            await app.call("echo")  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        async with app_of():  # type: ignore[attr-defined]
+            pass
+
+
+def test_callers_context_reaches_the_callbacks(app_of: App) -> None:
+    import contextvars
+
+    who = contextvars.ContextVar("who", default="nobody")
+
+    async def tell(_: Mapping[str, object], __: Call) -> object:
+        return {"who": who.get()}
+
+    with app_of(MemoryTransport({"tell": tell})) as app:
+        who.set("me")
+        assert app.call("tell").data == {"who": "me"}
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def test_events_end_with_the_session(app_of: App) -> None:
+    with app_of() as app, ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(list[Event], app.events())
+        app.call("echo")
+        with suppress(CallTimeout):
+            app.call("forever", timeout=0.1)
+        app.close()
+        kinds = [type(event) for event in seen.result(5)]
+    assert kinds == [CallStarted, Progress, CallFinished, CallStarted, Notification, CallFinished]
+
+
+def test_breaking_out_of_events_leaves_nothing(app_of: App) -> None:
+    with app_of() as app:
+        listeners = app.wrapped._inbox.listeners
+        events = cast(Generator[Event, None, None], app.events())
+        app.call("echo")
+        for event in events:
+            assert isinstance(event, CallStarted)
+            break
+        assert len(listeners._queues) == 1
+        held = inspect.getgeneratorlocals(events)["iterator"]  # else the garbage collector would close it as well
+        del events
+        app.call("echo")  # the closing was sent before it
+        assert held is not None
+        assert listeners._queues == []
+
+
+# --- opening and closing ----------------------------------------------------------------------------------------------
+
+
+def test_sessions_and_stores_share_one_thread_that_ends_with_the_last(app_of: App) -> None:
+    def loops() -> int:
+        return ours().count("abp-sync")
+
+    assert loops() == 0
+    with app_of() as one:
+        with app_of() as two:
+            two.store.list()
+            assert loops() == 1
+        assert one.call("echo").data and loops() == 1
+    assert loops() == 0
+
+
+def test_closing_is_idempotent_and_what_is_closed_says_so(app_of: App) -> None:
+    app = app_of()
+    with pytest.raises(UsageError):
+        app.call("echo")
+    with app:
+        app.close()
+        app.close()
+        with pytest.raises(Disconnected):
+            app.call("echo")
+    app.close()
+    with pytest.raises(UsageError, match="opened once"), app:
+        pass
+
+
+def test_closing_from_another_thread_ends_a_call(app_of: App) -> None:
+    with app_of() as app, ThreadPoolExecutor(1) as pool:
+        events = app.events()
+        call = pool.submit(app.call, "forever")
+        assert next(event for event in events if isinstance(event, Notification))
+        app.close()
+        with pytest.raises(ABPError):
+            call.result(5)
+
+
+class Hostile(MemoryTransport):
+    """Insists on being closed in the task that opened it, as cancel scopes do; fails or hangs if asked."""
+
+    async def open(self) -> None:
+        self.task = asyncio.current_task()
+        await super().open()
+
+    async def aclose(self) -> None:
+        assert asyncio.current_task() is self.task
+        await super().aclose()
+
+
+def test_a_session_is_opened_and_closed_in_one_task(app_of: App) -> None:
+    with app_of(Hostile(HANDLERS)) as app:
+        assert app.call("echo").data
+
+
+def test_what_cannot_be_opened_leaves_nothing() -> None:
+    with pytest.raises(Disconnected):
+        connect("memory:", transport=Refusing({})).__enter__()
+
+
+class Refusing(MemoryTransport):
+    async def open(self) -> None:
+        raise Disconnected("nobody there")
+
+
+def test_a_forgotten_session_is_closed_and_warned_of(app_of: App) -> None:
+    transport = MemoryTransport(HANDLERS)
+    app = app_of(transport).__enter__()
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del app
+        gc.collect()
+    end = time.monotonic() + 5
+    while not transport._closed and time.monotonic() < end:
+        time.sleep(0.01)
+    assert transport._closed
+
+
+# --- stores and the router --------------------------------------------------------------------------------------------
+
+
+def test_a_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "kept")
+    with store.stage() as staged:
+        staged.write(b"a")
+        staged.reset()
+        staged.write(b"bc")
+        assert staged.size == 2
+        ref = staged.commit(filename="b.txt", namespace="mine")
+    with pytest.raises(ZeroDivisionError), store.stage() as staged:
+        staged.write(b"lost")
+        raise ZeroDivisionError
+    assert [found.id for found in store.list()] == [ref.id] == [store.stat(ref.id).id]
+    assert store.put_bytes(b"bc", namespace="mine").id == ref.id and store.get(ref.id) == b"bc"
+    assert store.delete(ref.id) is True and store.list() == []
+    assert not list((tmp_path / "kept" / ".abp" / "staging").iterdir())
+    assert (store.url, store.max_bytes) == ((tmp_path / "kept").as_uri(), artifacts.LocalStore().max_bytes)
+    with pytest.raises(transports.StoreError):
+        store.get(ref.id)
+    assert (LocalStore(tmp_path, max_bytes=3).max_bytes, NoneStore(max_bytes=4).max_bytes) == (3, 4)
+
+
+def test_a_router(tmp_path: Path) -> None:
+    result = Router(LocalStore(tmp_path)).route(
+        {"document": {"content": b"x", "mimeType": "text/plain"}}, capability="c"
+    )
+    assert Path(result.artifacts["document"].path or "").read_bytes() == b"x"
+
+
+# --- the program's end ------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import asyncio, os, sys, threading
+from transports import MemoryTransport
+from transports.sync import connect
+
+class App(MemoryTransport):
+    async def aclose(self):
+        await super().aclose()
+        print("closed", list(self.cancelled.values()), flush=True)
+
+async def forever(params, call):
+    print("running", flush=True)
+    await asyncio.sleep(3600)
+
+async def quick(params, call):
+    return {"ok": True}
+
+session = connect("memory:", transport=App({"forever": forever, "quick": quick}), store="none:")
+"""
+
+
+def program(code: str, *flags: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, *flags, "-c", PROGRAM + code], stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.mark.parametrize("warn", [True, False])
+def test_a_program_that_forgets_to_close_ends(warn: bool) -> None:
+    code = "app = session.__enter__()\nprint(app.call('quick').data, flush=True)\n"
+    with program(code, *(["-W", "default::ResourceWarning"] if warn else [])) as run:
+        out, err = run.communicate(timeout=30)
+    assert (run.returncode, out) == (0, "{'ok': True}\nclosed []\n")
+    assert "Traceback" not in err and ("ResourceWarning" in err and "was not closed" in err) is warn
+
+
+def test_ctrl_c_cancels_the_call_in_the_app_and_leaves_no_thread() -> None:
+    code = """
+try:
+    with session as app:
+        app.call("forever")
+except KeyboardInterrupt:
+    print("interrupted", [thread.name for thread in threading.enumerate()], flush=True)
+"""
+    with program(code) as run:
+        assert run.stdout and run.stdout.readline() == "running\n"
+        started = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=30)
+    assert out == "closed ['cancelled by the client']\ninterrupted ['MainThread']\n", err
+    assert run.returncode == 0 and time.monotonic() - started < 5
+
+
+def test_ctrl_c_while_nothing_is_caught_ends_the_program() -> None:
+    with program("session.__enter__().call('forever')") as run:
+        assert run.stdout and run.stdout.readline() == "running\n"
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=30)
+    assert out == "closed ['cancelled by the client']\n" and "KeyboardInterrupt" in err
+    assert run.returncode in (130, -signal.SIGINT)
+
+
+def test_a_second_ctrl_c_ends_the_wait_and_not_the_closing() -> None:
+    code = """
+class Slow(App):
+    async def aclose(self):
+        print("closing", flush=True)
+        await asyncio.sleep(1)
+        await super().aclose()
+
+with connect("memory:", transport=Slow({"forever": forever}), store="none:") as app:
+    app.call("forever")
+"""
+    with program(code) as run:
+        for line in ("running\n", "closing\n"):
+            assert run.stdout and run.stdout.readline() == line
+            run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=30)
+    assert out == "closed ['cancelled by the client']\n", err
+    assert err.count("\nKeyboardInterrupt") == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    code = """
+with session as app:
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        with connect("memory:", transport=MemoryTransport({"quick": quick}), store="none:") as other:
+            print("child", other.call("quick").data, flush=True)
+        app.close()  # the parent's: nothing happens
+        os._exit(0)
+    print("status", os.waitpid(child, 0)[1], app.call("quick").data, flush=True)
+"""
+    with program(code) as run:
+        out, err = run.communicate(timeout=30)
+    assert out == "child {'ok': True}\nstatus 0 {'ok': True}\nclosed []\n", err
+
+
+def test_importing_it_loads_no_browser_library() -> None:
+    code = "import sys, transports.sync; print('playwright' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"

@@ -1,0 +1,285 @@
+"""``abp conformance`` without a browser: how inputs are made, what is printed, and the table in the docs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webapp_fixture
+from tests.support.planted import ALL, ALLOWED, FAULTS
+from transports import BinaryData
+from transports.surfaces.cli import main
+from transports.testing.conformance import CHECKS
+from transports.testing.conformance.inputs import Unmade, made_params, without_required, wrong_type
+from webapp_fixture.wire import FAULTS as WIRE
+
+DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[webapp_fixture.Fixture]:
+    """The reference app in a thread of its own: the command has a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    context = webapp_fixture.serve()
+    yield asyncio.run_coroutine_threadsafe(context.__aenter__(), loop).result(10)
+    asyncio.run_coroutine_threadsafe(context.__aexit__(None, None, None), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The command sets up logging for its process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    logging.getLogger("asyncio").setLevel(logging.NOTSET)
+
+
+# --- inputs -----------------------------------------------------------------------------------------------------------
+
+OBJECT = {"type": "object"}
+
+
+def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
+    return {**OBJECT, "required": list(properties), "properties": properties}
+
+
+@pytest.mark.parametrize(
+    ("schema", "params"),
+    [
+        ({}, {}),
+        ({**OBJECT, "properties": {"a": {"type": "string"}}}, {}),
+        (schema_of(a={"type": "string"}), {"a": "abp"}),
+        (schema_of(a={"type": "string", "minLength": 5, "maxLength": 6}), {"a": "abpab"}),
+        (schema_of(a={"type": "string", "maxLength": 1}), {"a": "a"}),
+        (schema_of(a={"type": "string", "format": "date"}), {"a": "2024-01-31"}),
+        (schema_of(a={"type": "string", "pattern": "^#[0-9a-f]{6}$"}), {"a": "#336699"}),
+        (schema_of(a={"type": ["null", "integer"], "minimum": 3}), {"a": 3}),
+        (schema_of(a={"type": "integer", "exclusiveMinimum": 4, "multipleOf": 5}), {"a": 5}),
+        (schema_of(a={"type": "number", "maximum": -1.5}), {"a": -1.5}),
+        (schema_of(a={"enum": ["x", "y"]}, b={"const": 7}, c={"default": [1]}), {"a": "x", "b": 7, "c": [1]}),
+        (schema_of(a={"type": "array", "items": {"type": "boolean"}, "minItems": 2}), {"a": [False, False]}),
+        (schema_of(a={"type": "array", "maxItems": 0}, b={"type": "null"}), {"a": [], "b": None}),
+        (
+            {**OBJECT, "oneOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {"a": {}, "b": {}}},
+            {"a": "abp"},
+        ),
+        (schema_of(a={"anyOf": [False, {"type": "integer"}]}), {"a": 1}),
+        (schema_of(a={"allOf": [{"type": "integer"}, {"minimum": 9}]}), {"a": 9}),
+        ({**schema_of(a={"$ref": "#/$defs/n"}), "$defs": {"n": {"type": "integer"}}}, {"a": 1}),
+        ({**OBJECT, "required": ["a"], "examples": [{"a": "given"}]}, {"a": "given"}),
+    ],
+)
+def test_the_smallest_parameters(schema: dict[str, Any], params: dict[str, object]) -> None:
+    assert made_params("x", schema) == [params]
+
+
+def test_examples_are_all_taken_up_to_five() -> None:
+    examples = [{"a": number} for number in range(7)]
+    assert made_params("x", {**OBJECT, "examples": examples}) == examples[:5]
+
+
+def test_binary_parameters_are_small_files() -> None:
+    file = {"properties": {"content": {}, "mimeType": {"type": "string"}}}
+    (params,) = made_params(
+        "x",
+        schema_of(image=file, page={"properties": {**file["properties"], "mimeType": {"const": "application/pdf"}}}),
+    )
+    image, page = params["image"], params["page"]
+    assert isinstance(image, BinaryData) and image.mime_type == "image/png" and image.size == len(image.read())
+    assert isinstance(page, BinaryData) and page.read().startswith(b"%PDF-") and page.filename == "page.pdf"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array"},
+        schema_of(a=False),  # type: ignore[arg-type]
+        schema_of(a={"type": "string", "pattern": "^only-this-7$"}),
+        schema_of(a={"type": "string", "pattern": "(?=x)x"}),
+        schema_of(a={"$ref": "https://example.org/schema"}),
+        {**schema_of(a={"$ref": "#"})},
+        schema_of(a={"type": "array", "uniqueItems": True, "minItems": 2}),
+        {**OBJECT, "examples": [{"a": 1}], "required": ["b"]},
+    ],
+)
+def test_what_cannot_be_made_is_said(schema: dict[str, Any]) -> None:
+    with pytest.raises(Unmade):
+        made_params("x", schema)
+
+
+LEAVES = st.one_of(
+    st.builds(
+        lambda low, more: {"type": "integer", "minimum": low, "maximum": low + more},
+        st.integers(-9, 9),
+        st.integers(0, 9),
+    ),
+    st.builds(
+        lambda low, more: {"type": "string", "minLength": low, "maxLength": low + more},
+        st.integers(0, 9),
+        st.integers(0, 9),
+    ),
+    st.sampled_from(
+        [{"type": "boolean"}, {"type": "null"}, {"enum": [3, "x"]}, {"const": [1]}, {}, {"type": "number"}]
+    ),
+)
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda items, least: {"type": "array", "items": items, "minItems": least}, inner, st.integers(0, 3)),
+        st.builds(lambda one, other: schema_of(a=one, b=other), inner, inner),
+        st.builds(lambda one, other: {"anyOf": [one, other]}, inner, inner),
+    ),
+    max_leaves=8,
+)
+
+
+@given(SCHEMAS)
+def test_what_is_made_fits(schema: dict[str, Any]) -> None:
+    whole = schema_of(value=schema)
+    (params,) = made_params("x", whole)
+    assert jsonschema_rs.is_valid(whole, params)
+
+
+def test_faulty_parameters() -> None:
+    schema = schema_of(a={"type": "string"}, b={"type": "integer"})
+    assert without_required(schema, {"a": "x", "b": 1}) == ("a", {"b": 1})
+    assert wrong_type(schema, {"a": "x", "b": 1}) == ("a", {"a": 12345, "b": 1})
+    assert without_required({}, {}) is None and wrong_type(schema_of(a={"enum": [1]}), {"a": 1}) is None
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_text_json_junit_and_badge(
+    served: webapp_fixture.Fixture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit, badge = tmp_path / "junit.xml", tmp_path / "badge.json"
+    target = f"{served.ws_url}?faults=wrong_size,no_padding"
+    args = ["conformance", target, "--only", "fault.*", "--skip", "fault.no_padding", "--timeout", "2"]
+    assert main([*args, "--junit", str(junit), "--badge", str(badge)]) == 1
+    text = capsys.readouterr().out
+    assert "FAIL  binary.size" in text and "how to fix it: declare the length of the bytes" in text
+    assert "NOT CONFORMANT: " in text and "fault.no_padding (it was to be skipped)" in text and "\x1b" not in text
+    assert main([*args, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["success"] is False and document["counts"]["failed"] == 1 and document["kind"] == "websocket"
+    (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
+    assert failed["id"] == "binary.size" and failed["level"] == "MUST" and failed["source"] and failed["fix"]
+    assert "declared" in failed["seen"][0] and document["called"] == ["fault.wrong_size"]
+    suite = ElementTree.parse(junit).getroot()[0]
+    assert suite.get("failures") == "1" and suite.get("tests") == str(len(CHECKS)) == str(len(suite))
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["binary.size"]
+    assert json.loads(badge.read_text())["message"] == "not conformant"
+
+
+def test_an_app_that_conforms(
+    served: webapp_fixture.Fixture, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    badge = tmp_path / "badge.json"
+    assert main(["conformance", served.ws_url, "--no-calls", "--json", "--badge", str(badge)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["success"] is True and document["called"] == [] and document["app"] == "Workbench 1.0.0"
+    assert set(document["skipped"].values()) == {"no capability was to be called"}
+    said = json.loads(badge.read_text())
+    assert said == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
+    target = f"{served.ws_url}?faults=no_padding"
+    assert main(["conformance", target, "--only", "fault.*", "--badge", str(badge)]) == 0
+    assert "warn  binary.alphabet" in capsys.readouterr().out
+    assert json.loads(badge.read_text())["message"] == "conformant (1 warnings)"
+
+
+def test_a_terminal_gets_colours_and_what_is_looked_at(served: webapp_fixture.Fixture) -> None:
+    leader, terminal = pty.openpty()
+    command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    seen = b""
+    with subprocess.Popen(
+        [*command, "--only", "fault.*"], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, env=environment
+    ) as process:
+        os.close(terminal)
+        with contextlib.suppress(OSError):  # how Linux tells that the last writer has closed it
+            while chunk := os.read(leader, 65536):
+                seen += chunk
+        os.close(leader)
+        assert process.wait(60) == 0
+    assert b"looking at" in seen and b"\x1b[32m" in seen and b"\x1b[33m  warn  binary.alphabet" in seen
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nowhere"],
+        ["ftp://x/"],
+        ["ws://127.0.0.1:1/", "--transport", "postmessage"],
+        ["ws://127.0.0.1:1/", "--junit", "/nonexistent/junit.xml"],
+        ["ws://127.0.0.1:1/", "--timeout", "0"],
+    ],
+)
+def test_bad_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", *args]) == 2
+    assert capsys.readouterr().err.startswith("abp: ")
+
+
+def test_an_app_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conformance", "ws://127.0.0.1:1/abp", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
+    assert failed["id"] == "session.reachable" and document["counts"]["passed"] == 1  # no frame was wrong
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+def test_every_check_finds_something_planted() -> None:
+    assert {check.id for check in CHECKS} == {one.check for one in FAULTS}
+    assert len({check.id for check in CHECKS}) == len(CHECKS)
+
+
+def test_every_fault_of_the_app_is_in_the_table() -> None:
+    names = [entry["name"].removeprefix("fault.") for entry in webapp_fixture.capabilities(faults=True)]
+    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*FAULTS, *ALLOWED)}
+    assert {*names, *WIRE} <= named
+
+
+def rows(heading: str) -> list[list[str]]:
+    part = DOCS.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    found = [re.split(r"(?<!\\) ?\| ?", line.strip("| ")) for line in part.splitlines() if line.startswith("| ")]
+    return found[1:]
+
+
+def test_the_docs_name_every_check() -> None:
+    expected = [[f"`{check.id}`", check.level, check.title, check.source] for check in CHECKS]
+    assert rows("The checks") == expected
+
+
+def test_the_docs_have_the_table_of_faults() -> None:
+    def over(kinds: tuple[str, ...]) -> str:
+        return "all" if kinds == ALL else ", ".join(kinds)
+
+    levels = {check.id: "failed" if check.level == "MUST" else "warning" for check in CHECKS}
+    planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in FAULTS]
+    assert rows("Every planted fault is found") == planted
+    assert rows("What is allowed") == [[f"`{one.name}`", over(one.kinds)] for one in ALLOWED]

@@ -1,0 +1,126 @@
+"""Which artifacts a local store has: from the metadata files, by way of the index where there is one. It blocks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from ..metadata import ID, Record
+from ..ref import ArtifactRef, Scope
+from ..retention import Entry
+from .index import Index, ref_of
+from .tree import Tree, lstat
+
+__all__ = ["Catalog", "load"]
+
+logger = logging.getLogger("transports.artifacts")
+
+_EVERY = 60.0  # seconds between two comparisons of index and metadata for what need not be exact
+_FEW = 1000  # names that are looked up one by one faster than their whole folder is read
+
+
+def load(meta: int, key: str) -> Record:
+    """The metadata of an artifact, from its folder. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
+    damaged."""
+    return _read(meta, key)[0]
+
+
+def _read(meta: int, key: str) -> tuple[Record, int]:
+    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
+    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
+        return Record.decode(file.read(), key), os.fstat(fd).st_ino
+
+
+class Catalog:
+    """Of one store. :class:`OSError` goes through to the caller."""
+
+    def __init__(self, tree: Tree, index: Index) -> None:
+        self._tree = tree
+        self.index = index
+        self._compared = -_EVERY  # when the index was compared with the metadata (monotonic)
+
+    def load(self, key: str) -> Record:
+        """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
+        with self._tree.folder(".abp", "meta") as meta:
+            return load(meta, key)
+
+    def keys(self) -> dict[str, int]:
+        """The ids of all metadata there is, readable or not, and the inodes of the files."""
+        try:
+            with self._tree.folder(".abp", "meta") as meta, os.scandir(meta) as files:
+                return {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
+        except FileNotFoundError:
+            return {}
+
+    def records(self, keys: Iterable[str]) -> Iterator[tuple[Record, int]]:
+        """The readable metadata of these ids, with the inodes of the files; the rest is logged."""
+        with self._tree.folder(".abp", "meta") as meta:
+            for key in keys:
+                if not ID.fullmatch(key):
+                    continue
+                try:
+                    yield _read(meta, key)
+                except FileNotFoundError:
+                    continue  # deleted meanwhile
+                except (OSError, ValueError) as error:
+                    logger.warning("the metadata of artifact %s is skipped: %s", key, error)
+
+    def all(self) -> list[Record]:
+        """All readable metadata, file by file."""
+        keys = self.keys()
+        return [record for record, _ in self.records(keys)] if keys else []
+
+    def refs(self, scope: Scope) -> list[ArtifactRef]:
+        """What ``scope`` covers, oldest first."""
+        keys = self.keys()
+        if not keys:
+            return []
+        rows = self.index.rows(scope) if self._complete(keys) else None
+        if rows is None:
+            found = [record for record in self.all() if scope.covers(record.scope)]
+            return [record.ref(self.path(record)) for record in sorted(found, key=lambda record: record.age_key)]
+        scopes: dict[tuple[str | None, ...], Scope] = {}
+        with self._tree.folder() as root:
+            listed = set(os.listdir(root)) if len(rows) > _FEW else None  # noqa: PTH208 - a descriptor
+            there = listed.__contains__ if listed else lambda name: lstat(name, root) is not None
+            return [ref_of(row, f"{self._tree.root}/", there, scopes) for row in rows if row[0] in keys]
+
+    def entries(self, scope: Scope) -> list[Entry]:
+        """What ``scope`` covers, as a retention sees it."""
+        current = not self.index.gaps and time.monotonic() - self._compared < _EVERY
+        found = self.index.entries(scope) if current or self._complete(self.keys()) else None
+        if found is None:
+            found = [
+                Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
+                for one in self.all()
+                if scope.covers(one.scope)
+            ]
+        return found
+
+    def _complete(self, keys: dict[str, int]) -> bool:
+        """Let the index know all metadata that there is and nothing else. ``False`` if there is no index, or nothing to
+        know."""
+        known = self.index.inodes() if keys else None
+        if known is None:
+            return False
+        self.index.gaps = False
+        missing = [key for key, inode in keys.items() if known.get(key) != inode]
+        if len(known) + len(missing) != len(keys) and (gone := known.keys() - keys.keys()):
+            self.index.forget(gone)
+        if missing:
+            records = self.records(sorted(missing))  # in the order of the table
+            while piece := list(islice(records, 5000)):  # no transaction holds up others for long
+                self.index.put(piece)
+        self._compared = time.monotonic()
+        return True
+
+    def path(self, record: Record) -> Path | None:
+        """The readable file of an artifact: the newest name that is still there."""
+        with self._tree.folder() as root:
+            names = (name.name for name in reversed(record.names) if lstat(name.name, root))
+            name = next(names, None)
+        return self._tree.root / name if name else None

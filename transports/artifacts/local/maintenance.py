@@ -1,0 +1,139 @@
+"""What a local store needs now and then: sweeping up behind writers that died, and a look at what lies in its folders.
+Every method blocks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+
+from ..metadata import ID
+from ..os_errors import alive
+from ..ref import Problem
+from ..retention import Swept
+from .blobs import Shelf
+from .catalog import Catalog
+from .tree import Tree, lstat, unlink
+
+__all__ = ["Upkeep"]
+
+logger = logging.getLogger("transports.artifacts")
+
+_MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
+_QUARANTINE = 86400.0  # seconds that somebody has for a look at damaged content
+_STAGED = re.compile(r"(\d+)-[0-9a-f]+")
+_BLOB = re.compile(r"[0-9a-f]{64}")
+
+
+class Upkeep:
+    """The sweep and the check of one store."""
+
+    def __init__(self, tree: Tree, shelf: Shelf, catalog: Catalog) -> None:
+        self._tree = tree
+        self._shelf = shelf
+        self._catalog = catalog
+        self._swept = False
+
+    def sweep_once(self) -> None:
+        """Remove what dead writers left, the first time; problems are logged."""
+        if not self._swept:
+            self._swept = True
+            try:
+                self._staged(dry_run=False)
+            except OSError as error:
+                logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
+
+    def sweep(self, *, dry_run: bool) -> list[Swept]:
+        """Staged files whose writer is gone, content without metadata, old quarantine."""
+        out = self._staged(dry_run=dry_run)
+        for digest, size, age in self._orphans():
+            if age > _MAX_AGE and (dry_run or self._shelf.drop(digest)):
+                out.append(Swept("content", digest, size, "orphan"))
+        for folder, name, status in self._files("quarantine"):
+            if time.time() - status.st_ctime > _QUARANTINE and (dry_run or unlink(name, folder)):
+                out.append(Swept("quarantine", name, status.st_size, "expired"))
+        return out
+
+    def _staged(self, *, dry_run: bool) -> list[Swept]:
+        out = []
+        for folder, name, status in self._files("staging"):
+            match = _STAGED.fullmatch(name)
+            old = time.time() - status.st_mtime > _MAX_AGE
+            if match and old and not alive(int(match[1]), status.st_mtime) and (dry_run or unlink(name, folder)):
+                out.append(Swept("staged", name, status.st_size, "orphan"))
+        return out
+
+    def _orphans(self) -> list[tuple[str, int, float]]:
+        """Content that no readable metadata speaks of: hash, size, age in seconds."""
+        blobs = [
+            (name, status.st_size, time.time() - status.st_ctime)
+            for shard in self._shards()
+            for _, name, status in self._files("blobs", shard)
+            if _BLOB.fullmatch(name)
+        ]
+        if not blobs:
+            return []
+        used = {record.sha256 for record in self._catalog.all()}
+        return [blob for blob in blobs if blob[0] not in used]
+
+    def check(self) -> list[Problem]:
+        """What is wrong beside damaged content. The index is made anew if it differs from the metadata."""
+        problems = list(self._strange())
+        keys = self._catalog.keys()
+        records = list(self._catalog.records(keys)) if keys else []
+        readable = {record.id for record, _ in records}
+        problems += [
+            Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
+            for key in keys
+            if key not in readable and ID.fullmatch(key)
+        ]
+        problems += [
+            Problem(
+                "orphan", digest, f"content of {size:,} bytes that no metadata names; `gc` removes it after an hour"
+            )
+            for digest, size, _ in self._orphans()
+        ]
+        wrong = self._catalog.index.differences(records, keys) or []
+        if wrong:
+            self._catalog.index.forget(wrong)
+            self._catalog.index.put([(record, inode) for record, inode in records if record.id in set(wrong)])
+        problems += [Problem("index", key, "the index said something else than the metadata; mended") for key in wrong]
+        return problems
+
+    def _strange(self) -> Iterator[Problem]:
+        """Symlinks: they are never followed, and nobody else should be able to put one here."""
+        folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
+        for parts in (*folders, *(("blobs", one) for one in self._shards())):
+            try:
+                with self._tree.folder(".abp", *parts) as folder:
+                    for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+                        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                            path = "/".join((".abp", *parts, name))
+                            yield Problem("symlink", path, "a symlink that is not followed; remove it")
+            except FileNotFoundError:
+                continue
+
+    def _shards(self) -> list[str]:
+        try:
+            with self._tree.folder(".abp", "blobs") as folder:
+                names = sorted(os.listdir(folder))  # noqa: PTH208 - a descriptor
+                return [name for name in names if re.fullmatch("[0-9a-f]{2}", name) and _is_folder(name, folder)]
+        except FileNotFoundError:
+            return []
+
+    def _files(self, *parts: str) -> Iterator[tuple[int, str, os.stat_result]]:
+        """The regular files of a folder, with its descriptor."""
+        try:
+            with self._tree.folder(".abp", *parts) as folder:
+                for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+                    if status := lstat(name, folder):
+                        yield folder, name, status
+        except FileNotFoundError:
+            return
+
+
+def _is_folder(name: str, folder: int) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

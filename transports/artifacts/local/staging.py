@@ -1,0 +1,165 @@
+"""Staged files of the local store."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from threading import Thread
+
+from ...errors import StoreError
+from ...tasks import in_thread
+from ..base import ArtifactStore
+from ..content import Description, Meter, as_bytes, measure_file, nothing_written
+from ..os_errors import reporting, write_all
+from ..ref import ArtifactRef
+from ..staged import StagedFile
+from .blobs import Shelf
+from .tree import Tree, create, temporary_name, unlink
+
+__all__ = ["LocalStaged"]
+
+logger = logging.getLogger("transports.artifacts")
+
+_PIECE = 1 << 20  # bytes collected before a thread is worth its start
+_INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
+
+
+class LocalStaged(StagedFile):
+    """See :class:`~transports.artifacts.base.Staged`. The file is made by the first bytes that are written."""
+
+    def __init__(self, store: ArtifactStore, tree: Tree, shelf: Shelf) -> None:
+        super().__init__(store)
+        self._tree = tree
+        self._shelf = shelf
+        self._name = temporary_name()
+        self._start()
+
+    def _start(self) -> None:
+        self._fd = -1
+        self._meter = Meter(self._store.max_bytes)
+        self._pending: list[memoryview] = []
+        self._waiting = 0  # bytes in ``_pending``
+        self._written = False
+        self._usable = True
+
+    @property
+    def path(self) -> Path:
+        return self._tree.root / ".abp" / "staging" / self._name
+
+    @property
+    def size(self) -> int:
+        return self._meter.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        self._check()
+        view = as_bytes(chunk)
+        self._usable = False  # until all is well: what is written by half must never be committed
+        if len(view) <= _INLINE:
+            self._meter.add(view)
+            # small chunks wait for company; bytes cannot change under us, other buffers can
+            self._pending.append(view if isinstance(view.obj, bytes) else memoryview(bytes(view)))
+            self._waiting += len(view)
+            if self._waiting >= _PIECE:
+                await in_thread(self._flush)
+        else:
+            await in_thread(self._flush, view)
+        self._written = self._usable = True
+
+    def _flush(self, more: memoryview | None = None) -> None:
+        pending, self._pending, self._waiting = self._pending, [], 0
+        with reporting("write a file", self._tree.root):
+            if more is not None:
+                self._meter.add(more)
+                pending.append(more)
+            if self._fd < 0:
+                with self._tree.folder(".abp", "staging", create=True) as staging:
+                    self._fd = create(self._name, staging)
+            for chunk in pending:
+                write_all(self._fd, chunk)
+
+    async def reset(self) -> None:
+        self._check(usable=False)
+        await in_thread(self._discard)
+        self._start()
+
+    async def _measure(self, declared: int | None) -> Meter:
+        if not self._written and not await in_thread(self._take_foreign) and declared != 0:
+            raise nothing_written()
+        return self._meter
+
+    def _take_foreign(self) -> bool:
+        with reporting("store a file", self._tree.root):
+            if found := self._open_foreign():
+                self._measure_foreign()
+        return found
+
+    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
+        def work() -> ArtifactRef:
+            with reporting("store a file", self._tree.root):
+                if self._pending or self._fd < 0:
+                    self._usable = False
+                    self._flush()
+                    self._usable = True
+                os.fsync(self._fd)
+                record = self._shelf.publish(self._name, self._fd, meter, described, self._store.scope)
+                self._committed = True  # also if whoever waits for it is cancelled
+                return record.ref(self._tree.root / record.names[-1].name)
+
+        return await in_thread(work)
+
+    def _open_foreign(self) -> bool:
+        self._close()
+        try:
+            with self._tree.folder(".abp", "staging") as staging:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not hold us up
+                self._fd = os.open(self._name, flags, dir_fd=staging)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if self.path.is_symlink():
+                raise StoreError("the staged file is a symlink and is not followed; nothing was stored") from error
+            raise
+        return True
+
+    def _measure_foreign(self) -> None:
+        # Writing back to the disk and hashing keep different parts of the machine busy: together they take as long as
+        # the slower one.
+        failed: list[OSError] = []
+
+        def sync() -> None:
+            try:
+                os.fsync(self._fd)
+            except OSError as error:
+                failed.append(error)
+
+        syncing = Thread(target=sync, name="abp-fsync")
+        syncing.start()
+        try:
+            self._meter = measure_file(self._fd, self._store.max_bytes)
+        finally:
+            syncing.join()
+        if failed:
+            raise failed[0]
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _discard(self) -> None:
+        self._close()
+        try:
+            with self._tree.folder(".abp", "staging") as staging:
+                unlink(self._name, staging)
+        except FileNotFoundError:
+            pass  # the whole folder is gone
+        except (OSError, StoreError) as error:
+            logger.warning("the staged file %s could not be removed: %s", self.path, error)
+
+    async def aclose(self) -> None:
+        """Never raises but for a cancellation, which it delays."""
+        if self._committed:
+            self._close()
+        else:
+            await in_thread(self._discard)

@@ -1,0 +1,251 @@
+"""Artifacts as files on this machine: the default store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from ...errors import Corrupt
+from ...tasks import in_thread
+from ..audit import AuditLog
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from ..metadata import ID, Record
+from ..os_errors import reporting
+from ..ref import ArtifactRef, Checked, Problem, Scope
+from ..retention import Entry, Retention, Swept
+from ..staged import StagedFile
+from .blobs import Shelf
+from .catalog import Catalog
+from .index import Index
+from .maintenance import Upkeep
+from .staging import LocalStaged
+from .tree import Tree
+
+__all__ = ["LocalStore", "default_root"]
+
+#: Seconds, more than between two times that a file system tells apart.
+_TICK = 0.1
+
+
+def default_root() -> Path:
+    """``<temp folder>/abp-mcp-bridge``, where a store without a root keeps its files."""
+    return Path(tempfile.gettempdir()) / "abp-mcp-bridge"
+
+
+class LocalStore(ArtifactStore):
+    """Keeps every artifact as a readable file directly in ``root``, and what belongs to it under ``root/.abp/``::
+
+        report.pdf, export_pdf_1732160000000.pdf     readable names, hard links to
+        .abp/blobs/ab/<sha256>                       the content, once
+        .abp/meta/<id>.json                          an artifact exists if and only if this does
+        .abp/index.sqlite                            the same metadata, to be searched; may be deleted at any time
+        .abp/staging, locks, quarantine              files on their way in; locks; content that was damaged
+
+    Nothing is made before the first :meth:`stage` or :meth:`put_bytes`; a root that does not exist gets mode 0700,
+    files get 0600. Several processes, threads and event loops may use one folder at once. ``max_bytes`` limits each
+    artifact. A readable name *is* the content: a program that edits it in place damages the artifact, and :meth:`open`
+    says so.
+
+    Every method raises :class:`~transports.errors.StoreError` if the disk refuses, if the root or a folder of ours in
+    it is a symlink, or if the default root (``None``) belongs to another user.
+    """
+
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        retention: Retention | None = None,
+        audit: AuditLog | None = None,
+    ) -> None:
+        super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
+        default = default_root()
+        self.root = (root or default).expanduser().absolute()
+        self.url = self.root.as_uri()
+        # a folder below a shared temp folder may have been made by anybody before us
+        self._tree = Tree(self.root, own=self.root == default.absolute())
+        index = Index(self._tree, live=retention is not None)
+        self._shelf = Shelf(self._tree, index)
+        self._catalog = Catalog(self._tree, index)
+        self._upkeep = Upkeep(self._tree, self._shelf, self._catalog)
+
+    def __repr__(self) -> str:
+        return f"LocalStore({str(self.root)!r})"
+
+    async def _begin(self) -> StagedFile:
+        await in_thread(self._prepare)
+        return LocalStaged(self, self._tree, self._shelf)
+
+    def _prepare(self) -> None:
+        with reporting("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
+            pass
+        self._upkeep.sweep_once()
+
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        def work() -> tuple[ArtifactRef, float]:
+            with reporting("read an artifact", self.root):
+                record = _load(self._catalog, artifact_id)
+                return record.ref(self._catalog.path(record)), record.stored
+
+        return await in_thread(work)
+
+    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+        """Metadata that cannot be read is logged and left out."""
+
+        def work() -> list[ArtifactRef]:
+            with reporting("list artifacts", self.root):
+                return self._catalog.refs(scope)
+
+        return await in_thread(work)
+
+    async def _entries(self, scope: Scope) -> list[Entry]:
+        def work() -> list[Entry]:
+            with reporting("list artifacts", self.root):
+                return self._catalog.entries(scope)
+
+        return await in_thread(work)
+
+    async def mark(self) -> object:
+        """The folder of the metadata: every commit and every removal changes its time."""
+
+        def work() -> object:
+            with reporting("look at the store", self.root):
+                try:
+                    with self._tree.folder(".abp", "meta") as meta:
+                        now = os.fstat(meta)
+                except FileNotFoundError:
+                    return 0
+                # what happens within the same tick of the file system's clock changes nothing that can be seen
+                ticking = time.time() - now.st_mtime < _TICK
+                return (now.st_ino, now.st_mtime_ns, time.monotonic_ns() if ticking else 0)
+
+        return await in_thread(work)
+
+    async def _touch(self, artifact_id: str) -> None:
+        await in_thread(self._catalog.index.touch, artifact_id)
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        reader = _Reader(self._shelf, self._catalog, self.root, ref, start, end)
+        try:
+            while chunk := await in_thread(reader.read, chunk_size):
+                yield chunk
+                if reader.done:
+                    break
+            if reader.damaged:
+                await in_thread(reader.quarantine)
+        finally:
+            reader.close()
+
+    async def _delete(self, artifact_id: str) -> bool:
+        """With all its readable names."""
+        if not ID.fullmatch(artifact_id):
+            return False
+
+        def work() -> bool:
+            with reporting("delete an artifact", self.root):
+                return self._shelf.remove(artifact_id)
+
+        return await in_thread(work)
+
+    async def _sweep(self, *, dry_run: bool) -> list[Swept]:
+        def work() -> list[Swept]:
+            with reporting("clean up", self.root):
+                return self._upkeep.sweep(dry_run=dry_run)
+
+        return await in_thread(work)
+
+    async def fsck(self) -> Checked:
+        """Also compares the index with the metadata, and makes it anew if it differs; reports what lies in the store's
+        folders and does not belong there."""
+
+        def work() -> list[Problem]:
+            with reporting("check the store", self.root):
+                return self._upkeep.check()
+
+        # the index first: what it says wrong must not make content look damaged
+        problems = [] if self.scope else await in_thread(work)
+        found = await super().fsck()
+        return replace(found, problems=(*found.problems, *problems))
+
+
+def _load(catalog: Catalog, artifact_id: str) -> Record:
+    if not ID.fullmatch(artifact_id):
+        raise not_found(artifact_id)
+    try:
+        return catalog.load(artifact_id)
+    except FileNotFoundError:
+        raise not_found(artifact_id) from None
+    except ValueError as error:
+        raise Corrupt(
+            f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
+            details={"id": artifact_id},
+        ) from error
+
+
+class _Reader:
+    """One pass over a blob, checked at its end if it is whole. Blocking; :meth:`close` may be called at any time."""
+
+    def __init__(self, shelf: Shelf, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
+        self._shelf = shelf
+        self._catalog = catalog
+        self._root = root
+        self._ref = ref
+        self._at = start
+        self._end = end
+        self._whole = end - start == ref.size_bytes
+        self._fd = -1
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; ``b""`` at the end."""
+        with reporting("read an artifact", self._root):
+            if self._fd < 0:
+                self._open()
+            wanted = min(size, self._end - self._at)
+            chunk = os.pread(self._fd, wanted, self._at)
+            self._at += len(chunk)
+            if self._whole:
+                self._digest.update(chunk)
+            if wanted and not chunk:
+                self.quarantine()
+        return chunk
+
+    def _open(self) -> None:
+        try:
+            self._fd = self._shelf.open(self._ref.sha256)
+        except FileNotFoundError:
+            _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
+            raise self._corrupt("its content is missing") from None
+        if os.fstat(self._fd).st_size != self._ref.size_bytes:
+            self.quarantine()
+
+    @property
+    def done(self) -> bool:
+        """Whether all was read."""
+        return self._at >= self._end
+
+    @property
+    def damaged(self) -> bool:
+        """Whether what was read is not what was stored, as far as that can be told."""
+        return self._whole and self._digest.hexdigest() != self._ref.sha256
+
+    def quarantine(self) -> NoReturn:
+        """Take the content out of use, and say so."""
+        with reporting("read an artifact", self._root):
+            self._shelf.quarantine(self._ref.sha256, self._fd)
+        raise self._corrupt("its content no longer matches its hash and was put into quarantine")
+
+    def _corrupt(self, what: str) -> Corrupt:
+        key = self._ref.id
+        return Corrupt(f"artifact {key} is damaged: {what}; store it again", details={"id": key})
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

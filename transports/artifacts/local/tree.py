@@ -1,0 +1,161 @@
+"""Folders that nobody can redirect, what a disk's refusals mean, and blocking work off the event loop.
+
+Every access below a store's root goes through file descriptors of folders that were opened one by one without following
+symlinks. POSIX only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...errors import StoreError
+from ..os_errors import OTHER_FOLDER, write_all
+
+__all__ = [
+    "Tree",
+    "lstat",
+    "temporary_name",
+    "unlink",
+    "write_file",
+]
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_SECONDS = 60.0  # whoever has a lock reads one blob at most
+
+
+class Tree:
+    """The folders of one store. ``own``: refuse a root that belongs to another user."""
+
+    def __init__(self, root: Path, *, own: bool) -> None:
+        self.root = root
+        self._own = own
+
+    @contextmanager
+    def folder(self, *parts: str, create: bool = False) -> Iterator[int]:
+        """Descriptor of ``root/part/part…``. Raises :class:`FileNotFoundError` if it is missing and not to be made, and
+        :class:`~transports.errors.StoreError` if something else stands in its place."""
+        fd = self._open_root(create)
+        try:
+            for depth, part in enumerate(parts, 1):
+                below = self._open(part, fd, self.root.joinpath(*parts[:depth]), create)
+                os.close(fd)
+                fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Exclude every other thread and process that asks for the same name; the system frees the lock of one that
+        dies."""
+        with self.folder(".abp", "locks", create=True) as folder:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            _flock(fd, self.root)
+            yield
+        finally:
+            os.close(fd)
+
+    def _open_root(self, create: bool) -> int:
+        fd = self._open(str(self.root), None, self.root, create)
+        owner = os.fstat(fd).st_uid
+        if self._own and owner != os.geteuid():
+            os.close(fd)
+            raise StoreError(
+                f"the folder {self.root} belongs to another user (uid {owner}) and is not used; {OTHER_FOLDER}"
+            )
+        return fd
+
+    def _open(self, name: str, parent: int | None, shown: Path, create: bool) -> int:
+        try:
+            return os.open(name, _FOLDER, dir_fd=parent)
+        except FileNotFoundError:
+            if not create:
+                raise
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+                raise _in_the_way(shown) from error
+            raise
+        if parent is None:
+            shown.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # another process was faster
+            os.mkdir(name, 0o700, dir_fd=parent)
+        if parent is not None:
+            os.fsync(parent)
+        return self._open(name, parent, shown, create=False)
+
+
+def _flock(fd: int, root: Path) -> None:
+    end = time.monotonic() + _LOCK_SECONDS
+    pause = 0.0005
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:  # a stopped process must not hold up everybody for ever
+                raise StoreError(
+                    f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",
+                    retryable=True,
+                ) from None
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.02)
+
+
+def _in_the_way(path: Path) -> StoreError:
+    if path.is_symlink():
+        return StoreError(
+            f"{path} is a symlink and is not followed: remove it, or name the real folder "
+            f"({path.resolve()}) with ABP_OUTPUT_DIR (--out, store=)"
+        )
+    return StoreError(f"{path} is not a folder; remove it, or {OTHER_FOLDER}")
+
+
+def temporary_name() -> str:
+    """A name in ``staging/``: the writer's process id, so that a sweep can tell whether it lives, and chance."""
+    return f"{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def create(name: str, folder: int) -> int:
+    """Descriptor of a new, empty file that can be written and read."""
+    return os.open(name, _NEW | os.O_RDWR, 0o600, dir_fd=folder)
+
+
+def write_file(folder: int, name: str, data: bytes) -> None:
+    """A new file with its content on the disk (fsync). Nothing is left of it after an error."""
+    fd = create(name, folder)
+    try:
+        write_all(fd, memoryview(data))
+        os.fsync(fd)
+    except BaseException:
+        unlink(name, folder)
+        raise
+    finally:
+        os.close(fd)
+
+
+def unlink(name: str, folder: int) -> bool:
+    """Remove a name; ``False`` if it was gone."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def lstat(name: str, folder: int) -> os.stat_result | None:
+    """Status of a regular file, or ``None`` if there is none of that name."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None

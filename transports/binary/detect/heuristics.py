@@ -1,0 +1,122 @@
+"""Content that nobody declared: long base64 (also in lines, also a ``data:`` URL) and raw bytes in a string, if what
+they decode to has a known signature (seed 002 §4.2, Appendix A). No I/O."""
+
+from __future__ import annotations
+
+import re
+import struct
+from itertools import chain
+
+from ...errors import BadEncoding
+from ..data import BinaryData, Encoded
+from ..media import sniff
+from .content import BASE64, data_url, sniffed
+
+__all__ = ["MIN_GUESSED", "guessed"]
+
+#: Shorter text is never taken for a file on its looks alone (seed 002 §4.2).
+MIN_GUESSED = 1000
+#: Content up to this many characters is decoded once and for all when it is recognised.
+_IN_HAND = 64 << 20
+#: Characters that are in files and in no text.
+_BYTES = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+_HEAD = 4096
+
+
+def guessed(text: str, min_chars: int = MIN_GUESSED) -> BinaryData | None:
+    """``text`` as content, if it is some. Never an error and never a "maybe": the whole must be strictly valid, and its
+    head must be that of a file, also beyond the signature where that is short."""
+    if len(text) < min_chars:
+        return None
+    inline = data_url(text)
+    bare = text if inline is None else str(inline.text) if isinstance(inline, Encoded) else ""
+    if (first := bare[:100].find("\n")) > 0 and BASE64.fullmatch(bare[: first - (bare[first - 1] == "\r")]):
+        bare = bare.replace("\r", "").replace("\n", "")  # as RFC 2045 has it: lines of 60, 64 or 76 characters
+    mime_type = sniffed(bare)
+    if mime_type is None:
+        return _raw(text)
+    content = _decoded(bare)
+    if content is None or not _plausible(mime_type, content):
+        return None
+    data, _ = content
+    return BinaryData(data if data is not None else Encoded(bare, "base64"), mime_type)
+
+
+def _decoded(text: str) -> tuple[bytes | None, bytes] | None:
+    """The bytes of base64 (``None`` if they are too many to hold) and their head, or nothing if it is no base64."""
+    chunks = Encoded(text, "base64").chunks()
+    try:
+        if len(text) <= _IN_HAND:
+            data = b"".join(chunks)
+            return data, data[:_HEAD]
+        first = next(chunks)
+        for _ in chunks:
+            pass
+    except BadEncoding:
+        return None
+    return None, first[:_HEAD]
+
+
+def _raw(text: str) -> BinaryData | None:
+    """A binary string: each character is a byte, as ``atob`` and ``readAsBinaryString`` of a page give it."""
+    try:
+        head = text[:_HEAD].encode("latin-1")
+        mime_type = sniff(head)
+        if mime_type is None or not _BYTES.search(text):
+            return None
+        data = text.encode("latin-1")
+    except UnicodeEncodeError:
+        return None
+    return BinaryData(data, mime_type) if _plausible(mime_type, (data, head)) else None
+
+
+def _plausible(mime_type: str, content: tuple[bytes | None, bytes]) -> bool:
+    """A second look where the signature is short, or made of bytes that tables of numbers begin with, too."""
+    data, head = content
+    match mime_type:
+        case "audio/mpeg" if not head.startswith(b"ID3"):
+            return _second_frame(head)
+        case "image/bmp":
+            return data is None or struct.unpack_from("<I", head, 2)[0] == len(data)
+        case "image/x-icon":
+            return data is None or _first_icon(data)
+        case "font/ttf":
+            return _font_table(head)
+        case "application/gzip":
+            return len(head) > 18 and head[3] < 0x20  # RFC 1952: three bits are reserved
+        case "image/jpeg":
+            return head[3] >= 0xC0
+        case _:
+            return True
+
+
+_RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
+_KBITS = {
+    (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
+    (True, 1): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    (False, 1): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+
+
+def _second_frame(head: bytes) -> bool:
+    """Whether a frame of MPEG audio ends where another begins (ISO 11172-3 §2.4.2.3)."""
+    version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
+    samples = 1152 if layer == 2 or version == 3 else 576
+    bits = 1000 * _KBITS[version == 3, layer][bitrate - 1]
+    length = samples // 8 * bits // _RATES[version][rate] + (head[2] >> 1 & 1)
+    return head[length : length + 1] == b"\xff" and head[length + 1 : length + 2] == head[1:2]
+
+
+def _first_icon(content: bytes) -> bool:
+    """Whether the first entry of an icon's directory can be one: a picture begins where it says."""
+    count, _, _, _, _, planes, _, size, offset = struct.unpack_from("<HBBBBHHII", content.ljust(22, b"\0"), 4)
+    picture = content[offset : offset + 4] in (b"\x89PNG", b"\x28\0\0\0")  # a PNG, or a BITMAPINFOHEADER
+    return 0 < count <= 100 and planes <= 1 and picture and offset >= 6 + 16 * count and offset + size <= len(content)
+
+
+def _font_table(head: bytes) -> bool:
+    """Whether the first table of a font has a name of four printable characters and stands behind the directory."""
+    count, tag, offset, length = struct.unpack_from(">H6x4s4xII", head.ljust(28, b"\0"), 4)
+    printable = all(0x20 <= byte < 0x7F for byte in chain(tag))
+    return bool(0 < count <= 64 and printable and offset >= 12 + 16 * count and length)

@@ -1,0 +1,131 @@
+"""A page of ``playwright.sync_api``, driven by our coroutines.
+
+Playwright's two APIs are faces of one implementation. The blocking one runs that in an event loop of its own, in a
+greenlet of the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits for any
+coroutine there. So our work runs where the page lives, and nothing of it between the calls. Three things of Playwright
+that it does not document are used, all of them here: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from playwright import async_api, sync_api
+
+from ...errors import Disconnected, UsageError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page
+
+__all__ = ["PageRunner", "async_page", "asynchronous"]
+
+T = TypeVar("T")
+
+#: Seconds for work to end once it is cancelled.
+_CANCEL = 10.0
+
+
+class _Context(async_api.BrowserContext):
+    """What an implementation was wrapped in first is what either API gives for it ever after. So nothing here asks
+    Playwright for the wrapper of what its user has seen before."""
+
+    @property
+    def browser(self) -> Browser | None:
+        implementation = self._impl_obj.browser
+        return async_api.Browser(implementation) if implementation else None
+
+    async def new_page(self) -> Page:
+        return _Page(await self._impl_obj.new_page())
+
+
+class _Page(async_api.Page):
+    @property
+    def context(self) -> BrowserContext:
+        return _Context(self._impl_obj.context)
+
+
+@overload
+def asynchronous(thing: sync_api.Page) -> Page: ...
+@overload
+def asynchronous(thing: sync_api.BrowserContext) -> BrowserContext: ...
+def asynchronous(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserContext:
+    """The same page or context as ``playwright.async_api`` has it; to be used in its own loop (:class:`PageRunner`).
+
+    Raises :class:`~transports.errors.UsageError` if it is something else, or if Playwright has changed.
+    """
+    if isinstance(thing, sync_api.Page):
+        return _Page(_implementation(thing))
+    if isinstance(thing, sync_api.BrowserContext):
+        return _Context(_implementation(thing))
+    raise UsageError(f"page= takes a Page of playwright.sync_api here, and context= a BrowserContext, not {thing!r}")
+
+
+def async_page(page: sync_api.Page) -> Page:
+    """:func:`asynchronous` for a page."""
+    return asynchronous(page)
+
+
+def _implementation(thing: Any) -> Any:
+    implementation = getattr(thing, "_impl_obj", None)
+    loop = getattr(implementation, "_loop", None)
+    takes = list(inspect.signature(getattr(thing, "_sync", int)).parameters) if hasattr(thing, "_sync") else []
+    if not isinstance(loop, asyncio.AbstractEventLoop) or len(takes) != 1:
+        raise UsageError(
+            "this version of Playwright keeps its blocking pages in another way than this kit knows; "
+            "use playwright.async_api with transports.connect, or a Playwright of the tested version"
+        )
+    return implementation
+
+
+class PageRunner:
+    """Runs coroutines in the loop of a blocking page or context, in the thread that owns it. Between two calls that
+    loop stands still: events come in with the next call, of this API or of Playwright's."""
+
+    def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
+        self._owner: Any = owner
+        self._loop: asyncio.AbstractEventLoop = _implementation(owner)._loop
+        self._thread = threading.get_ident()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result. Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
+        :class:`~transports.errors.Disconnected` if Playwright has been stopped."""
+        try:
+            self._require()
+        except BaseException:
+            coroutine.close()
+            raise
+        task = self._loop.create_task(coroutine)
+        try:
+            self._owner._sync(asyncio.wait((task,)))
+        except BaseException:
+            task.cancel()  # the wait was interrupted (Ctrl-C, or the driver is gone), the work was not
+            if not self._stopped():
+                self._owner._sync(asyncio.wait((task,), timeout=_CANCEL))
+            raise
+        return task.result()
+
+    def _require(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise UsageError("a page of playwright.sync_api works in its own thread only; make this call there")
+        if self._stopped():
+            raise Disconnected("Playwright has been stopped; connect again")
+
+    def _stopped(self) -> bool:
+        return self._loop.is_closed() or bool(getattr(self._owner._impl_obj._dispatcher_fiber, "dead", False))
+
+    def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run it with the next call; it is dropped if Playwright has been stopped."""
+        if self._loop.is_closed() or threading.get_ident() != self._thread:
+            coroutine.close()
+        else:
+            self._loop.create_task(coroutine)
+
+    def acquire(self, user: object) -> None:
+        """The loop is Playwright's, who ends it."""
+
+    def release(self, user: object) -> None:
+        """As :meth:`acquire`."""

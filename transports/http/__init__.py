@@ -1,0 +1,34 @@
+"""Downloads and manifests over HTTP, behind one address guard.
+
+* :mod:`.download` — :func:`download`: a ``downloadUrl`` into a staged file; checks, retries, the deadline.
+* :mod:`.transfer` — one attempt: redirects by hand, credentials, resuming, the body.
+* :mod:`.discover` — :func:`discover`: page → link → manifest, without a browser; :mod:`.page_head` and
+  :mod:`.manifest` read what came, :mod:`.cache` keeps it (RFC 9111).
+* :mod:`.request` — one request on a connection of its own; :mod:`.redirects` follows redirects of a GET.
+* :mod:`.addresses` — which addresses may be connected to, checked at the socket.
+* :mod:`.urls` — parsing, origins, and what is sent to which of them; :mod:`.headers` — what answers say of themselves.
+
+A manifest only informs: what an app can do is what it answers to ``initialize``.
+"""
+
+from __future__ import annotations
+
+from .cache import ManifestCache
+from .discover import Discovery, discover
+from .download import RETRIES, download
+from .download_request import Cookies, Downloads, Fetched
+from .manifest import undelivered
+from .transfer import MAX_REDIRECTS
+
+__all__ = [
+    "MAX_REDIRECTS",
+    "RETRIES",
+    "Cookies",
+    "Discovery",
+    "Downloads",
+    "Fetched",
+    "ManifestCache",
+    "discover",
+    "download",
+    "undelivered",
+]

@@ -1,0 +1,114 @@
+"""A whole download: what is checked before the first request, retries, the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from aiohttp.abc import AbstractResolver
+
+from ..artifacts.base import Staged
+from ..binary import Download
+from ..errors import DownloadFailed
+from ..tasks import backoff_delay
+from .download_request import Asked, Cookies, Fetched, expired, too_large
+from .request import Again
+from .transfer import Transfer
+from .urls import BadHeader, BadUrl, check_headers, origin_of, parse, shown_anyway
+
+__all__ = ["RETRIES", "download"]
+
+#: Requests after the first, for whatever reason: no connection, a broken body, 429, 5xx.
+RETRIES = 3
+
+log = logging.getLogger("transports.download")
+
+
+async def download(
+    reference: Download,
+    staged: Staged,
+    *,
+    timeout: float,
+    limit: int,
+    size: int | None = None,
+    base_url: str | None = None,
+    cookies: Cookies | None = None,
+    allow_private: bool = False,
+    stall_timeout: float = 15.0,
+    clock: Callable[[], float] = time.time,
+    on_progress: Callable[[int, int | None], None] | None = None,
+    resolver: AbstractResolver | None = None,
+) -> Fetched:
+    """Fetch ``reference`` into ``staged``, which is neither committed nor removed here.
+
+    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest silence. ``size`` is what the
+    app declared and ``limit`` the most that is taken, both in bytes. ``base_url`` is the app's page: relative URLs are
+    resolved against it, its origin may have any address, and ``cookies`` is asked (with a URL) for that origin only.
+    Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for ``expires_at``.
+    ``on_progress`` is told the bytes so far and the expected total, if known; after a restart it counts from zero.
+
+    Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
+    from it. Proxy settings of the environment are not used: a proxy would connect in our place, unchecked.
+
+    Connections, broken bodies, 429 and 5xx are tried again up to :data:`RETRIES` times in all. Where ``Retry-After``
+    or the pause reaches past ``timeout``, the failure comes out at once, with ``retry_after``.
+
+    Raises :class:`~transports.errors.DownloadFailed` and its subclasses (``code`` is ``TIMEOUT`` at a deadline),
+    :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and what ``staged``, ``cookies`` and
+    ``on_progress`` raise. No message, detail or log line holds a credential or a query.
+    """
+    try:
+        start = parse(reference.url, base_url)
+        check_headers(reference.headers)
+    except (BadUrl, BadHeader) as error:
+        shown = shown_anyway(reference.url)
+        raise DownloadFailed(f"cannot download {shown}: {error}", details={"url": shown}) from None
+    if size is not None and size > limit:
+        raise too_large(start.shown, limit, f"the app declared {size} bytes")
+    asked = Asked(
+        reference,
+        start,
+        size,
+        limit,
+        own_origin=origin_of(base_url),
+        cookies=cookies,
+        allow_private=allow_private,
+        stall_timeout=stall_timeout,
+        clock=clock,
+        on_progress=on_progress,
+        resolver=resolver,
+    )
+    if (late := asked.late()) is not None:
+        raise expired(start.shown, late)
+    try:
+        async with asyncio.timeout(timeout) as deadline:
+            return await _retried(Transfer(asked, staged), deadline)
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        raise DownloadFailed(
+            f"{start.shown} was not downloaded within {timeout:g} s ({staged.size} bytes came); allow more time",
+            code="TIMEOUT",
+            retryable=True,
+            details={"url": start.shown, "received": staged.size, "timeout_seconds": timeout},
+        ) from None
+
+
+async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
+    loop = asyncio.get_running_loop()
+    request = 0
+    while True:
+        request += 1
+        try:
+            return await transfer.attempt()
+        except Again as again:
+            error, wait = again.error, again.wait
+        if wait is None:
+            wait = backoff_delay(request)
+        ends = deadline.when()
+        if request > RETRIES or (ends is not None and loop.time() + wait >= ends):
+            raise error
+        log.info("attempt %d of %d, next in %.1f s: %s", request, RETRIES + 1, wait, error.message)
+        await asyncio.sleep(wait)

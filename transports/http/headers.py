@@ -1,0 +1,147 @@
+"""What an answer says about itself: length, version, name, when to come back. No I/O."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import unquote_to_bytes
+
+from ..binary.media import normalise_mime
+
+__all__ = ["Head", "content_range", "filename_of", "foreign_encoding", "http_date", "plain", "retry_after"]
+
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
+_CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
+_PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
+_LONGEST_WAIT = 1e9  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The representation that a 200 answer began to give.
+
+    ``total`` is its length in bytes where the answer says so; ``framed`` whether the answer shows where it ends
+    (``Content-Length`` or chunks); ``validator`` is fit for ``If-Range`` (RFC 9110 §13.1.5): a strong ETag, or, where
+    there is no ETag at all, a ``Last-Modified`` at least a minute older than the answer.
+    """
+
+    total: int | None
+    framed: bool
+    validator: str | None
+    content_type: str | None
+    filename: str | None
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> Head:
+        chunked = "Transfer-Encoding" in headers
+        length = headers.get("Content-Length", "").strip()
+        total = int(length) if not chunked and _DIGITS.fullmatch(length) else None
+        return cls(
+            total,
+            chunked or total is not None,
+            None if headers.get("Accept-Ranges", "").strip().lower() == "none" else _validator(headers),
+            normalise_mime(headers.get("Content-Type")),
+            filename_of(headers.get("Content-Disposition")),
+        )
+
+    def same(self, headers: Mapping[str, str]) -> bool:
+        """Whether a 206 answer is about this representation as far as it says so."""
+        if self.validator is None:
+            return False
+        if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag; Last-Modified it may leave out
+            return headers.get("ETag", "").strip() == self.validator
+        return headers.get("Last-Modified", self.validator).strip() == self.validator
+
+
+def _validator(headers: Mapping[str, str]) -> str | None:
+    etag = headers.get("ETag", "").strip()
+    if etag:
+        return etag if _STRONG_ETAG.fullmatch(etag) else None
+    modified = headers.get("Last-Modified", "").strip()
+    changed, sent = http_date(modified), http_date(headers.get("Date", ""))
+    return modified if changed and sent and (sent - changed).total_seconds() >= 60 else None
+
+
+def http_date(text: str) -> datetime | None:
+    """A date of a header (RFC 9110 §5.6.7), with a time zone; ``None`` for what is none."""
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return date.replace(tzinfo=UTC) if date.tzinfo is None else date
+
+
+def content_range(text: str | None) -> tuple[int, int, int] | None:
+    """First byte, last byte and total of a ``Content-Range``. ``None`` if it makes no sense, or keeps the total to
+    itself: then the end could not be told from a break."""
+    match = _CONTENT_RANGE.fullmatch((text or "").strip())
+    if match is None:
+        return None
+    first, last, total = int(match[1]), int(match[2]), int(match[3])
+    return (first, last, total) if first <= last < total else None
+
+
+def foreign_encoding(headers: Mapping[str, str]) -> str | None:
+    """The coding of a body that is not its plain bytes, or ``None``."""
+    coding = headers.get("Content-Encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        return coding
+    transfer = headers.get("Transfer-Encoding", "").strip().lower()
+    return None if transfer in ("", "chunked", "identity") else transfer
+
+
+def retry_after(text: str | None, now: float) -> float | None:
+    """Seconds to wait by ``Retry-After`` (seconds or a date, RFC 9110 §10.2.3); ``now`` is Unix seconds."""
+    text = (text or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_WAIT)
+    date = http_date(text) if text else None
+    return None if date is None else min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
+
+
+def filename_of(disposition: str | None) -> str | None:
+    """The name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``. It is what an
+    untrusted side wrote: it may be a path, or worse."""
+    if not disposition:
+        return None
+    plain_name = extended = None
+    for name, value in _PARAMETER.findall(disposition):
+        value = value.strip()
+        if name.lower() == "filename*" and extended is None:
+            extended = _extended(value)
+        elif name.lower() == "filename" and plain_name is None:
+            if value.startswith('"'):
+                value = re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value.endswith('"') else value[1:]
+            plain_name = _latin(value)
+    return extended or plain_name or None
+
+
+def _extended(value: str) -> str | None:
+    charset, quote, rest = value.strip('"').partition("'")
+    _, quote, rest = rest.partition("'")
+    if not quote or charset.lower() not in ("utf-8", "iso-8859-1"):
+        return None
+    try:
+        return unquote_to_bytes(rest).decode(charset)
+    except UnicodeError:
+        return None
+
+
+def _latin(value: str) -> str:
+    """Header bytes arrive as UTF-8 with stray bytes escaped; a name with stray bytes is ISO 8859-1 (RFC 9110 §5.5)."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogateescape").decode("latin-1")
+    return value
+
+
+def plain(text: str, length: int) -> str:
+    """``text`` fit for a message: one line, no control or formatting characters, at most ``length`` characters."""
+    kept = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    return " ".join(kept.split())[:length]

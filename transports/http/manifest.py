@@ -1,0 +1,117 @@
+"""A manifest read leniently, and compared with what the running app says. No I/O."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from ..binary.detect import MAX_DEPTH
+from ..errors import ProtocolError
+from ..protocol.messages import PROTOCOL_VERSION, AppInfo, Capability, Manifest, decode_json, parse
+from .headers import plain
+
+__all__ = ["MAX_CAPABILITIES", "read_manifest", "undelivered"]
+
+#: Capabilities of a manifest that are looked at (PROTOCOL "Discovery").
+MAX_CAPABILITIES = 1000
+_NAMED = 5  # complaints of one kind, and names, that are spelt out
+_MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
+    """The manifest in ``body``, and warnings: what cannot be read is left out and named there.
+
+    Raises :class:`~transports.errors.ProtocolError` where nothing of it is a manifest.
+    """
+    document = decode_json(body.removeprefix(codecs.BOM_UTF8))
+    if not isinstance(document, dict):
+        raise ProtocolError(
+            f"it is JSON but no object: it begins with {plain(body[:40].decode('utf-8', 'replace'), 40)!r}"
+        )
+    if not document.keys() & {"abp", "app", "capabilities"}:
+        raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
+    warnings: list[str] = []
+    said = _one(Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or Manifest()
+    if not warnings:
+        warnings += _version_warnings(said.abp)
+    app = _one(AppInfo, document.get("app") or {}, "its app", warnings) or AppInfo()
+    listed = document.get("capabilities")
+    if not isinstance(listed, list):
+        warnings.append("the manifest has no list of capabilities")
+        listed = []
+    if len(listed) > MAX_CAPABILITIES:
+        warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
+    capabilities = _capabilities(listed[:MAX_CAPABILITIES], warnings)
+    return said.model_copy(update={"app": app, "capabilities": capabilities}), warnings
+
+
+def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
+    try:
+        return parse(model, value, what)
+    except ProtocolError as error:
+        warnings.append(f"the manifest: {plain(error.message, 300)}")
+        return None
+
+
+def _version_warnings(version: str) -> list[str]:
+    """Same or lower major version: nothing to say."""
+    theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
+    if theirs is None:
+        shown = plain(version, 40)
+        return [
+            f"the manifest's ABP version {shown!r} cannot be read" if shown else "the manifest names no ABP version"
+        ]
+    if ours is not None and int(theirs[1]) > int(ours[1]):
+        return [
+            f"the manifest is for ABP {plain(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
+        ]
+    return []
+
+
+def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capability]:
+    taken: dict[str, Capability] = {}
+    bad: list[str] = []
+    for number, item in enumerate(listed):
+        try:
+            if _too_deep(item):
+                raise ProtocolError(f"it is nested deeper than {MAX_DEPTH} levels")
+            capability = parse(Capability, item, "it")
+            if not capability.name.strip():
+                raise ProtocolError("it has no name")
+            if capability.name in taken:
+                raise ProtocolError(f"there is a {plain(capability.name, 60)!r} already")
+        except ProtocolError as error:
+            bad.append(f"capability {number} of the manifest is left out: {plain(error.message, 300)}")
+        else:
+            taken[capability.name] = capability
+    warnings += bad[:_NAMED]
+    if len(bad) > _NAMED:
+        warnings.append(f"{len(bad) - _NAMED} more capabilities of the manifest are left out")
+    return list(taken.values())
+
+
+def _too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return any(isinstance(inner, dict | list) for inner in level)
+
+
+def undelivered(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
+    """A warning if the manifest names capabilities that the running app does not have, else nothing."""
+    names = [plain(capability.name, 60) for capability in declared if capability.name not in run_time]
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return [f"the manifest names {', '.join(names[:_NAMED])}{more}, which the running app does not have"]

@@ -1,0 +1,150 @@
+"""How large a schema and a value may be, and how much work one is for the other. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from ...binary.detect import MAX_DEPTH
+from ...errors import redact_url
+
+__all__ = ["MAX_NODES", "MAX_STEPS", "Unchecked", "cut", "size_of", "steps_of", "surveyed"]
+
+#: A schema above any of these is not checked. A pattern may take half a megabyte once compiled.
+MAX_NODES = 10_000
+_MAX_PATTERNS = 100
+#: Steps of the validator (measured: below 0.1 µs).
+MAX_STEPS = 50_000
+_HEAD, _TAIL = 60, 70
+
+
+class Unchecked(Exception):
+    """Why nothing can be said."""
+
+
+def cut(text: str) -> str:
+    """``text`` without its middle: a message begins with the value and ends with the rule."""
+    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}…{text[-_TAIL:]}"
+
+
+def size_of(tree: object, limit: int, what: str) -> int:
+    """How many values ``tree`` has. A nest of 100,000 ends the process if the validator follows it."""
+    level: list[object] = [tree]
+    size = depth = 0
+    while level:
+        size += len(level)
+        inner: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                inner += node.values()
+                size += sum(len(name) >> 6 for name in node if isinstance(name, str))
+            elif isinstance(node, list | tuple):
+                inner += node
+            elif isinstance(node, str):
+                size += len(node) >> 6
+        if size > limit:
+            raise Unchecked(f"{what} has more than {limit:,} values")
+        depth += 1
+        if depth > MAX_DEPTH + 1:  # the leaves of the deepest level that is allowed
+            raise Unchecked(f"{what} is nested deeper than {MAX_DEPTH} levels")
+        level = inner
+    return size
+
+
+def surveyed(schema: dict[str, object]) -> bool:
+    """Whether there are references. Those that are followed are pointers into the schema itself."""
+    waiting: list[object] = [schema]
+    references = rebased = False
+    patterns = 0
+    identity = "id" if "draft-04" in str(schema.get("$schema")) else "$id"
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            waiting += node.values()
+            patterns += isinstance(node.get("pattern"), str)
+            several = node.get("patternProperties")
+            patterns += len(several) if isinstance(several, dict) else 0
+            rebased = rebased or (node is not schema and isinstance(node.get(identity), str))
+            for key in ("$ref", "$dynamicRef", "$recursiveRef"):
+                if isinstance(target := node.get(key), str):
+                    references = True
+                    if key != "$ref" or not (target == "#" or target.startswith("#/")):
+                        raise Unchecked(f"{key} to {cut(redact_url(target) or target)} is not followed")
+    if patterns > _MAX_PATTERNS:
+        raise Unchecked(f"the schema has more than {_MAX_PATTERNS} patterns")
+    if references and rebased:
+        raise Unchecked("the schema has references and changes what they are relative to ($id)")
+    return references
+
+
+_SAME = {"not", "if", "then", "else"}
+_SAME_LISTS = {"allOf", "anyOf", "oneOf"}
+_SAME_MAPS = {"dependentSchemas", "dependencies"}
+_EACH_MEMBER = {"additionalProperties", "unevaluatedProperties"}
+_EACH_ITEM = {"items", "additionalItems", "unevaluatedItems", "contains"}
+_BY_INDEX = {"items", "prefixItems"}
+
+
+def steps_of(schema: dict[str, object], data: object) -> int:
+    """How many pairs of a subschema and a value the validator meets, at most: a few references that name each other
+    twice are 2^n of them. Raises :class:`Unchecked` above the limit."""
+    waiting: list[tuple[object, object]] = [(schema, data)]
+    steps = 0
+    while waiting:
+        node, value = waiting.pop()
+        steps += 1
+        if isinstance(node, dict):
+            if isinstance(value, str) and "pattern" in node:
+                steps += len(value) >> 6
+            waiting += _applied(node, value, schema)
+        if steps + len(waiting) > MAX_STEPS:
+            raise Unchecked("it would take too long")
+    return steps
+
+
+def _applied(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
+    """The subschemas of ``node``, each with the part of ``value`` that it is about."""
+    members = value if isinstance(value, dict) else {}
+    items = value if isinstance(value, list | tuple) else ()
+    for key, inner in node.items():
+        if key == "$ref" and isinstance(inner, str):
+            yield _target(root, inner), value
+        elif key in _SAME:
+            yield inner, value
+        elif key in _EACH_MEMBER:
+            named = node.get("properties") if key == "additionalProperties" else None
+            known = named if isinstance(named, dict) else {}
+            yield from ((inner, member) for name, member in members.items() if name not in known)
+        elif key == "propertyNames":
+            yield from ((inner, name) for name in members)
+        elif isinstance(inner, dict):
+            if key == "properties":
+                yield from ((inner[name], member) for name, member in members.items() if name in inner)
+            elif key == "patternProperties":
+                yield from ((one, member) for one in inner.values() for member in members.values())
+                yield from ((None, None) for name in members for _ in range((len(name) >> 6) * len(inner)))
+            elif key in _SAME_MAPS:
+                yield from ((one, value) for one in inner.values())
+            elif key in _EACH_ITEM:
+                yield from ((inner, item) for item in items)
+        elif isinstance(inner, list):
+            if key in _SAME_LISTS:
+                yield from ((one, value) for one in inner)
+            elif key in _BY_INDEX:
+                yield from zip(inner, items, strict=False)
+            elif key == "enum":
+                yield from ((None, value) for _ in range(len(inner) >> 4))
+
+
+def _target(root: object, pointer: str) -> object:
+    """What a pointer such as ``#/$defs/page`` leads to (RFC 6901)."""
+    node = root
+    for step in unquote(pointer).split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        try:
+            node = node[name] if isinstance(node, dict) else node[int(name)]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise Unchecked(f"$ref to {cut(pointer)} leads nowhere") from None
+    return node

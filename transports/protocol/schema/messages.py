@@ -1,0 +1,66 @@
+"""A validator's errors as faults in words. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+import jsonschema_rs
+
+from ...binary.detect import Place, field_of
+from .limits import cut
+
+__all__ = ["counts", "told"]
+
+#: What says nothing about an instance here: annotations by the newer drafts, and an engine's own troubles.
+_NO_FAULTS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
+#: What is true of an object or a list whatever stands in it.
+_OF_SHAPE = {
+    "type",
+    "required",
+    "additionalProperties",
+    "additionalItems",
+    "propertyNames",
+    "minProperties",
+    "maxProperties",
+    "minItems",
+    "maxItems",
+    "falseSchema",
+}
+
+
+def counts(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
+    """Whether ``error`` is a fault wherever it does not come from how content is declared."""
+    place, kind = tuple(error.instance_path), error.kind
+    if kind.name in _NO_FAULTS:
+        return False
+    if any(place[: len(path)] == path for path in content):
+        return False
+    if content and not {"then", "else"}.isdisjoint(error.evaluation_path):
+        return False  # an ``if`` may have looked at content
+    if not any(path[: len(place)] == place for path in content):
+        return True
+    if branches := _branches(kind):
+        return all(any(counts(one, content) for one in branch) for branch in branches)
+    return kind.name in _OF_SHAPE
+
+
+def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_rs.ValidationError]]:
+    """The errors of every alternative, where none fits."""
+    match kind:
+        case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
+            return kind.context
+        case _:
+            return []
+
+
+def told(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
+    """The fault in words; where several alternatives exist, the first reason against each of them."""
+    reasons: dict[str, None] = {}
+    for branch in _branches(error.kind):
+        for one in islice((one for one in branch if counts(one, content)), 1):
+            below = field_of(tuple(one.instance_path[len(error.instance_path) :]))
+            reasons[f"{below}: {cut(one.message)}" if below else cut(one.message)] = None
+    if not reasons:
+        return cut(error.message)
+    return f"fits no alternative: {'; '.join(islice(reasons, 3))}{'; …' if len(reasons) > 3 else ''}"

@@ -1,0 +1,136 @@
+"""Parameters and answers against the JSON Schema that a capability declares for them. No I/O.
+
+The schema is the app's, so it is not trusted: it reaches no address, its patterns run on an engine without
+backtracking, and how deep, how large and how much work it may be is bounded before the validator sees it
+(FAULTS 21 and 23). A schema that is broken or out of bounds is the app's fault and never fails a call: it is not
+checked, and a warning says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+
+import jsonschema_rs
+
+from ...binary.detect import Place, field_of, replace
+from ...errors import ProtocolError, UsageError
+from ..messages import decode_json, encode_json
+from .limits import MAX_NODES, MAX_STEPS, Unchecked, cut, size_of, steps_of, surveyed
+from .messages import counts, told
+
+__all__ = ["check_params", "differences"]
+
+#: Bytes of JSON; a larger schema is not checked.
+_MAX_ENCODED = 256 * 1024
+#: Values (and 64 characters of text count as one) of an instance that is checked.
+_MAX_VALUES = 100_000
+#: Steps of the validator where faults are listed: an error costs up to 40 µs.
+_MAX_LISTED = 2_000
+#: Faults that are listed.
+_MOST = 5
+
+
+def check_params(
+    capability: str, schema: Mapping[str, object], params: object, content: Iterable[Place] = ()
+) -> list[str]:
+    """Check the ``params`` of a call against the capability's ``inputSchema``.
+
+    ``content`` are the places of binaries (:func:`~.binary.params.outgoing`): apps declare those as text, as an
+    object, or not at all, so nothing at or below them is a fault.
+
+    Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
+    most five faults are listed. Returns warnings: why the schema was not checked.
+    """
+    try:
+        faults = _faults(schema, params, content)
+    except Unchecked as reason:
+        return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
+    if faults:
+        listed = [fault.told("params") for fault in faults]
+        more = f"; and {'at least ' * (len(listed) == _MOST)}{len(listed) - 1} more" if len(listed) > 1 else ""
+        details = {"path": field_of(faults[0].place), "faults": listed}
+        raise UsageError(f"{capability}: {listed[0]}{more}", details=details)
+    return []
+
+
+def differences(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
+    """How an answer's ``data`` differs from the capability's ``outputSchema``, as warnings, at most five.
+
+    ``content`` are the places of binaries (:func:`~.binary.detect.find`), which count as for :func:`check_params`.
+    """
+    try:
+        return [f"outputSchema: {fault.told('data')}" for fault in _faults(schema, data, content)]
+    except Unchecked as reason:
+        return [f"the answer was not checked against outputSchema: {reason}"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    place: Place
+    text: str
+
+    def told(self, root: str) -> str:
+        return f"{'.'.join(filter(None, (root, field_of(self.place))))}: {self.text}"
+
+
+def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]) -> list[_Fault]:
+    """The first faults of ``data``, none if it is valid."""
+    if not schema:
+        return []
+    places = tuple(content)
+    try:
+        encoded = encode_json(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unchecked(f"the schema is no JSON: {error}") from None
+    if len(encoded) > _MAX_ENCODED:
+        raise Unchecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
+    compiled = _compiled(encoded)
+    if isinstance(compiled, str):
+        raise Unchecked(compiled)
+    tree = replace(data, dict.fromkeys(places))
+    values = size_of(tree, _MAX_VALUES, "the value")
+    if compiled.references or values * compiled.nodes > MAX_STEPS:
+        steps_of(compiled.schema, tree)
+    try:
+        if compiled.validator.is_valid(tree):
+            return []
+        if steps_of(compiled.schema, tree) > _MAX_LISTED:
+            raise Unchecked("it does not fit, but is too large to say where")
+        errors = (error for error in compiled.validator.iter_errors(tree) if counts(error, places))
+        faults = dict.fromkeys(_Fault(tuple(error.instance_path), told(error, places)) for error in errors)
+        return list(islice(faults, _MOST))
+    except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
+        raise Unchecked(cut(str(error))) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    validator: jsonschema_rs.Validator
+    schema: dict[str, object]
+    nodes: int
+    references: bool
+
+
+@lru_cache(maxsize=64)
+def _compiled(encoded: bytes) -> _Compiled | str:
+    """The validator of a schema, or why there is none."""
+    try:
+        schema = decode_json(encoded)
+        assert isinstance(schema, dict)
+        nodes = size_of(schema, MAX_NODES, "the schema")
+        references = surveyed(schema)
+        validator = jsonschema_rs.validator_for(
+            schema,
+            validate_formats=False,
+            offline=True,
+            # The linear engine, without look-around and back references: those backtrack, without a bound in time.
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=1024 * 1024, dfa_size_limit=1024 * 1024),
+        )
+    except Unchecked as reason:
+        return str(reason)
+    except (ValueError, ProtocolError) as error:
+        return f"the schema cannot be used: {cut(str(getattr(error, 'message', error)))}"
+    return _Compiled(validator, schema, nodes, references)

@@ -1,5 +1,0 @@
-"""What a capability declares of its parameters and answers, and what truly comes: JSON Schema, in bounds. No I/O."""
-
-from .check import check_params, differences
-
-__all__ = ["check_params", "differences"]

@@ -1,0 +1,50 @@
+"""Settings from the environment. The first group has the names of the public bridge, so this is a drop-in for it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ..errors import UsageError
+
+__all__ = ["Settings"]
+
+
+class Settings(BaseSettings):
+    """``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds everywhere in Python."""
+
+    model_config = SettingsConfigDict(env_prefix="ABP_", env_ignore_empty=True, frozen=True, allow_inf_nan=False)
+
+    output_dir: Path | None = None
+    headless: bool = True
+    browser_timeout: float = Field(default=30_000, gt=0)
+    call_timeout: float = Field(default=60_000, gt=0)
+    download_timeout: float = Field(default=300_000, gt=0)
+    log_level: str = "WARNING"
+
+    max_message_bytes: int = Field(default=100_000_000, gt=0)
+    max_artifact_bytes: int = Field(default=1 << 30, gt=0)
+    allow_private_addresses: bool = False
+    store: str | None = None
+    audit_log: Path | None = None
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        level, known = value.strip().upper(), logging.getLevelNamesMapping()
+        if level not in known:
+            raise ValueError(f"{value!r} is no log level; use one of {', '.join(known)}")
+        return level
+
+    @classmethod
+    def load(cls) -> Settings:
+        """Read the environment. Raises :class:`~transports.errors.UsageError` that names the variable at fault."""
+        try:
+            return cls()
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            name = "ABP_" + "_".join(map(str, first["loc"])).upper()
+            raise UsageError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from error

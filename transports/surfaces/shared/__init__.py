@@ -1,0 +1,1 @@
+"""Parts that several surfaces share: connected apps and the activity log."""

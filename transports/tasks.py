@@ -1,0 +1,59 @@
+"""Tasks and threads: start, cancel and wait, run blocking work off the event loop, back off. No I/O of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = ["MAX_DELAY", "backoff_delay", "cancel_and_wait", "in_thread", "spawn"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Longest time in seconds between two attempts.
+MAX_DELAY = 30.0
+#: Time in seconds after the first failed attempt.
+_FIRST_DELAY = 0.1
+#: Time in seconds that a cancelled task gets to end.
+_GRACE = 1.0
+
+
+def spawn(work: Awaitable[None], tasks: set[asyncio.Task[None]]) -> None:
+    """Run ``work`` as a task of its own. ``tasks`` holds the task while it runs: the event loop keeps only a weak
+    reference."""
+    task = asyncio.ensure_future(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until they have ended, for at most one second."""
+    tasks = tuple(tasks)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_GRACE)
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """:func:`asyncio.to_thread` that returns only when the thread has ended, even if the caller is cancelled. The
+    caller may then remove what the thread was using."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # one is raised below, however many arrive
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # mark it as retrieved: the caller gets the cancellation
+        raise
+
+
+def backoff_delay(attempt: int) -> float:
+    """Seconds to wait after ``attempt`` failures in a row, counted from 1: 0.1 s, doubled each time, at most
+    :data:`MAX_DELAY`. Jitter of ±50 % keeps clients that lost one server together from returning together."""
+    return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), MAX_DELAY) * random.uniform(0.5, 1.5)
