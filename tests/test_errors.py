@@ -104,7 +104,7 @@ def test_codes_retryability_and_what_a_session_survives_are_stable(name: str) ->
 
 
 def test_every_error_is_public() -> None:
-    assert set(errors.__all__) == {*tree(), "redact_url"}
+    assert set(errors.__all__) == {*tree(), "StoredPart", "redact_url"}
     assert set(CODES) == set(tree())
 
 

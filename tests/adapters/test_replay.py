@@ -415,7 +415,7 @@ async def test_the_last_line_may_be_cut(
 
 PROGRAM = """
 import asyncio, sys
-from tests.test_replay import HANDLERS
+from tests.adapters.test_replay import HANDLERS
 from transports import MemoryTransport, connect
 
 async def main():

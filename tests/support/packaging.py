@@ -27,17 +27,23 @@ SUPPORTED = range(11, 15)
 _VERSION = "import platform, sys, venv, ssl; print(sys.version_info.minor, platform.python_version())"
 #: Without a browser and across the layers: what runs on the lowest versions of everything.
 CORE = (
-    *("test_binary", "test_calls", "test_detect", "test_discovery", "test_download", "test_envelope", "test_memory"),
-    *(
-        "test_messages",
-        "test_params",
-        "test_routing",
-        "test_schema",
-        "test_session",
-        "test_settings",
-        "test_store_contract",
-    ),
-    *("test_sync", "test_websocket", "test_cli"),
+    "tests/binary/test_data.py",
+    "tests/session/test_calls.py",
+    "tests/binary/test_detect.py",
+    "tests/http/test_discovery.py",
+    "tests/http/test_downloads.py",
+    "tests/protocol/test_envelope.py",
+    "tests/adapters/test_memory.py",
+    "tests/protocol/test_messages.py",
+    "tests/binary/test_params.py",
+    "tests/routing/test_router.py",
+    "tests/protocol/test_schema.py",
+    "tests/session/test_session.py",
+    "tests/session/test_settings.py",
+    "tests/artifacts/test_contract.py",
+    "tests/sync/test_sync.py",
+    "tests/adapters/test_websocket.py",
+    "tests/surfaces/cli/test_cli.py",
 )
 
 
@@ -146,7 +152,7 @@ def core_on_lowest(folder: Path, wheel: Path, python: str) -> str:
     binaries = environment(folder / "lowest", python, "--requirement", folder / "lowest.txt", wheel)
     tools = ("pytest-asyncio>=1.0", "hypothesis", "coverage", "uv", "pytest>=8.3")
     run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *tools)
-    tests = [f"tests/{name}.py" for name in CORE]
+    tests = list(CORE)
     said = run(
         *(binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default"),
         *tests,

@@ -1,8 +1,8 @@
 """Downloads and manifests over HTTP, behind one address guard.
 
-* :mod:`.download` — :func:`download`: a ``downloadUrl`` into a staged file; checks, retries, the deadline.
+* :mod:`.downloads` — :func:`download`: a ``downloadUrl`` into a staged file; checks, retries, the deadline.
 * :mod:`.transfer` — one attempt: redirects by hand, credentials, resuming, the body.
-* :mod:`.discover` — :func:`discover`: page → link → manifest, without a browser; :mod:`.page_head` and
+* :mod:`.discovery` — :func:`discover`: page → link → manifest, without a browser; :mod:`.page_head` and
   :mod:`.manifest` read what came, :mod:`.cache` keeps it (RFC 9111).
 * :mod:`.request` — one request on a connection of its own; :mod:`.redirects` follows redirects of a GET.
 * :mod:`.addresses` — which addresses may be connected to, checked at the socket.
@@ -14,9 +14,9 @@ A manifest only informs: what an app can do is what it answers to ``initialize``
 from __future__ import annotations
 
 from .cache import ManifestCache
-from .discover import Discovery, discover
-from .download import RETRIES, download
+from .discovery import Discovery, discover
 from .download_request import Cookies, Downloads, Fetched
+from .downloads import RETRIES, download
 from .manifest import undelivered
 from .transfer import MAX_REDIRECTS
 

@@ -6,9 +6,9 @@ import asyncio
 import json
 import re
 
-from tests.http.test_discover import LINK, json_reply, manifest, page, site
-from tests.http.test_download import Raw, Serve
-from tests.http.test_download import serve as serve
+from tests.http.test_discovery import LINK, json_reply, manifest, page, site
+from tests.http.test_downloads import Raw, Serve
+from tests.http.test_downloads import serve as serve
 from tests.surfaces.cli.test_cli import Cli, Ran
 from tests.surfaces.cli.test_cli import abp as abp
 from webapp_fixture import serve as workbench

@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.http.test_download import Answer, Connection, Raw, Serve, drip, hang, moved, reply, stall
-from tests.http.test_download import certificate as certificate
-from tests.http.test_download import serve as serve
-from tests.http.test_download import tls as tls
-from tests.http.test_download import trusted as trusted
+from tests.http.test_downloads import Answer, Connection, Raw, Serve, drip, hang, moved, reply, stall
+from tests.http.test_downloads import certificate as certificate
+from tests.http.test_downloads import serve as serve
+from tests.http.test_downloads import tls as tls
+from tests.http.test_downloads import trusted as trusted
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
 from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, undelivered
-from transports.http.discover import HEAD_BYTES, MANIFEST_BYTES
+from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
 from transports.http.manifest import read_manifest
 from transports.protocol.capabilities import Capabilities
 from transports.protocol.messages import Capability

@@ -23,7 +23,7 @@ __all__ = ["RETRIES", "download"]
 #: Requests after the first, for whatever reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
 
-log = logging.getLogger("transports.download")
+log = logging.getLogger("transports.http")
 
 
 async def download(

@@ -35,8 +35,7 @@ from transports.errors import (
     Truncated,
     UrlExpired,
 )
-from transports.http import MAX_REDIRECTS, RETRIES, Cookies, Fetched, addresses, download, headers, urls
-from transports.http import download as fetch
+from transports.http import MAX_REDIRECTS, RETRIES, Cookies, Fetched, addresses, download, downloads, headers, urls
 
 BODY = bytes(range(256)) * 40
 HALF = len(BODY) // 2
@@ -322,7 +321,7 @@ class Get:
 
 @pytest.fixture
 async def get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Get]:
-    monkeypatch.setattr(fetch, "delay", lambda request: 0.0025 * 2**request)
+    monkeypatch.setattr(downloads, "backoff_delay", lambda request: 0.0025 * 2**request)
     before = asyncio.all_tasks()
     yield Get(tmp_path / "store")
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
@@ -1099,7 +1098,7 @@ async def test_no_secret_is_ever_shown(
         pytest.fail("nothing went wrong")
     logged = [record.getMessage() for record in caplog.records if record.name != "asyncio"]
     assert not [line for line in logged for word in (TOKEN, "passw0rd", "signature", "c00kie") if word in line]
-    retried = [record for record in caplog.records if record.name == "transports.download"]
+    retried = [record for record in caplog.records if record.name == "transports.http"]
     assert bool(retried) == (server.connects > 1)
 
 
