@@ -20,7 +20,6 @@ import pytest
 
 import transports.sync
 from transports import (
-    Call,
     CallTimeout,
     CapabilityError,
     Disconnected,
@@ -35,6 +34,7 @@ from transports import (
 from transports.adapters.recording import Recorder, Recording
 from transports.errors import BadRecording, NotRecorded
 from transports.surfaces.cli import main
+from transports.testing import Call
 from webapp_fixture import digest, serve
 
 

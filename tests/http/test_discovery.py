@@ -22,7 +22,7 @@ from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, u
 from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
 from transports.http.manifest import read_manifest
 from transports.protocol.capabilities import Capabilities
-from transports.protocol.messages import Capability
+from transports.protocol.declarations import Capability
 
 SECRET = "s3cr3t-w0rd"
 LINK = '<link rel="abp-manifest" href="/m.json">'

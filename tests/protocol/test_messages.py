@@ -13,19 +13,10 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
-from transports.protocol.messages import (
-    Answer,
-    AppInfo,
-    Capability,
-    ElicitationRequest,
-    Initialized,
-    Message,
-    Notification,
-    Progress,
-    decode_json,
-    encode_json,
-    parse,
-)
+from transports.protocol.declarations import AppInfo, Capability, parse
+from transports.protocol.messages import Message
+from transports.protocol.payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol.strict_json import decode_json, encode_json
 
 
 def answer(payload: object) -> Answer:

@@ -27,10 +27,11 @@ from websockets.typing import Origin, Subprotocol
 
 from ..base import Features, Transport
 from ..binary import Handle
-from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, TransportError, redact_url
+from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, TransportError
 from ..protocol.envelope import decode_envelope, encode_envelope
 from ..protocol.messages import Message
 from ..protocol.pending import Pending
+from ..protocol.urls import redact_url
 from ..tasks import backoff_delay
 
 __all__ = ["State", "WebSocketTransport"]

@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from ..binary import verify_size
 from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
-from ..errors import ABPError, StoreError, TooLarge, UsageError, redact_url
-from ..protocol.messages import decode_json, encode_json
+from ..errors import ABPError, StoreError, TooLarge, UsageError
+from ..protocol.strict_json import decode_json, encode_json
+from ..protocol.urls import redact_url
 
 __all__ = [
     "Description",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..errors import ProtocolError
-from .messages import decode_json
+from .strict_json import decode_json
 
 __all__ = ["Placed", "decode_with_runs", "text_of"]
 

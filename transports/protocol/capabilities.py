@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..errors import CapabilityError, ProtocolError
-from .messages import Capability, parse
+from .declarations import Capability, parse
 
 __all__ = ["Capabilities", "CapabilitiesChanged", "cautions", "explained"]
 

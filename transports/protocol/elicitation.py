@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .messages import ElicitationRequest
+from .payloads import ElicitationRequest
 
 __all__ = ["DECLINED", "default_answer"]
 

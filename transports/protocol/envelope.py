@@ -14,7 +14,8 @@ from ..binary import BinaryData, Encoded
 from ..binary.detect import Place, replace, surely_base64
 from ..errors import ProtocolError, UsageError
 from .base64_runs import decode_with_runs, text_of
-from .messages import Message, encode_json
+from .messages import Message
+from .strict_json import encode_json
 
 __all__ = ["decode_envelope", "described", "encode_envelope"]
 

@@ -12,9 +12,11 @@ from typing import NamedTuple, cast
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, contents, field_of, find, replace
-from ..errors import ABPError, UsageError, redact_url
-from ..protocol.messages import Effect, JSONValue, encode_json
+from ..errors import ABPError, UsageError
+from ..protocol.messages import Effect
 from ..protocol.schema import differences
+from ..protocol.strict_json import JSONValue, encode_json
+from ..protocol.urls import redact_url
 from .blocks import opened
 from .fetch import Fetcher
 from .fields import Matched, matches

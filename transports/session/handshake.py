@@ -12,7 +12,9 @@ from ..base import Transport
 from ..errors import ProtocolError, TransportError
 from ..http import Discovery, undelivered
 from ..protocol.capabilities import Capabilities
-from ..protocol.messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
+from ..protocol.declarations import AppInfo, Capability, parse
+from ..protocol.messages import PROTOCOL_VERSION, Message
+from ..protocol.payloads import Answer, Initialized
 from ..tasks import cancel_and_wait
 
 __all__ = ["Introduction"]

@@ -15,7 +15,9 @@ from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol.capabilities import Capabilities
-from ..protocol.messages import JSONValue, Notification, Resource, ResourceTemplate, parse
+from ..protocol.declarations import Resource, ResourceTemplate, parse
+from ..protocol.payloads import Notification
+from ..protocol.strict_json import JSONValue
 from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
 

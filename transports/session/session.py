@@ -18,7 +18,8 @@ from ..binary.params import outgoing
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
 from ..protocol.capabilities import Capabilities, cautions, explained
-from ..protocol.messages import AppInfo, Capability, Message
+from ..protocol.declarations import AppInfo, Capability
+from ..protocol.messages import Message
 from ..protocol.schema import check_params
 from ..routing import ABP, Fetcher, Result, Router, RoutingPolicy, preset
 from ..tasks import cancel_and_wait

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from ..base import Transport
 from ..binary import BinaryData
-from ..errors import ABPError, redact_url
-from ..protocol.messages import Message, encode_json
+from ..errors import ABPError
+from ..protocol.messages import Message
+from ..protocol.strict_json import encode_json
+from ..protocol.urls import redact_url
 
 __all__ = ["MessageLog"]
 

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 
 from ...artifacts.os_errors import reporting
 from ...errors import BadRecording, UsageError
-from ...protocol.messages import encode_json
 from ...protocol.redaction import Scrubber
+from ...protocol.strict_json import encode_json
 from .entries import FORMAT, Entry, Header, Leaf, entry
 
 __all__ = ["Reader", "Recording", "Writer", "header_of"]

@@ -22,7 +22,8 @@ from ...base import Features, Transport
 from ...binary import BinaryData, Download, Handle
 from ...errors import CallTimeout, Disconnected, DiscoveryFailed
 from ...http import Discovery, Fetched
-from ...protocol.messages import Effect, Manifest, Message, parse
+from ...protocol.declarations import Manifest, parse
+from ...protocol.messages import Effect, Message
 from ...protocol.redaction import Scrubber
 from ...tasks import cancel_and_wait, spawn
 from .content import Packer, hashed, unpacked, unpacked_leaf

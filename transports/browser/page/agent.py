@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.async_api import Error as PlaywrightError
 
 from ...errors import BrowserCrashed, CallTimeout, ContextLost, Disconnected, PageCrashed, TransportError, UsageError
-from ...protocol.messages import decode_json
+from ...protocol.strict_json import decode_json
 from .channel import Channel, RemoteObject
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, redact_url
+from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError
+from ...protocol.urls import redact_url
 from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
 from .processes import family, kill
 from .profile import ALREADY_OPEN, claimed

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from ...binary.detect import MAX_DEPTH
-from ...errors import redact_url
+from ..urls import redact_url
 
 __all__ = ["MAX_NODES", "MAX_STEPS", "Unchecked", "cut", "size_of", "steps_of", "surveyed"]
 

@@ -17,7 +17,7 @@ import jsonschema_rs
 
 from ...binary.detect import Place, field_of, replace
 from ...errors import ProtocolError, UsageError
-from ..messages import decode_json, encode_json
+from ..strict_json import decode_json, encode_json
 from .limits import MAX_NODES, MAX_STEPS, Unchecked, cut, size_of, steps_of, surveyed
 from .messages import counts, told
 

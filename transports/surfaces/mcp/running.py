@@ -16,7 +16,7 @@ from mcp_types import InputRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import ElicitationRequest, Progress
+from ...protocol.payloads import ElicitationRequest, Progress
 from ...routing import Result
 from ...tasks import cancel_and_wait
 from .questions import Asked, asked_of

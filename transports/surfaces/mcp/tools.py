@@ -9,9 +9,10 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...artifacts import ArtifactRef, Scope
-from ...errors import ABPError, CapabilityError, UsageError, redact_url
+from ...errors import ABPError, CapabilityError, UsageError
 from ...protocol.capabilities import explained
 from ...protocol.schema import check_params
+from ...protocol.urls import redact_url
 from ...routing import Result
 from ..shared.apps import App
 from .about import Link, meta

@@ -20,7 +20,8 @@ from typing import Literal, TypeAlias
 from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
-from ...protocol.messages import ElicitationRequest, Progress, encode_json
+from ...protocol.payloads import ElicitationRequest, Progress
+from ...protocol.strict_json import encode_json
 from ...session.events import CallFinished, CallStarted, Event
 from .apps import App, Apps
 

@@ -14,7 +14,8 @@ from ...binary.params import place
 from ...errors import ABPError, CapabilityError
 from ...protocol.capabilities import explained
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import ElicitationRequest, encode_json
+from ...protocol.payloads import ElicitationRequest
+from ...protocol.strict_json import encode_json
 from ...routing import GivenFile, accept_files
 from ...session.events import CallFinished
 from ..shared.activity import Activity, CallRecord

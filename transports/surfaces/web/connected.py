@@ -6,8 +6,9 @@ from itertools import islice
 
 from aiohttp import web
 
-from ...errors import CapabilityError, redact_url
+from ...errors import CapabilityError
 from ...protocol.capabilities import explained
+from ...protocol.urls import redact_url
 from ..shared.activity import Activity, Connected
 from ..shared.apps import Apps
 from .access import Visitor

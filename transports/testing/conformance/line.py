@@ -13,8 +13,10 @@ from typing import Self
 from ...base import Transport
 from ...binary.params import outgoing
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError
+from ...protocol.declarations import parse
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import PROTOCOL_VERSION, Effect, ElicitationRequest, Message, parse
+from ...protocol.messages import PROTOCOL_VERSION, Effect, Message
+from ...protocol.payloads import ElicitationRequest
 from ...tasks import cancel_and_wait
 from .evidence import Exchange
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import decode_json
+from ...protocol.strict_json import decode_json
 from .evidence import Step
 
 if TYPE_CHECKING:

@@ -13,10 +13,12 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 
 from ...base import Features, Transport
 from ...binary import Handle
-from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
+from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError
 from ...protocol.envelope import encode_envelope
-from ...protocol.messages import Message, decode_json
+from ...protocol.messages import Message
 from ...protocol.pending import Pending
+from ...protocol.strict_json import decode_json
+from ...protocol.urls import redact_url
 
 __all__ = ["Wire"]
 
