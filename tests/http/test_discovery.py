@@ -536,14 +536,14 @@ def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
         capability("gone"),
         capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}),
     ]
-    running = Capabilities().told(
+    running = Capabilities().merge(
         [
             {"name": "full", "description": "app", "outputSchema": {"x": 1}, "inputSchema": {"y": 1}},
             {"name": "both", "outputSchema": {"x": 1}, "available": False},
             {"name": "new"},
         ]
     )
-    out = running.informed(declared)
+    out = running.with_manifest(declared)
     assert list(out) == ["full", "both", "new"]
     assert out["full"] == running["full"] and out["new"] == running["new"]
     assert running["both"].description == ""

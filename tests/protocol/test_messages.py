@@ -372,5 +372,5 @@ def test_progress_as_steps_and_words() -> None:
     assert Progress(percentage=40).steps == (40.0, 100.0)
     assert Progress(progress=2, total=5, percentage=40).steps == (2, 5)
     assert Progress().steps == (None, None)
-    assert Progress(stage="render", status="page 2").words == "render · page 2"
-    assert Progress(stage="render", status="render").words == "render" and Progress().words == ""
+    assert Progress(stage="render", status="page 2").text == "render · page 2"
+    assert Progress(stage="render", status="render").text == "render" and Progress().text == ""

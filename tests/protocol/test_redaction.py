@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.protocol.redaction import SCRUBBED, Scrubber
+from transports.protocol.redaction import REDACTED, Redactor
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -27,7 +27,7 @@ JSON = st.recursive(
     ],
 )
 def test_secrets_in_texts(text: str, left: str) -> None:
-    assert Scrubber().text(text) == left
+    assert Redactor().text(text) == left
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_secrets_in_texts(text: str, left: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert Scrubber().text(text) == text
+    assert Redactor().text(text) == text
 
 
 def test_fields() -> None:
@@ -56,22 +56,22 @@ def test_fields() -> None:
         "inputSchema": {"properties": {"password": {"type": "string", "description": "yours"}}},
         "token": {"content": b"bytes", "mimeType": "a/b"},
     }
-    assert Scrubber().tree(given_) == {
+    assert Redactor().tree(given_) == {
         **given_,
-        "clientSecret": SCRUBBED,
-        "api-key": SCRUBBED,
-        "auth": {"type": "bearer", "header": SCRUBBED},
-        "credentials": {"user": SCRUBBED, "list": [SCRUBBED, None, True]},
+        "clientSecret": REDACTED,
+        "api-key": REDACTED,
+        "auth": {"type": "bearer", "header": REDACTED},
+        "credentials": {"user": REDACTED, "list": [REDACTED, None, True]},
     }
 
 
 @given(JSON)
 def test_scrubbing_twice_changes_nothing(tree: object) -> None:
-    once = Scrubber().tree(tree)
-    assert Scrubber().tree(once) == once
+    once = Redactor().tree(tree)
+    assert Redactor().tree(once) == once
 
 
 @given(st.text(alphabet="abcdefgh0123-_.", min_size=8))
 def test_no_password_is_left(secret: str) -> None:
     tree = {"password": secret, "deep": [{"url": f"http://a/?token={secret}"}, {"auth": {"token": secret}}]}
-    assert f"={secret}" not in str(Scrubber().tree(tree)) and f"'{secret}'" not in str(Scrubber().tree(tree))
+    assert f"={secret}" not in str(Redactor().tree(tree)) and f"'{secret}'" not in str(Redactor().tree(tree))

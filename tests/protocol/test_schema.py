@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from transports.binary.params import outgoing
 from transports.errors import UsageError
-from transports.protocol.schema import check_params, differences
+from transports.protocol.schema import check_output, check_params
 
 EXPORT: dict[str, object] = {
     "type": "object",
@@ -195,10 +195,10 @@ def test_content_in_lists_and_at_the_top() -> None:
 def test_an_answer_that_differs_is_told_and_no_error() -> None:
     schema = {"properties": {"pages": {"type": "integer"}, "pdf": {"type": "string"}}, "required": ["pages"]}
     answer = {"pages": "three", "pdf": {"id": "sha256-…"}}
-    assert differences(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
-    assert differences(schema, {"pdf": "x"}) == ['outputSchema: data: "pages" is a required property']
-    assert differences(schema, {"pages": 3}) == []
-    assert len(differences({"items": {"type": "string"}}, list(range(100)))) == 5
+    assert check_output(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
+    assert check_output(schema, {"pdf": "x"}) == ['outputSchema: data: "pages" is a required property']
+    assert check_output(schema, {"pages": 3}) == []
+    assert len(check_output({"items": {"type": "string"}}, list(range(100)))) == 5
 
 
 # --- schemas and instances of any kind --------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_what_cannot_be_checked_is_said_and_fails_no_call(
 ) -> None:
     started = time.perf_counter()
     (warning,) = check_params("a", schema, params)
-    (same,) = differences(schema, params)
+    (same,) = check_output(schema, params)
     assert reason in warning and reason in same and len(warning) < 300
     assert time.perf_counter() - started < 10  # not for ever; `make bench` is for speed
 

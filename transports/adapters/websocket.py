@@ -30,7 +30,7 @@ from ..binary import Handle
 from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, TransportError
 from ..protocol.envelope import decode_envelope, encode_envelope
 from ..protocol.messages import Message
-from ..protocol.pending import Pending
+from ..protocol.pending import PendingReplies
 from ..protocol.urls import redact_url
 from ..tasks import backoff_delay
 
@@ -107,7 +107,7 @@ class WebSocketTransport(Transport):
             self._options["ssl"] = ssl
         self._connection: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._pending = Pending()
+        self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._state: State = "closed"
@@ -241,7 +241,7 @@ class WebSocketTransport(Transport):
                 self._pending.fail(found[1].decode(errors="replace"), error)
             logger.warning("%s", error.message)
             return True
-        outcome = self._pending.take(message)
+        outcome = self._pending.deliver(message)
         if outcome != "event":
             if outcome != "delivered":
                 logger.warning("ignored a %s reply (%s)", outcome, message.type)
@@ -262,7 +262,7 @@ class WebSocketTransport(Transport):
     # --- going out ----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        return await self._pending.reply(message, self._send, timeout=timeout)
+        return await self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         await self._send(message)

@@ -14,16 +14,16 @@ from typing import TypeAlias
 from ..errors import ProtocolError
 from .strict_json import decode_json
 
-__all__ = ["Placed", "decode_with_runs", "text_of"]
+__all__ = ["RunHandler", "decode_run", "decode_with_runs"]
 
 #: Text that is longer is not parsed but referred to.
 _LONG = 128 * 1024
 
 #: Takes the object that holds a run, its key and the run; gives what shall stand there.
-Placed: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
+RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 
 
-def decode_with_runs(data: bytes, key: re.Pattern[bytes], placed: Placed) -> object:
+def decode_with_runs(data: bytes, key: re.Pattern[bytes], placed: RunHandler) -> object:
     """The JSON value that ``data`` is. A long text without escapes, whose length is one of base64 and that ``key``
     matches the end of what stands before it, is given to ``placed`` as a view of ``data``. Raises
     :class:`~transports.errors.ProtocolError`."""
@@ -35,7 +35,7 @@ def decode_with_runs(data: bytes, key: re.Pattern[bytes], placed: Placed) -> obj
     return _with_runs(tree, mark, runs, placed) if runs else tree
 
 
-def text_of(run: memoryview) -> str:
+def decode_run(run: memoryview) -> str:
     """A run that is no content after all. Raises :class:`~transports.errors.ProtocolError` if it is no UTF-8."""
     try:
         return str(run, "utf-8")
@@ -65,7 +65,7 @@ def _without_runs(data: bytes, key: re.Pattern[bytes], mark: str) -> tuple[bytes
     return b"".join([*parts, data[kept:]]), runs
 
 
-def _with_runs(node: object, mark: str, runs: list[memoryview], placed: Placed) -> object:
+def _with_runs(node: object, mark: str, runs: list[memoryview], placed: RunHandler) -> object:
     if isinstance(node, list):
         return [_with_runs(item, mark, runs, placed) for item in node]
     if not isinstance(node, dict):

@@ -11,7 +11,7 @@ from itertools import islice
 from ..errors import CapabilityError, ProtocolError
 from .declarations import Capability, parse
 
-__all__ = ["Capabilities", "CapabilitiesChanged", "cautions", "explained"]
+__all__ = ["Capabilities", "CapabilitiesChanged", "deprecation_warnings", "with_suggestions"]
 
 logger = logging.getLogger("transports")
 
@@ -56,7 +56,7 @@ class Capabilities(Mapping[str, Capability]):
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def told(self, listed: object) -> Capabilities:
+    def merge(self, listed: object) -> Capabilities:
         """With what a list says, plain or wrapped (PROTOCOL): where both say something of a capability, the list is
         right. An entry that makes no sense is left out, with a warning."""
         entries = dict(self._entries)
@@ -75,18 +75,18 @@ class Capabilities(Mapping[str, Capability]):
             )
         return Capabilities(entries)
 
-    def kept(self, names: Iterable[str]) -> Capabilities:
+    def only(self, names: Iterable[str]) -> Capabilities:
         """Those of ``names`` only."""
         return Capabilities({name: self._entries[name] for name in names if name in self._entries})
 
-    def changed(self, change: object) -> Capabilities:
+    def apply_change(self, change: object) -> Capabilities:
         """After ``{added, removed, changed}``: names, or capabilities as they are listed."""
         said: Mapping[str, object] = change if isinstance(change, Mapping) else {}
-        after = self.told(said.get("added")).told(said.get("changed"))
-        removed = Capabilities().told(said.get("removed"))
-        return after.kept(name for name in after if name not in removed)
+        after = self.merge(said.get("added")).merge(said.get("changed"))
+        removed = Capabilities().merge(said.get("removed"))
+        return after.only(name for name in after if name not in removed)
 
-    def informed(self, declared: Iterable[Capability]) -> Capabilities:
+    def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
         """With the description and schemas that only the manifest has. What the running app says stands, and what is in
         the manifest alone cannot be called (PROTOCOL "Discovery")."""
         entries = dict(self._entries)
@@ -99,7 +99,7 @@ class Capabilities(Mapping[str, Capability]):
                 }
         return Capabilities(entries)
 
-    def since(self, before: Capabilities) -> CapabilitiesChanged:
+    def diff(self, before: Capabilities) -> CapabilitiesChanged:
         """What became of ``before``."""
         return CapabilitiesChanged(
             added=tuple(name for name in self if name not in before),
@@ -116,7 +116,7 @@ def _items(listed: object) -> Iterable[object]:
     return listed if isinstance(listed, list) else []
 
 
-def cautions(capability: Capability) -> list[str]:
+def deprecation_warnings(capability: Capability) -> list[str]:
     """What a caller of this capability should know, once."""
     notes: list[str] = []
     if capability.deprecated:
@@ -128,7 +128,7 @@ def cautions(capability: Capability) -> list[str]:
     return notes
 
 
-def explained(error: CapabilityError, name: str, known: Mapping[str, Capability]) -> CapabilityError:
+def with_suggestions(error: CapabilityError, name: str, known: Mapping[str, Capability]) -> CapabilityError:
     """The app's error with what is known here: other names, and the requirement that is not met."""
     hints: list[str] = []
     if error.code == "UNKNOWN_CAPABILITY":

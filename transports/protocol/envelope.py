@@ -13,11 +13,11 @@ import pybase64
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Place, replace, surely_base64
 from ..errors import ProtocolError, UsageError
-from .base64_runs import decode_with_runs, text_of
+from .base64_runs import decode_run, decode_with_runs
 from .messages import Message
 from .strict_json import encode_json
 
-__all__ = ["decode_envelope", "described", "encode_envelope"]
+__all__ = ["decode_envelope", "encode_envelope", "to_descriptor"]
 
 _KEY = re.compile(rb'"content"\s*:\s*"\Z')
 #: The URL-safe alphabet and data: URLs are for the careful way.
@@ -30,7 +30,7 @@ def encode_envelope(message: Message) -> bytes:
     :class:`~transports.errors.UsageError` for values that are no JSON."""
     payload: Any = message.payload
     if message.content:
-        descriptors: dict[Place, object] = {found.path: described(found.binary) for found in message.content}
+        descriptors: dict[Place, object] = {found.path: to_descriptor(found.binary) for found in message.content}
         payload = {**payload, "params": replace(payload["params"], descriptors)}
     envelope: dict[str, object] = {"type": message.type, "timestamp": message.timestamp, "payload": payload}
     if message.id is not None:
@@ -41,7 +41,7 @@ def encode_envelope(message: Message) -> bytes:
         raise UsageError(f"the message cannot be written as JSON: {error}") from error
 
 
-def described(binary: object) -> dict[str, object]:
+def to_descriptor(binary: object) -> dict[str, object]:
     """Content of a parameter as a descriptor with base64 in it; reads its file."""
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
@@ -83,4 +83,4 @@ def _content(node: dict[str, object], _: str, run: memoryview) -> object:
     """A run as content where its description says so (seed 000), else as text."""
     described = surely_base64(node.get("mimeType"), node.get("encoding"))
     plain = described and _OTHERWISE.search(run[:_LOOKED_AT]) is None
-    return BinaryData(Encoded(run, "base64")) if plain else text_of(run)
+    return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)

@@ -145,7 +145,7 @@ class Progress(Model):
         return self.progress, self.total
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """Stage and status, as people read them."""
         return " · ".join(dict.fromkeys(part for part in (self.stage, self.status) if part))
 

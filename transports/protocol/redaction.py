@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SCRUBBED", "Scrubber"]
+__all__ = ["REDACTED", "Redactor"]
 
-SCRUBBED = "<scrubbed>"
+REDACTED = "<scrubbed>"
 
 #: Ends of names, in lower case and without punctuation, whose values are secret: ``api_key``, ``clientSecret``.
 _FIELDS = (
@@ -41,7 +41,7 @@ _PATTERNS = (
 _QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
 
 
-class Scrubber:
+class Redactor:
     """The rules of one recording. ``fields`` are further names, ``patterns`` further regular expressions; of a match
     the group ``secret`` is replaced, or the whole. Scrubbing twice changes nothing."""
 
@@ -93,7 +93,7 @@ class Scrubber:
 
     def _queried(self, found: re.Match[str]) -> str:
         mark, name, _ = found.groups()
-        return f"{mark}{name}={SCRUBBED}" if _bare(name).endswith(self._in_queries) else found[0]
+        return f"{mark}{name}={REDACTED}" if _bare(name).endswith(self._in_queries) else found[0]
 
 
 def _emptied(value: object) -> object:
@@ -104,18 +104,18 @@ def _emptied(value: object) -> object:
         case list() | tuple():
             return [_emptied(item) for item in value]
         case str() if value:
-            return SCRUBBED
+            return REDACTED
         case int() | float() if not isinstance(value, bool):
-            return SCRUBBED
+            return REDACTED
         case _:
             return value
 
 
 def _replaced(found: re.Match[str]) -> str:
     if "secret" not in found.re.groupindex or found["secret"] is None:
-        return SCRUBBED
+        return REDACTED
     start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
-    return found[0][:start] + SCRUBBED + found[0][end:]
+    return found[0][:start] + REDACTED + found[0][end:]
 
 
 def _bare(name: str) -> str:

@@ -67,8 +67,8 @@ class Introduction:
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list() if self._transport.features.listing else None
-        told = Capabilities().told(initialized.capabilities).told(listed)
-        self.capabilities = self._generated(told.informed(self._declared))
+        told = Capabilities().merge(initialized.capabilities).merge(listed)
+        self.capabilities = self._generated(told.with_manifest(self._declared))
 
     async def inform(self, looking: asyncio.Future[Discovery]) -> None:
         """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
@@ -82,19 +82,19 @@ class Introduction:
             return
         self._declared = found.manifest.capabilities
         self.warnings = (*found.warnings, *undelivered(self._declared, self.capabilities))
-        self.capabilities = self.capabilities.informed(self._declared)
+        self.capabilities = self.capabilities.with_manifest(self._declared)
         for note in self.warnings:
             logger.warning("%s", note)
 
     async def change(self, said: object) -> None:
         """The app says that its capabilities changed: ``{added, removed, changed}``, or less."""
-        after = self.capabilities.changed(said)
+        after = self.capabilities.apply_change(said)
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
                 listed = await self._list()
-                if now := Capabilities().told(listed):
-                    after = after.told(listed).kept(now)
-        self.capabilities = self._generated(after.informed(self._declared))
+                if now := Capabilities().merge(listed):
+                    after = after.merge(listed).only(now)
+        self.capabilities = self._generated(after.with_manifest(self._declared))
 
     async def _list(self) -> object:
         """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""

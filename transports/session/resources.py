@@ -149,7 +149,7 @@ class Resources:
         """With the capabilities that every server with resources has; a tool of the same name goes before."""
         ours = [one for one in _GENERATED if one["name"] not in capabilities] if self.available else []
         self.names = frozenset(str(one["name"]) for one in ours)
-        return capabilities.told(ours) if ours else capabilities
+        return capabilities.merge(ours) if ours else capabilities
 
     async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None) -> Result:
         """A generated capability."""

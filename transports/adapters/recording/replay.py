@@ -24,7 +24,7 @@ from ...errors import CallTimeout, Disconnected, DiscoveryFailed
 from ...http import Discovery, Fetched
 from ...protocol.declarations import Manifest, parse
 from ...protocol.messages import Effect, Message
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
 from ...tasks import cancel_and_wait, spawn
 from .content import Packer, hashed, unpacked, unpacked_leaf
 from .entries import STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Kind, Problem, error_of
@@ -74,7 +74,7 @@ class ReplayTransport(Transport):
 
     async def open(self) -> None:
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
-        self._packer = Packer(hashed, Scrubber(reader.header.fields, reader.header.patterns))
+        self._packer = Packer(hashed, Redactor(reader.header.fields, reader.header.patterns))
         self._score = Score(reader)
         self._course = Course(self._score)
         self._open.set()

@@ -10,7 +10,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError, CapabilityError, UsageError
-from ...protocol.capabilities import explained
+from ...protocol.capabilities import with_suggestions
 from ...protocol.schema import check_params
 from ...protocol.urls import redact_url
 from ...routing import Result
@@ -87,7 +87,7 @@ class Tools:
             known = app.session.capabilities
             if capability not in known:
                 unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
-                raise explained(unknown, capability, known)
+                raise with_suggestions(unknown, capability, known)
             files, store = arguments.get("files", []), self._desk.store
             filled = await with_files(params, files, store, self._options, capability)
             timeout = arguments.get("timeout")
@@ -158,7 +158,7 @@ class Tools:
             app = apps.chosen(arguments.get("session"), capability)
             known = app.session.capabilities
             if capability not in known:
-                raise explained(
+                raise with_suggestions(
                     CapabilityError(f"there is no {capability!r}", code="UNKNOWN_CAPABILITY"), capability, known
                 )
             one = known[capability]

@@ -266,7 +266,7 @@ def _iso(seconds: float) -> str:
 
 def _progress(progress: Progress) -> dict[str, object]:
     value, total = progress.steps
-    return {"value": value, "total": total, "text": progress.words[:_WORDS] or None}
+    return {"value": value, "total": total, "text": progress.text[:_WORDS] or None}
 
 
 def _question(question: ElicitationRequest) -> dict[str, object]:

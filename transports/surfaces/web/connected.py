@@ -7,7 +7,7 @@ from itertools import islice
 from aiohttp import web
 
 from ...errors import CapabilityError
-from ...protocol.capabilities import explained
+from ...protocol.capabilities import with_suggestions
 from ...protocol.urls import redact_url
 from ..shared.activity import Activity, Connected
 from ..shared.apps import Apps
@@ -55,7 +55,7 @@ class Connections:
         session, name = self.found(request, visitor).app.session, request.match_info["name"]
         if name not in session.capabilities:
             unknown = CapabilityError(f"{session.info.name} has no {name!r}", code="UNKNOWN_CAPABILITY")
-            raise explained(unknown, name, session.capabilities)
+            raise with_suggestions(unknown, name, session.capabilities)
         return json_answer(session.capabilities[name].model_dump(by_alias=True))
 
     def found(self, request: web.Request, visitor: Visitor) -> Connected:

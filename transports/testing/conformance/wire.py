@@ -16,7 +16,7 @@ from ...binary import Handle
 from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError
 from ...protocol.envelope import encode_envelope
 from ...protocol.messages import Message
-from ...protocol.pending import Pending
+from ...protocol.pending import PendingReplies
 from ...protocol.strict_json import decode_json
 from ...protocol.urls import redact_url
 
@@ -41,7 +41,7 @@ class Wire(Transport):
         self.oddities = oddities
         self._connection: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._pending = Pending()
+        self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
 
     @property
@@ -108,7 +108,7 @@ class Wire(Transport):
             self.oddities.append(f"a {kind} has no timestamp (Unix milliseconds)")
         identity = said.get("id")
         message = Message(kind, said.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
-        outcome = self._pending.take(message)
+        outcome = self._pending.deliver(message)
         if outcome in ("duplicate", "unknown"):
             self.oddities.append(
                 f"it answered the same {kind} twice"
@@ -121,7 +121,7 @@ class Wire(Transport):
             self.oddities.append(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        return await self._pending.reply(message, self.notify, timeout=timeout)
+        return await self._pending.request(message, self.notify, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         assert message.type in _OURS

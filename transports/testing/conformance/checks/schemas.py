@@ -9,7 +9,7 @@ import jsonschema_rs
 
 from ....binary.detect import find
 from ....errors import ProtocolError
-from ....protocol.schema import differences
+from ....protocol.schema import check_output
 from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 
@@ -99,7 +99,7 @@ def result(app: Evidence) -> Iterator[str]:
             content = [found.path for found in find(data)]
         except ProtocolError:
             continue  # answers.readable says so
-        yield from (f"{trial.name}: {text}" for text in differences(schema, data, content))
+        yield from (f"{trial.name}: {text}" for text in check_output(schema, data, content))
 
 
 def _called(app: Evidence) -> None:
