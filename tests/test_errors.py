@@ -152,7 +152,6 @@ def test_what_an_instance_says_of_itself_does_not_change_its_class() -> None:
     ("error", "line"),
     [
         (ValueError("  first \nsecond"), "first"),
-        (ValueError("x" * 300), "x" * 200),
         (ValueError(" \n "), "ValueError"),
         (TimeoutError(), "TimeoutError"),
         ("first\nsecond", "first"),

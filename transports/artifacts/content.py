@@ -9,13 +9,13 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from ..binary import verify_size
 from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol.strict_json import decode_json, encode_json
+from ..protocol.timestamps import iso_utc
 from ..protocol.urls import redact_url
 
 __all__ = [
@@ -149,9 +149,8 @@ def describe(
     chosen = declared or sniffed or OCTET_STREAM
     record = _json_copy(source)
     now = time.time()
-    created = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     record |= {
-        "created": created.replace("+00:00", "Z"),
+        "created": iso_utc(now),
         "declared_mime_type": declared,
         "sniffed_mime_type": sniffed,
         "verified": size is not None,

@@ -7,9 +7,6 @@ from typing import ClassVar, Protocol
 
 __all__ = ["ABPError", "CapabilityError", "StoredPart", "UsageError", "first_line"]
 
-#: Longest first line in characters: a driver may put the whole command line into one.
-_LONGEST_LINE = 200
-
 
 class StoredPart(Protocol):
     """The part of an answer that was stored before an error: a :class:`transports.Result`, seen from below."""
@@ -94,7 +91,7 @@ class CapabilityError(ABPError):
 
 
 def first_line(error: BaseException | str) -> str:
-    """Return the first line of a foreign error's text, at most 200 characters, for a message of ours. An error without
-    a text goes by its class name."""
-    line = str(error).strip().partition("\n")[0][:_LONGEST_LINE].rstrip()
+    """Return the first line of a foreign error's text, for a message of ours. Drivers and SDKs put a call log or
+    a whole page below it. An error without a text goes by its class name."""
+    line = str(error).strip().partition("\n")[0].rstrip()
     return line or ("" if isinstance(error, str) else type(error).__name__)

@@ -29,8 +29,11 @@ __all__ = [
 
 
 class Model(BaseModel):
-    """A field that is null counts as missing, a number where text belongs as its text, and text where an object
-    belongs as the field named ``_alone`` of it."""
+    """Base of the models: fields in camelCase on the wire, unknown ones ignored, values frozen.
+
+    A field that is null counts as missing, and a number where text belongs as its text. Text where an object belongs is
+    taken as the field that ``_text_field`` names.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -40,36 +43,37 @@ class Model(BaseModel):
         coerce_numbers_to_str=True,
         allow_inf_nan=False,
     )
-    _alone: ClassVar[str | None] = None
+    _text_field: ClassVar[str | None] = None
 
     @model_validator(mode="before")
     @classmethod
-    def _forgiven(cls, value: object) -> object:
-        if isinstance(value, str) and cls._alone:
-            value = {cls._alone: value}
+    def _lenient(cls, value: object) -> object:
+        if isinstance(value, str) and cls._text_field:
+            value = {cls._text_field: value}
         return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
-def _mapping(value: object) -> object:
+def _or_empty(value: object) -> object:
     return value if isinstance(value, Mapping) else {}
 
 
-JSONObject = Annotated[dict[str, object], BeforeValidator(_mapping)]
+#: A JSON object; anything else counts as an empty one.
+JSONObject = Annotated[dict[str, object], BeforeValidator(_or_empty)]
 
 
 class AppInfo(Model):
-    """Who the app says it is."""
+    """The app's own id, name and version, "" where it gives none."""
 
-    _alone = "name"
+    _text_field = "name"
     id: str = ""
     name: str = ""
     version: str = ""
 
 
 class Requirement(Model):
-    """What a capability needs before it is available."""
+    """A condition that must be met before a capability is available. ``resolution`` says how, in the app's words."""
 
-    _alone = "description"
+    _text_field = "description"
     type: str = ""
     description: str = ""
     met: bool = False
@@ -77,10 +81,13 @@ class Requirement(Model):
 
 
 class Capability(Model):
-    """One capability as the app lists it; most fields are optional in the wild. ``annotations`` are hints of an MCP
-    server (``readOnlyHint``, ``destructiveHint``, …)."""
+    """A capability as the app lists it (docs/protocol.md 2.5). Only ``name`` is needed.
 
-    _alone = "name"
+    ``input_schema`` and ``output_schema`` are JSON Schemas, empty where the app declares none. ``alternatives`` are
+    names of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
+    """
+
+    _text_field = "name"
     name: str
     title: str = ""
     description: str = ""
@@ -96,7 +103,7 @@ class Capability(Model):
 
 
 class Resource(Model):
-    """A resource that an MCP server lists. ``size`` in bytes is what the server says."""
+    """A resource that an MCP server lists. ``size`` is in bytes, as the server declares it."""
 
     uri: str
     name: str = ""
@@ -107,7 +114,7 @@ class Resource(Model):
 
 
 class ResourceTemplate(Model):
-    """A kind of resources: ``uri_template`` as in RFC 6570."""
+    """A template of resources that an MCP server lists. ``uri_template`` is one of RFC 6570."""
 
     uri_template: str
     name: str = ""
@@ -117,7 +124,7 @@ class ResourceTemplate(Model):
 
 
 class Manifest(Model):
-    """What an app's manifest says (PROTOCOL "Discovery"): ``abp`` is its protocol version."""
+    """An app's manifest (PROTOCOL "Discovery"). ``abp`` is the version of the protocol that it was written for."""
 
     abp: str = ""
     app: AppInfo = Field(default_factory=AppInfo)
@@ -128,7 +135,8 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 def parse(model: type[_M], payload: object, what: str) -> _M:
-    """``payload`` as ``model``. Raises :class:`~transports.errors.ProtocolError` that names the field at fault."""
+    """Read ``payload`` as ``model``. Raises :class:`~transports.errors.ProtocolError`, whose message begins with
+    ``what`` and names the field at fault."""
     try:
         return model.model_validate(payload)
     except ValidationError as error:

@@ -18,10 +18,11 @@ PROTOCOL_VERSION = "0.1"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something an app did beside answering (``docs/side-effects.md``).
+    """Something that an app did beside answering (``docs/side-effects.md``).
 
-    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, or ``more`` with the
-    ``count`` of those not told; ``call`` is the id of the call that was running. ``detail`` is small.
+    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, …, or ``more`` where
+    further effects were dropped; ``detail["count"]`` is then how many. ``call`` is the id of the call that was running,
+    or ``None``. ``detail`` is small and holds no content.
     """
 
     kind: str
@@ -29,17 +30,18 @@ class Effect:
     detail: Mapping[str, JSONValue] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
-        """The same as JSON values."""
+        """Return the effect as JSON values."""
         return {"kind": self.kind, "call": self.call, "detail": dict(self.detail)}
 
 
 @dataclass(slots=True)
 class Message:
-    """One envelope ``{type, id?, timestamp, payload}``.
+    """A request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
 
-    ``content`` lists the binaries in the parameters of a call: where they stand (below ``params``), a
-    :class:`~transports.BinaryData` stands in the tree. ``outputs`` is what the far side produced beside its
-    answer (a printed page), ``effects`` what it did, ``warnings`` what it could not send as it was.
+    ``timestamp`` is Unix time in milliseconds. ``content`` lists the binaries in the parameters of a call with their
+    paths below ``params``; a :class:`~transports.BinaryData` stands at each. A reply may have ``outputs``, which are
+    files beside its answer (a printed page), ``effects``, and ``warnings`` about values that could not be sent as they
+    were.
     """
 
     type: str

@@ -26,7 +26,8 @@ __all__ = ["Answer", "ElicitationRequest", "ErrorInfo", "Initialized", "Notifica
 
 
 class Initialized(Model):
-    """Answer to ``initialize``. ``capabilities`` are not read here: there may be very many."""
+    """The answer to ``initialize`` (docs/protocol.md 2.2). ``capabilities`` stay unread, since there may be very many:
+    :class:`~.capabilities.Capabilities` reads them one by one."""
 
     session_id: str = ""
     protocol_version: str = ""
@@ -36,12 +37,12 @@ class Initialized(Model):
 
 
 class ErrorInfo(Model):
-    """``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire.
+    """The ``error`` of an answer. ``retry_after`` is in milliseconds, as on the wire.
 
-    What an app got wrong here is left out rather than refused: that would hide its own error.
+    A field of the wrong type gets its default. To refuse the answer instead would hide the app's own error.
     """
 
-    _alone = "message"
+    _text_field = "message"
     code: str = ""
     message: str = ""
     details: object = None
@@ -64,7 +65,10 @@ class ErrorInfo(Model):
 
 
 class Answer(Model):
-    """An app's answer to a call. ``data`` is not validated here: it may hold content of any kind."""
+    """The answer to a call (docs/protocol.md 3.3). ``data`` is not validated here, since it may hold any content.
+
+    A missing ``success`` is implied: false with an ``error`` or ``cancelled: true``, true with ``data``.
+    """
 
     success: bool
     data: object = None
@@ -82,7 +86,7 @@ class Answer(Model):
         return {**value, **implied, "error": value.get("error") or None}
 
     def raise_for_error(self, capability: str) -> None:
-        """Raises :class:`~transports.errors.CapabilityError` unless ``success``."""
+        """Raise :class:`~transports.errors.CapabilityError` unless ``success``. Its ``retry_after`` is in seconds."""
         if self.success:
             return
         info = self.error or ErrorInfo()
@@ -100,25 +104,29 @@ class Answer(Model):
 
 
 def _inline(details: object) -> dict[str, object]:
-    """An error's details as JSON values. Errors are shown, not stored (seed 000), so content in them is only named."""
+    """Return an error's details as JSON values. Errors are shown, not stored (seed 000), so content in them is reduced
+    to its type and size."""
     if details is None:
         return {}
     try:
-        plain = replace(details, {found.path: _named(found.binary) for found in find(details)})
+        plain = replace(details, {found.path: _type_and_size(found.binary) for found in find(details)})
     except ProtocolError as error:  # nested too deeply: no reason to hide the error itself
         plain = error.message
     return plain if isinstance(plain, dict) else {"app": plain}
 
 
-def _named(binary: BinaryData | ABPError) -> dict[str, object]:
+def _type_and_size(binary: BinaryData | ABPError) -> dict[str, object]:
     if isinstance(binary, ABPError):
         return {"error": binary.message}
     return {"mimeType": binary.mime_type, "size": binary.size}
 
 
 class Progress(Model):
-    """A progress event. Any field may be missing; ``fraction`` is 0–1 where it can be told. ``call`` is ours: the call
-    that it belongs to, or "" if that is not known."""
+    """A progress event (docs/protocol.md 4.4). Any field may be missing.
+
+    ``operation_id`` is the app's name for the call, ``call`` ours, or "" if the call is not known. ``percentage`` is 0
+    to 100. ``estimated_remaining`` is what the app sent: ABP names no unit, and gives other durations in milliseconds.
+    """
 
     call: str = ""
     operation_id: str = ""
@@ -131,6 +139,7 @@ class Progress(Model):
 
     @property
     def fraction(self) -> float | None:
+        """The part that is done, 0 to 1, from ``percentage``, else from ``progress`` and ``total``; else ``None``."""
         if self.percentage is not None:
             return min(max(self.percentage / 100, 0.0), 1.0)
         if self.progress is not None and self.total is not None and self.total > 0:
@@ -139,26 +148,26 @@ class Progress(Model):
 
     @property
     def steps(self) -> tuple[float | None, float | None]:
-        """How far, and of how much; in percent where only that is told."""
+        """The pair ``progress``, ``total``; a percentage and 100 where the app sends only that."""
         if self.progress is None and self.fraction is not None:
             return self.fraction * 100, 100.0
         return self.progress, self.total
 
     @property
     def text(self) -> str:
-        """Stage and status, as people read them."""
+        """``stage`` and ``status`` in one line for people, "" where the app sends neither."""
         return " · ".join(dict.fromkeys(part for part in (self.stage, self.status) if part))
 
 
 class Notification(Model):
-    """A notification; ``event`` is one of PROTOCOL's names or the app's own."""
+    """A notification. ``event`` is one of PROTOCOL's names (docs/protocol.md 4.3) or the app's own."""
 
     event: str = ""
     data: object = None
 
 
 class ElicitationRequest(Model):
-    """The app asks for something: ``method`` as in PROTOCOL, ``timeout`` in milliseconds."""
+    """A question of the app to the user or the client (docs/protocol.md 5). ``timeout`` is in milliseconds."""
 
     method: str = ""
     params: JSONObject = Field(default_factory=dict)

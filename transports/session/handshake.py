@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
 
@@ -13,7 +12,8 @@ from ..errors import ProtocolError, TransportError
 from ..http import Discovery, undelivered
 from ..protocol.capabilities import Capabilities
 from ..protocol.declarations import AppInfo, Capability, parse
-from ..protocol.messages import PROTOCOL_VERSION, Message
+from ..protocol.initialize import initialize_params
+from ..protocol.messages import Message
 from ..protocol.payloads import Answer, Initialized
 from ..tasks import cancel_and_wait
 
@@ -50,13 +50,7 @@ class Introduction:
 
     async def greet(self, timeout: float) -> None:
         """``initialize``, for at most ``timeout`` seconds. Raises what the transport and the app's refusal do."""
-        params: dict[str, object] = {
-            "agent": {"name": "abp-transports", "version": _version()},
-            "protocolVersion": PROTOCOL_VERSION,
-            "features": {"notifications": True, "progress": True, "elicitation": True},
-        }
-        if self._requested:
-            params["requestedCapabilities"] = list(self._requested)
+        params = initialize_params(capabilities=self._requested)
         reply = await self._transport.request(Message("initialize", params), timeout=timeout)
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
@@ -104,10 +98,3 @@ class Introduction:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return None
         return reply.payload
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("abp-transports")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

@@ -13,7 +13,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal, TypeAlias
 
@@ -22,6 +21,7 @@ from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
 from ...protocol.payloads import ElicitationRequest, Progress
 from ...protocol.strict_json import encode_json
+from ...protocol.timestamps import iso_utc
 from ...session.events import CallFinished, CallStarted, Event
 from .apps import App, Apps
 
@@ -68,7 +68,7 @@ class CallRecord:
             "app": self.app,
             "capability": self.capability,
             "transport": self.transport,
-            "started": _iso(self.started),
+            "started": iso_utc(self.started),
             "duration_ms": None if self.duration_ms is None else round(self.duration_ms, 1),
             "status": self.status,
             "progress": _progress(self.progress) if self.progress else None,
@@ -258,10 +258,6 @@ class Activity:
         self._log.append(Entry(self._last, kind, about, scope))
         self._news.set()
         self._news = asyncio.Event()
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _progress(progress: Progress) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema_rs
 
 from ....binary.detect import find
-from ....errors import ProtocolError
+from ....errors import ProtocolError, first_line
 from ....protocol.schema import check_output
 from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
@@ -30,7 +30,7 @@ def _invalid(schema: object) -> str | None:
     try:
         jsonschema_rs.meta.validate(schema if isinstance(schema, bool) else dict(schema))
     except (jsonschema_rs.ValidationError, ValueError) as error:
-        return str(error).partition("\n")[0]
+        return first_line(error)
     return None
 
 
