@@ -16,7 +16,6 @@ import ssl as ssl_module
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,8 +25,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Origin, Subprotocol
 
 from ..base import Features, Transport
-from ..binary import Handle
-from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, TransportError
+from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge
 from ..protocol.envelope import decode_envelope, encode_envelope
 from ..protocol.messages import Message
 from ..protocol.pending import PendingReplies
@@ -295,15 +293,6 @@ class WebSocketTransport(Transport):
             self._reader = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("over a WebSocket no content stays with the app")
-
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -156,12 +156,6 @@ class ReplayTransport(Transport):
         source = await self._file(Ask(n=0, kind="save", payload={"handle": handle.id}))
         await asyncio.to_thread(shutil.copyfile, source, path)
 
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
-
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """What was downloaded when this was recorded (:class:`~transports.http.Downloads`)."""
         ask = await self._ask("download", {"url": reference.url})

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 
 from ...base import Features, Transport
-from ...binary import Handle
-from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError
+from ...errors import ConnectFailed, Disconnected, ProtocolError
 from ...protocol.envelope import encode_envelope
 from ...protocol.messages import Message
 from ...protocol.pending import PendingReplies
@@ -135,12 +133,3 @@ class Wire(Transport):
     async def events(self) -> AsyncIterator[Message]:
         while (message := await self._events.get()) is not None:
             yield message
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("over a WebSocket nothing stays in the app")
-
-    async def release(self, handle: Handle) -> None:
-        pass
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from transports import Message, Transport
-from transports.binary import Handle
-from transports.errors import ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
+from transports.errors import ConnectFailed, Disconnected, ProtocolError, UsageError
 from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.pending import PendingReplies
 
@@ -42,10 +41,6 @@ class UnixSocketTransport(Transport):
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-
-    @property
-    def url(self) -> str | None:
-        return None  # there is no web server, so relative download URLs lead nowhere
 
     async def open(self) -> None:
         try:
@@ -82,15 +77,6 @@ class UnixSocketTransport(Transport):
     async def events(self) -> AsyncIterator[Message]:
         while (message := await self._events.get()) is not None:
             yield message
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("over a socket no content stays with the app")
-
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
     async def _send(self, message: Message) -> None:
         if self._writer is None:
