@@ -1,4 +1,4 @@
-"""Sections of the project's documents that code, tests and reports cite exist; documents that nobody has are not cited."""
+"""Cited sections of the documents exist, and documents that are not in the repository are not cited."""
 
 import re
 import subprocess
