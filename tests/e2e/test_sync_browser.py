@@ -60,7 +60,7 @@ def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
 def test_no_browser_survives_the_program(workbench: str, end: str) -> None:
     code = f"""
 from transports.sync import connect
-app = connect({workbench!r}, store="none:").__enter__()
+app = connect({workbench!r}, store="none:").open()
 print("open", flush=True)
 {"app.call('fault.slow', {'ms': 60_000})" if end == "interrupted" else ""}
 """
@@ -177,8 +177,8 @@ def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: py
 def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
     page.goto(workbench)
     stages: list[str] = []
-    with connect(page.url, page=page, store=tmp_path, on_progress=lambda told: stages.append(str(told.stage))) as app:
-        events = app.events()
+    session = connect(page.url, page=page, store=tmp_path, on_progress=lambda event: stages.append(str(event.stage)))
+    with session as app, app.events() as events:
         result = app.call("export.pages", {"count": 2}, timeout=30)
         assert len(result.artifacts) == 2 and stages and next(events)
         large = app.call("file.generate", {"megabytes": 4}, timeout=30)

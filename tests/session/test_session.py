@@ -36,7 +36,7 @@ from transports import (
 from transports.adapters.memory import Handler
 from transports.binary import Handle, LocalFile
 from transports.errors import AddressBlocked, ConnectFailed, SizeMismatch
-from transports.session import inbox as inbox_module
+from transports.session import event_dispatch
 
 PDF = b"%PDF-1.7\n" + bytes(range(256))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -737,7 +737,7 @@ async def test_a_progress_callback_that_raises_breaks_nothing(app_of: Connect, i
 async def test_a_slow_progress_callback_blocks_no_call(
     app_of: Connect, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inbox_module, "_SETTLE", 0.05)
+    monkeypatch.setattr(event_dispatch, "_CALLBACK_GRACE", 0.05)
     release, before = threading.Event(), asyncio.all_tasks()
 
     def slow(progress: Progress) -> None:

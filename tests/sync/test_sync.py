@@ -14,11 +14,11 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -304,8 +304,8 @@ def test_callers_context_reaches_the_callbacks(app_of: App) -> None:
 
 
 def test_events_end_with_the_session(app_of: App) -> None:
-    with app_of() as app, ThreadPoolExecutor(1) as pool:
-        seen = pool.submit(list[Event], app.events())
+    with app_of() as app, ThreadPoolExecutor(1) as pool, app.events() as events:
+        seen = pool.submit(list[Event], events)
         app.call("echo")
         with suppress(CallTimeout):
             app.call("forever", timeout=0.1)
@@ -314,20 +314,21 @@ def test_events_end_with_the_session(app_of: App) -> None:
     assert kinds == [CallStarted, Progress, CallFinished, CallStarted, Notification, CallFinished]
 
 
-def test_breaking_out_of_events_leaves_nothing(app_of: App) -> None:
+def test_events_are_queued_inside_their_block_only(app_of: App) -> None:
     with app_of() as app:
-        listeners = app.wrapped._inbox.listeners
-        events = cast(Generator[Event, None, None], app.events())
+        streams = app.wrapped._events.streams
+        app.events()
         app.call("echo")
-        for event in events:
-            assert isinstance(event, CallStarted)
-            break
-        assert len(listeners._queues) == 1
-        held = inspect.getgeneratorlocals(events)["iterator"]  # else the garbage collector would close it as well
-        del events
-        app.call("echo")  # the closing was sent before it
-        assert held is not None
-        assert listeners._queues == []
+        assert streams.open == []
+        with app.events() as events:
+            assert len(streams.open) == 1
+            app.call("echo")
+            for event in events:
+                assert isinstance(event, CallStarted)
+                break
+        assert streams.open == []
+        with pytest.raises(TypeError, match="not iterable"):
+            list(app.events())  # type: ignore[call-overload]
 
 
 # --- opening and closing ----------------------------------------------------------------------------------------------
@@ -361,8 +362,7 @@ def test_closing_is_idempotent_and_what_is_closed_says_so(app_of: App) -> None:
 
 
 def test_closing_from_another_thread_ends_a_call(app_of: App) -> None:
-    with app_of() as app, ThreadPoolExecutor(1) as pool:
-        events = app.events()
+    with app_of() as app, ThreadPoolExecutor(1) as pool, app.events() as events:
         call = pool.submit(app.call, "forever")
         assert next(event for event in events if isinstance(event, Notification))
         app.close()
@@ -389,7 +389,7 @@ def test_a_session_is_opened_and_closed_in_one_task(app_of: App) -> None:
 
 def test_what_cannot_be_opened_leaves_nothing() -> None:
     with pytest.raises(Disconnected):
-        connect("memory:", transport=Refusing({})).__enter__()
+        connect("memory:", transport=Refusing({})).open()
 
 
 class Refusing(MemoryTransport):
@@ -399,7 +399,7 @@ class Refusing(MemoryTransport):
 
 def test_a_forgotten_session_is_closed_and_warned_of(app_of: App) -> None:
     transport = MemoryTransport(HANDLERS)
-    app = app_of(transport).__enter__()
+    app = app_of(transport).open()
     with pytest.warns(ResourceWarning, match="was not closed"):
         del app
         gc.collect()
@@ -470,7 +470,7 @@ def program(code: str, *flags: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("warn", [True, False])
 def test_a_program_that_forgets_to_close_ends(warn: bool) -> None:
-    code = "app = session.__enter__()\nprint(app.call('quick').data, flush=True)\n"
+    code = "app = session.open()\nprint(app.call('quick').data, flush=True)\n"
     with program(code, *(["-W", "default::ResourceWarning"] if warn else [])) as run:
         out, err = run.communicate(timeout=30)
     assert (run.returncode, out) == (0, "{'ok': True}\nclosed []\n")
@@ -495,7 +495,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_while_nothing_is_caught_ends_the_program() -> None:
-    with program("session.__enter__().call('forever')") as run:
+    with program("session.open().call('forever')") as run:
         assert run.stdout and run.stdout.readline() == "running\n"
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=30)

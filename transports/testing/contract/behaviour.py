@@ -15,7 +15,7 @@ from ...base import Transport
 from ...errors import ABPError
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from ...session.connect import connect
-from ...session.inbox import OnElicitation, OnNotification, OnProgress
+from ...session.event_dispatch import OnElicitation, OnNotification, OnProgress
 from ...session.session import Session
 
 __all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "greeted", "raises", "until", "value"]
