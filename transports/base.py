@@ -113,7 +113,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send one request and return its reply. ``timeout`` in seconds.
+        """Send one request and return its reply. ``timeout`` in seconds, ``math.inf`` for no limit.
 
         Binary content in the reply stands where it stood in the app's answer, as
         :class:`~transports.BinaryData` (``bytes`` or a :class:`~transports.binary.Handle`) or

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import signal
 import subprocess
@@ -250,6 +251,12 @@ async def test_a_models_words_come_from_the_handler_and_only_if_there_is_one(tmp
     async with connect(where, store=tmp_path) as session:
         with pytest.raises(CapabilityError):
             await session.call("think")
+
+
+async def test_an_infinite_timeout_is_no_limit(tmp_path: Path) -> None:
+    async with connect(target("tableau"), timeout=math.inf, store=tmp_path) as session:
+        assert (await session.call("work", {"steps": 1}, timeout=math.inf)).data == {"steps": 1}
+        assert await session.resources.list(timeout=math.inf)
 
 
 async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -41,6 +42,18 @@ def test_one_call_over_each_transport(workbench: str, tmp_path: Path, transport:
     (ref,) = result.artifacts.values()
     assert b"tea,12" in Path(ref.path or "").read_bytes()
     assert not [thread.name for thread in threading.enumerate() if thread.name == "abp-sync"]
+
+
+def test_an_infinite_timeout_is_no_limit_for_a_page_and_its_tools(workbench: str, tmp_path: Path) -> None:
+    with connect(workbench, timeout=math.inf, store=tmp_path) as app:
+        assert app.call("fault.slow", {"ms": 100}, timeout=math.inf).artifacts
+        assert app.screenshot(timeout=math.inf).artifacts["image"].size_bytes
+        assert app.render_to_pdf("<h1>Hi</h1>", timeout=math.inf).artifacts["document"].size_bytes
+    app = connect(workbench, store=tmp_path).open()
+    try:
+        assert app.call("file.list").artifacts
+    finally:
+        app.close()
 
 
 def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:

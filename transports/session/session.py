@@ -174,9 +174,9 @@ class Session:
         """Call a capability and store what it answers.
 
         ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may
-        stand anywhere in them. ``timeout`` in seconds is for the app's answer; ``None`` means the default of the session or
-        of ``ABP_CALL_TIMEOUT``, and ``math.inf`` waits for ever and gives the app no limit. Cancelling the awaiting
-        task cancels the call in the app.
+        stand anywhere in them. ``timeout`` in seconds is for the app's answer. ``None`` means the session's default,
+        else ``ABP_CALL_TIMEOUT``; ``math.inf`` waits for ever and gives the app no limit. Cancelling the awaiting task
+        cancels the call in the app.
 
         A call that the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
         ``timeout``, after the time the app asks for. A call that may have run (the connection broke, any other

@@ -72,8 +72,8 @@ class Background:
         self._users: dict[object, None] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As :meth:`Runner.run`, in the caller's context. Raises :class:`~transports.errors.UsageError` in the loop's own
-        thread, which would wait for itself."""
+        """As :meth:`Runner.run`, in the caller's context. Raises :class:`~transports.errors.UsageError` in the thread
+        of the loop, which would wait for itself."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise UsageError(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psutil
 
 from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, redact_url
+from ..timeouts import playwright_timeout
 from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
 from .processes import family, kill
 from .profile import ALREADY_OPEN, claimed
@@ -170,7 +171,7 @@ class Browser:
         assert self._playwright is not None and self._cdp_url is not None
         # Its downloads, media settings and focus stay as its user has them.
         self._browser = await self._playwright.chromium.connect_over_cdp(
-            self._cdp_url, no_defaults=True, timeout=self._timeout * 1000
+            self._cdp_url, no_defaults=True, timeout=playwright_timeout(self._timeout)
         )
         self.context = self._browser.contexts[0]
         self._cdp = await self._browser.new_browser_cdp_session()
@@ -187,6 +188,7 @@ class Browser:
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
+            "timeout": 0,  # the time for starting is limited around this
         }
         if self.engine == "firefox" and not choice.own:
             options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it: over WebDriver BiDi
