@@ -124,6 +124,7 @@ def connect(
     routing: RoutingPolicy | None = None,
     record: Recording | str | Path | None = None,
 ) -> Session:
+    """As :func:`transports.connect`, whose docstring replaces this one."""
     parameters = locals()  # in the first line, so that it holds the parameters and nothing else
     options = {name: _unwrapped(value) for name, value in parameters.items() if value is not None}
     return Session(asynchronous.connect(**options), _runner(page or context))

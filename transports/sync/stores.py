@@ -54,6 +54,7 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
 
     @described(artifacts.ArtifactStore.scoped)
     def scoped(self, scope: Scope) -> Self:
+        """As :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
         view = copy.copy(self)
         view.wrapped = self.wrapped.scoped(scope)
         return view
