@@ -22,16 +22,16 @@ _GRACE = 1.0
 
 
 def spawn(work: Awaitable[None], tasks: set[asyncio.Task[None]]) -> None:
-    """Run ``work`` as a task of its own, without waiting for it. ``tasks`` holds the task while it runs, since the event
-    loop keeps only a weak reference; an exception of the task is logged by asyncio when it is collected."""
+    """Run ``work`` as a task of its own, without waiting for it. ``tasks`` holds the task while it runs, since the
+    event loop keeps only a weak reference; an exception of the task is logged by asyncio when it is collected."""
     task = asyncio.ensure_future(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and wait until they have ended, for at most one second. A task that ignores its cancellation goes on.
-    Raises nothing of theirs; those that have ended already are left as they are."""
+    """Cancel tasks and wait until they have ended, for at most one second. A task that ignores its cancellation goes
+    on. Raises nothing of theirs; those that have ended already are left as they are."""
     tasks = tuple(tasks)
     for task in tasks:
         task.cancel()
