@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, answering, ask
 from transports import (
-    Call,
     CallTimeout,
     CapabilityError,
     ElicitationRequest,
@@ -21,6 +20,9 @@ from transports import (
     Progress,
 )
 from transports.session import event_dispatch
+from transports.testing import (
+    Call,
+)
 
 # --- progress and notifications ---------------------------------------------------------------------------------------
 

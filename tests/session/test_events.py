@@ -261,7 +261,7 @@ async def test_a_question_without_a_handler_gets_the_default_answer(
 def test_100_000_capabilities_are_parsed_when_they_are_read() -> None:
     schema = {"type": "object", "properties": {"value": {"type": "string"}}}
     listed = [{"name": f"bulk.{n}", "description": str(n), "inputSchema": schema} for n in range(100_000)]
-    known = Capabilities().told([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(100_000)]).told(listed)
+    known = Capabilities().merge([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(100_000)]).merge(listed)
     assert len(known) == 100_000
     assert "bulk.99999" in known
     assert known._read == {}
@@ -270,7 +270,7 @@ def test_100_000_capabilities_are_parsed_when_they_are_read() -> None:
 
 
 def test_a_capability_that_cannot_be_parsed_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    known = Capabilities().told([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
+    known = Capabilities().merge([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
     assert list(known) == ["odd"]
     assert known["odd"].description == ""
     assert "what the app says of odd" in caplog.text

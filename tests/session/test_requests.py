@@ -14,7 +14,6 @@ from tests.support.apps import LARGE, PNG, NotingTransport, answering, files, ha
 from transports import (
     ABPError,
     BinaryData,
-    Call,
     CallTimeout,
     CapabilityError,
     MemoryTransport,
@@ -23,6 +22,9 @@ from transports import (
     UsageError,
 )
 from transports.binary import Handle, LocalFile
+from transports.testing import (
+    Call,
+)
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 

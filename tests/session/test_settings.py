@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from transports import (
-    Call,
     CallTimeout,
     LocalStore,
     MemoryTransport,
@@ -20,6 +19,9 @@ from transports import (
     connect,
 )
 from transports.session.settings import Settings
+from transports.testing import (
+    Call,
+)
 from webapp_fixture import serve
 
 

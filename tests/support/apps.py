@@ -8,12 +8,14 @@ from pathlib import Path
 
 from transports import (
     BinaryData,
-    Call,
     MemoryTransport,
     Message,
 )
 from transports.adapters.memory import Handler
 from transports.binary import Handle
+from transports.testing import (
+    Call,
+)
 
 __all__ = ["FOREVER", "LARGE", "PDF", "PNG", "NotingTransport", "answering", "ask", "b64", "files", "hang", "pdf"]
 

@@ -16,8 +16,9 @@ from ..browser.process.launch import Browser
 from ..browser.source import Source, StorageState
 from ..browser.timeouts import playwright_timeout
 from ..browser.transport import PageTransport
-from ..errors import ConnectFailed, NotAbpApp, UsageError, redact_url
-from ..protocol.messages import decode_json
+from ..errors import ConnectFailed, NotAbpApp, UsageError
+from ..protocol.strict_json import decode_json
+from ..protocol.urls import redact_url
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

@@ -62,6 +62,6 @@ class Connection:
         self._emit_difference(before)
 
     def _emit_difference(self, before: Capabilities) -> None:
-        change = self._handshake.capabilities.since(before)
+        change = self._handshake.capabilities.diff(before)
         if change.added or change.removed or change.changed:
             self._emit(change)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ..errors import ABPError, UsageError
 from ..protocol.capabilities import CapabilitiesChanged
-from ..protocol.messages import Effect, ElicitationRequest, Notification, Progress
+from ..protocol.messages import Effect
+from ..protocol.payloads import ElicitationRequest, Notification, Progress
 from ..routing import Result
 
 if TYPE_CHECKING:

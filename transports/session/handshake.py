@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
 
@@ -12,7 +11,10 @@ from ..base import Transport
 from ..errors import ProtocolError, TransportError
 from ..http import Discovery, undelivered
 from ..protocol.capabilities import Capabilities
-from ..protocol.messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
+from ..protocol.declarations import AppInfo, Capability, parse
+from ..protocol.initialize import initialize_params
+from ..protocol.messages import Message
+from ..protocol.payloads import Answer, Initialized
 from ..tasks import cancel_and_wait
 
 __all__ = ["Handshake"]
@@ -54,13 +56,7 @@ class Handshake:
 
         Raises what the transport raises, and :class:`~transports.errors.CapabilityError` if the app refuses.
         """
-        params: dict[str, object] = {
-            "agent": {"name": "abp-transports", "version": _version()},
-            "protocolVersion": PROTOCOL_VERSION,
-            "features": {"notifications": True, "progress": True, "elicitation": True},
-        }
-        if self._requested:
-            params["requestedCapabilities"] = list(self._requested)
+        params = initialize_params(capabilities=self._requested)
         reply = await self._transport.request(Message("initialize", params), timeout=timeout)
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
@@ -71,8 +67,8 @@ class Handshake:
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list_capabilities() if self._transport.features.listing else None
-        declared = Capabilities().told(initialized.capabilities).told(listed)
-        self.capabilities = self._generate(declared.informed(self._in_manifest))
+        declared = Capabilities().merge(initialized.capabilities).merge(listed)
+        self.capabilities = self._generate(declared.with_manifest(self._in_manifest))
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
         """Fill in from the manifest what the app did not say at run time (PROTOCOL "Discovery")."""
@@ -86,7 +82,7 @@ class Handshake:
             return
         self._in_manifest = found.manifest.capabilities
         self.warnings = (*found.warnings, *undelivered(self._in_manifest, self.capabilities))
-        self.capabilities = self.capabilities.informed(self._in_manifest)
+        self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:
             logger.warning("%s", warning)
 
@@ -95,13 +91,13 @@ class Handshake:
 
         Where the transport can list them, the new list decides.
         """
-        capabilities = self.capabilities.changed(change)
+        capabilities = self.capabilities.apply_change(change)
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
                 listed = await self._list_capabilities()
-                if now := Capabilities().told(listed):
-                    capabilities = capabilities.told(listed).kept(now)
-        self.capabilities = self._generate(capabilities.informed(self._in_manifest))
+                if now := Capabilities().merge(listed):
+                    capabilities = capabilities.merge(listed).only(now)
+        self.capabilities = self._generate(capabilities.with_manifest(self._in_manifest))
 
     async def _list_capabilities(self) -> object:
         """Return the payload of ``listCapabilities``, ``None`` if the app has no such method: that is allowed."""
@@ -111,10 +107,3 @@ class Handshake:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return None
         return reply.payload
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("abp-transports")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from ..artifacts import ArtifactStore
-from ..protocol.messages import Notification
+from ..protocol.payloads import Notification
 from ..routing import Result
 
 __all__ = ["ResourceCache"]

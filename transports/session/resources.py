@@ -14,7 +14,9 @@ from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol.capabilities import Capabilities
-from ..protocol.messages import JSONValue, Notification, Resource, ResourceTemplate, parse
+from ..protocol.declarations import Resource, ResourceTemplate, parse
+from ..protocol.payloads import Notification
+from ..protocol.strict_json import JSONValue
 from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
 from .resource_cache import ResourceCache
@@ -154,7 +156,7 @@ class Resources:
         """Return the app's capabilities and those of every server with resources; a tool of the same name hides one."""
         generated = [entry for entry in _GENERATED if entry["name"] not in capabilities] if self.available else []
         self.names = frozenset(str(entry["name"]) for entry in generated)
-        return capabilities.told(generated) if generated else capabilities
+        return capabilities.merge(generated) if generated else capabilities
 
     async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None) -> Result:
         """Return the result of a generated capability."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from ..artifacts import ArtifactStore
 from ..base import Transport
-from ..protocol.messages import Answer, Capability, Message
+from ..protocol.declarations import Capability
+from ..protocol.messages import Message
+from ..protocol.payloads import Answer
 from ..routing import Fetcher, Result, Router, RoutingPolicy
 from .settings import Settings
 

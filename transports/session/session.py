@@ -16,8 +16,9 @@ from ..binary.detect import Found
 from ..binary.params import outgoing
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
-from ..protocol.capabilities import cautions, explained
-from ..protocol.messages import AppInfo, Capability, Message
+from ..protocol.capabilities import deprecation_warnings, with_suggestions
+from ..protocol.declarations import AppInfo, Capability
+from ..protocol.messages import Message
 from ..protocol.schema import check_params
 from ..routing import ABP, Result, RoutingPolicy, preset
 from ..tasks import cancel_and_wait
@@ -218,7 +219,7 @@ class Session:
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
-            raise explained(error, capability, self._handshake.capabilities) from None
+            raise with_suggestions(error, capability, self._handshake.capabilities) from None
         try:
             result = await self._results.from_answer(
                 reply, answer, capability, declared, call=call, warnings=warnings, started=started
@@ -268,7 +269,7 @@ class Session:
     def _check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
         """Return the warnings about a call that this session has not given yet; raise if the parameters do not fit."""
         notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
-        new = [note for note in (*cautions(capability), *notes) if note not in self._warned]
+        new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
         self._warned.update(new)
         return new
 

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 
 from ..base import Transport
 from ..browser.process.extension import extension_folder
-from ..errors import UsageError, redact_url
+from ..errors import UsageError
 from ..http import Discovery, discover
+from ..protocol.urls import redact_url
 from .plugins import installed_plugins, make_transport
 from .settings import Settings
 from .timeouts import timeout_seconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import http
 from ..adapters.recording import Recording
 from ..base import Transport
-from ..protocol.messages import AppInfo, Capability
+from ..protocol.declarations import AppInfo, Capability
 from ..routing import RoutingPolicy
 from ..session import connect as asynchronous
 from ..session import resources, session
