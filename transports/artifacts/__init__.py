@@ -13,24 +13,24 @@ from .base import DEFAULT_MAX_BYTES, ArtifactStore
 from .local.store import LocalStore
 from .memory import MemoryStore
 from .none import NoneStore
-from .ref import ArtifactRef, Checked, Problem, Scope
-from .retention import Retention, Swept
-from .staged import About, Staged
+from .ref import ArtifactRef, CheckReport, Problem, Scope
+from .retention import Removal, Retention
+from .staged import ArtifactMeta, Staged
 
 __all__ = [
-    "About",
+    "ArtifactMeta",
     "ArtifactRef",
     "ArtifactStore",
     "AuditLog",
-    "Checked",
+    "CheckReport",
     "LocalStore",
     "MemoryStore",
     "NoneStore",
     "Problem",
+    "Removal",
     "Retention",
     "Scope",
     "Staged",
-    "Swept",
     "discover_store",
     "open_store",
 ]

@@ -18,21 +18,21 @@ from typing import Self, Unpack
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, TooLarge, UsageError
 from ..tasks import in_thread
 from .audit import AuditLog
-from .os_errors import reporting
-from .ref import ArtifactRef, Checked, Problem, Scope
-from .retention import Entry, Incoming, Retention, Swept
-from .staged import About, Staged, StagedFile
+from .os_errors import map_os_errors
+from .ref import ArtifactRef, CheckReport, Problem, Scope
+from .retention import Entry, Incoming, Removal, Retention
+from .staged import ArtifactMeta, Staged, StagedFile
 
 __all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged", "not_found"]
 
 DEFAULT_MAX_BYTES = 1 << 30
 _PIECE = 1 << 20
 list_ = list  # a store has a method of that name
-_EVERY = 60.0  # seconds between two looks for what has expired
+_INTERVAL = 60.0  # seconds between two looks for what has expired
 
 
 def not_found(artifact_id: str) -> ArtifactNotFound:
-    """The one error for an id that nobody has, that belongs to somebody else, or whose time is over."""
+    """The one error for an id that nobody has, that belongs to somebody else, or owner time is over."""
     shown = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
     return ArtifactNotFound(f"there is no artifact {shown!r} in this store", details={"id": shown})
 
@@ -60,7 +60,9 @@ class ArtifactStore(ABC):
         self.audit = audit
         #: What this view sees; what is put through it belongs to this scope.
         self.scope = Scope()
-        self._looked = [time.monotonic()]  # when somebody last looked for what has expired; shared by all views
+        self._last_expiry_check = [
+            time.monotonic()
+        ]  # when somebody last looked for what has expired; shared by all views
 
     def scoped(self, scope: Scope) -> Self:
         """A view of the same store that sees what ``scope`` covers and nothing else: another session's artifact is not
@@ -77,7 +79,7 @@ class ArtifactStore(ABC):
         """A new staged file; see :class:`Staged`."""
         if self.audit:
             self.audit.check()
-        staged = await self._begin()
+        staged = await self._new_staged()
         try:
             yield staged
         except (TooLarge, StoreError) as error:
@@ -86,23 +88,23 @@ class ArtifactStore(ABC):
         finally:
             await staged.aclose()
 
-    async def put_bytes(self, data: bytes | memoryview, **about: Unpack[About]) -> ArtifactRef:
+    async def put_bytes(self, data: bytes | memoryview, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store bytes in hand; arguments and errors as :meth:`Staged.commit`."""
         async with self.stage() as staged:
             await staged.write(data)
-            return await staged.commit(**about)
+            return await staged.commit(**meta)
 
-    async def put_text(self, text: str, **about: Unpack[About]) -> ArtifactRef:
+    async def put_text(self, text: str, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store text as UTF-8, as ``text/plain`` unless ``mime_type`` says otherwise. Raises
         :class:`~transports.errors.UsageError` for a lone surrogate."""
         try:
             data = text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
-        defaults: About = {"mime_type": "text/plain"}
-        return await self.put_bytes(data, **(defaults | about))
+        defaults: ArtifactMeta = {"mime_type": "text/plain"}
+        return await self.put_bytes(data, **(defaults | meta))
 
-    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **about: Unpack[About]) -> ArtifactRef:
+    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store what an asynchronous iterator gives, never holding all of it. If it raises, nothing is stored."""
         async with self.stage() as staged:
             written = False
@@ -111,21 +113,21 @@ class ArtifactStore(ABC):
                 written = True
             if not written:
                 await staged.write(b"")
-            return await staged.commit(**about)
+            return await staged.commit(**meta)
 
-    async def put_file(self, path: str | os.PathLike[str], **about: Unpack[About]) -> ArtifactRef:
+    async def put_file(self, path: str | os.PathLike[str], **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store a copy of a file, under its name unless ``filename`` says otherwise. Raises
         :class:`~transports.errors.StoreError` if it cannot be read."""
         file = Path(path)
-        defaults: About = {"filename": file.name}
+        defaults: ArtifactMeta = {"filename": file.name}
         async with aclosing(_pieces(file)) as chunks:
-            return await self.put_stream(chunks, **(defaults | about))
+            return await self.put_stream(chunks, **(defaults | meta))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def stat(self, artifact_id: str) -> ArtifactRef:
         """The reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
-        return await self._seen(artifact_id, "stat")
+        return await self._require_visible(artifact_id, "stat")
 
     async def exists(self, artifact_id: str) -> bool:
         """Whether :meth:`stat` would find it."""
@@ -158,7 +160,7 @@ class ArtifactStore(ABC):
             raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
         if self.audit:
             self.audit.check()
-        ref = await self._seen(artifact_id, "read")
+        ref = await self._require_visible(artifact_id, "read")
         if self.retention and self.retention.cleanup_strategy == "lru":
             await self._touch(artifact_id)
         count, code = 0, "CANCELLED"
@@ -173,14 +175,14 @@ class ArtifactStore(ABC):
             code = error.code
             raise
         finally:
-            self._note("read", id=artifact_id, bytes=count, code=code or None)
+            self._write_audit("read", id=artifact_id, bytes=count, code=code or None)
 
     async def get(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """Bytes of an artifact; arguments and errors as :meth:`open`."""
         async with aclosing(self.open(artifact_id, offset=offset, length=length)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
-    async def mark(self) -> object:
+    async def change_token(self) -> object:
         """Something that differs after anybody, also another process, has stored or removed an artifact; ``None``
         where that cannot be told more cheaply than by :meth:`list`."""
         return None
@@ -188,7 +190,7 @@ class ArtifactStore(ABC):
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
         """An address at the store itself, from which anybody can fetch the artifact for that time; ``None`` where the
         store has no addresses. Raises :class:`~transports.errors.ArtifactNotFound`."""
-        await self._seen(artifact_id, "read")
+        await self._require_visible(artifact_id, "read")
         return None
 
     # --- removing -----------------------------------------------------------------------------------------------------
@@ -199,18 +201,18 @@ class ArtifactStore(ABC):
             self.audit.check()
         try:
             if self.scope:
-                await self._seen(artifact_id, "delete")
+                await self._require_visible(artifact_id, "delete")
         except ArtifactNotFound:
             return False
         done = await self._delete(artifact_id)
         if done:
-            self._note("delete", id=artifact_id)
+            self._write_audit("delete", id=artifact_id)
         return done
 
-    async def gc(self, *, dry_run: bool = False) -> Sequence[Swept]:
-        """Remove what the retention says has to go and, in an unscoped store, what nobody can reach: staged files whose
+    async def gc(self, *, dry_run: bool = False) -> Sequence[Removal]:
+        """Remove what the retention says has to go and, in an unscoped store, what nobody can reach: staged files owner
         writer died, content without metadata (both an hour old), and quarantine of a day. ``dry_run`` only tells."""
-        out: Sequence[Swept] = (
+        out: Sequence[Removal] = (
             self.retention.plan(await self._entries(self.scope), time.time()) if self.retention else []
         )
         if not dry_run:
@@ -227,9 +229,9 @@ class ArtifactStore(ABC):
         if self.scope.session is None:
             raise UsageError("end_session() needs a view of one session: store.scoped(Scope(session=…))")
         entries = await self._entries(self.scope)
-        return len(await self._evict([Swept("artifact", one.id, one.size, "session end") for one in entries]))
+        return len(await self._evict([Removal("artifact", one.id, one.size, "session end") for one in entries]))
 
-    async def fsck(self) -> Checked:
+    async def fsck(self) -> CheckReport:
         """Read everything in this view and say what is damaged. Damaged content is put into quarantine; nothing else is
         changed."""
         problems: list[Problem] = []
@@ -243,11 +245,11 @@ class ArtifactStore(ABC):
                 problems.append(Problem("content", ref.id, error.message))
             except ArtifactNotFound:
                 continue  # deleted meanwhile
-        return Checked(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
+        return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
-    async def _seen(self, artifact_id: str, wanted: str) -> ArtifactRef:
+    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
         reason = None
         try:
             ref, stored = await self._stat(artifact_id)
@@ -258,37 +260,37 @@ class ArtifactStore(ABC):
             if reason:
                 raise not_found(artifact_id)
         except ABPError as error:
-            self._note("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
+            self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref
 
     async def _make_room(self, key: str, size: int) -> None:
         policy, now = self.retention, time.time()
         assert policy is not None
-        if policy.ttl_seconds is not None and time.monotonic() - self._looked[0] > _EVERY:
-            self._looked[0] = time.monotonic()
+        if policy.ttl_seconds is not None and time.monotonic() - self._last_expiry_check[0] > _INTERVAL:
+            self._last_expiry_check[0] = time.monotonic()
             over = [entry for entry in await self._entries(Scope()) if policy.expired(entry.stored, now)]
-            await self._evict([Swept("artifact", one.id, one.size, "expired") for one in over if one.id != key])
+            await self._evict([Removal("artifact", one.id, one.size, "expired") for one in over if one.id != key])
         if self.scope.session or self.scope.trace:
             around = Scope(self.scope.tenant, self.scope.user, self.scope.session)
             await self._evict(policy.plan(await self._entries(around), now, Incoming(key, size, self.scope)))
 
-    async def _evict(self, plan: Sequence[Swept]) -> Sequence[Swept]:
+    async def _evict(self, plan: Sequence[Removal]) -> Sequence[Removal]:
         done = []
         for one in plan:
             if await self._delete(one.id):
-                self._note("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
+                self._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
                 done.append(one)
         return done
 
-    def _note(self, action: str, **facts: object) -> None:
+    def _write_audit(self, action: str, **facts: object) -> None:
         if self.audit:
             self.audit.write(action, self.scope, **facts)
 
     # --- what a kind of store does itself -----------------------------------------------------------------------------
 
     @abstractmethod
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         """A new staged file."""
 
     @abstractmethod
@@ -315,17 +317,17 @@ class ArtifactStore(ABC):
     async def _touch(self, artifact_id: str) -> None:
         """Remember that an artifact was used now."""
 
-    async def _sweep(self, *, dry_run: bool) -> Sequence[Swept]:
+    async def _sweep(self, *, dry_run: bool) -> Sequence[Removal]:
         """Remove what no metadata speaks of."""
         return ()
 
 
 async def _pieces(file: Path) -> AsyncGenerator[bytes, None]:
-    with reporting("read a file", file.parent):
+    with map_os_errors("read a file", file.parent):
         opened = await in_thread(file.open, "rb", 0)
     try:
         while True:
-            with reporting("read a file", file.parent):
+            with map_os_errors("read a file", file.parent):
                 chunk = await in_thread(opened.read, _PIECE)
             if not chunk:
                 return

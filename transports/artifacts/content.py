@@ -33,7 +33,7 @@ _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
-_NO_WORDS = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
 _SECRET = re.compile(
     r"(?i)^(authorization|cookie|set[-_]cookie|auth|.*(token|secret|passw(or)?d|api[-_]?key|credentials?))$"
 )
@@ -173,7 +173,7 @@ def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
     if not source:
         return {}
     try:
-        copy = _harmless(decode_json(encode_json(dict(source))))
+        copy = _redacted(decode_json(encode_json(dict(source))))
         size = len(encode_json(copy))
     except (TypeError, ValueError, RecursionError, ABPError) as error:
         raise UsageError(f"source must hold JSON values only: {error}") from error
@@ -183,12 +183,12 @@ def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
     return copy
 
 
-def _harmless(value: object) -> object:
+def _redacted(value: object) -> object:
     match value:
         case dict():
-            return {key: "…" if _SECRET.match(key) else _harmless(inner) for key, inner in value.items()}
+            return {key: "…" if _SECRET.match(key) else _redacted(inner) for key, inner in value.items()}
         case list():
-            return [_harmless(inner) for inner in value]
+            return [_redacted(inner) for inner in value]
         case str() if "://" in value[:40] or value[:5].lower() == "data:":
             return _short(redact_url(value))
         case str():
@@ -197,5 +197,5 @@ def _harmless(value: object) -> object:
 
 
 def _short(text: str) -> str:
-    text = _NO_WORDS.sub("…", text)
+    text = _OPAQUE.sub("…", text)
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

@@ -11,10 +11,10 @@ from ..tasks import in_thread
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
 from .content import Description, Meter
-from .metadata import Record, ids
+from .metadata import Metadata, candidate_ids
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention
-from .spool import Spool
+from .spool import SpooledFile
 from .staged import StagedFile
 
 __all__ = ["MemoryStore"]
@@ -25,7 +25,7 @@ class _Contents:
     """What all views of one store share. Content is kept once, by its hash; whoever reads it holds it."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
-    records: dict[str, Record] = field(default_factory=dict)
+    records: dict[str, Metadata] = field(default_factory=dict)
     used: dict[str, float] = field(default_factory=dict)
 
 
@@ -47,17 +47,17 @@ class MemoryStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"MemoryStore({len(self._contents.records)} artifacts)"
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
-    def keep(self, meter: Meter, described: Description, data: bytes, scope: Scope) -> ArtifactRef:
+    def publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
         """Make measured content an artifact."""
         at, digest = self._contents, meter.sha256
-        for key in ids(described.namespace, digest, scope):
+        for key in candidate_ids(description.namespace, digest, scope):
             old = at.records.get(key)
             if old is None or old.sha256 == digest:
                 break
-        record = Record.new(key, meter, described, scope, old=old)
+        record = Metadata.new(key, meter, description, scope, old=old)
         at.blobs.setdefault(digest, data)
         at.records[key] = record
         at.used[key] = record.stored
@@ -104,17 +104,17 @@ class MemoryStore(ArtifactStore):
         return True
 
 
-class _Staged(Spool):
+class _Staged(SpooledFile):
     _store: MemoryStore
 
     def _start(self) -> None:
         super()._start()
         self._chunks: list[bytes] = []
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         self._chunks.append(bytes(chunk))
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        data = await in_thread(self.foreign.read_bytes) if self.foreign else b"".join(self._chunks)
-        self.check_foreign()
-        return self._store.keep(meter, described, data, self._store.scope)
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
+        self.check_external_file()
+        return self._store.publish(meter, description, data, self._store.scope)

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
-__all__ = ["ID", "Name", "Record", "artifact_id", "content_digits", "ids"]
+__all__ = ["ID", "Metadata", "Name", "artifact_id", "candidate_ids", "digest_prefix"]
 
 #: Ids that this library makes; nothing else is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
@@ -39,12 +39,12 @@ def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int
     return f"{head}-{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
 
 
-def ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
+def candidate_ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
     """The ids to try for some content, the shortest first."""
     return (artifact_id(namespace, digest, scope, length) for length in (12, *range(16, 65, 8)))
 
 
-def content_digits(key: str) -> str:
+def digest_prefix(key: str) -> str:
     """The first digits of the SHA-256 of an artifact's content, at least 12 of them."""
     return key.rpartition("_")[2].partition("-")[0]
 
@@ -54,11 +54,11 @@ class Name:
     """A readable file of an artifact: its ``name`` in the root, and the one that was ``asked`` for ("" if none)."""
 
     name: str
-    asked: str
+    requested: str
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class Metadata:
     """Everything that is kept of an artifact. The last of ``names`` is the current one; ``stored`` is when it was put
     here last, in seconds since 1970; ``blob`` is where its content lies, for stores that do not go by its hash."""
 
@@ -77,19 +77,19 @@ class Record:
         cls,
         key: str,
         meter: Meter,
-        described: Description,
+        description: Description,
         scope: Scope,
         *,
-        old: Record | None = None,
+        old: Metadata | None = None,
         names: tuple[Name, ...] = (),
         blob: str = "",
-    ) -> Record:
-        """Of measured and described content; ``old`` is the record that it replaces, whose time of creation stays."""
+    ) -> Metadata:
+        """Of measured and description content; ``old`` is the record that it replaces, owner time of creation stays."""
         created = {"created": old.source["created"]} if old and "created" in old.source else {}
         if not names:
-            names = (old.names[-1] if old and not described.suggested else Name(described.name, ""),)
-        source = described.source | created
-        return cls(key, meter.sha256, meter.size, described.mime_type, names, source, scope, time.time(), blob)
+            names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
+        source = description.source | created
+        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
 
     @property
     def age_key(self) -> tuple[str, str]:
@@ -119,7 +119,7 @@ class Record:
                 "sha256": self.sha256,
                 "size_bytes": self.size_bytes,
                 "mime_type": self.mime_type,
-                "names": [[name.name, name.asked] for name in self.names],
+                "names": [[name.name, name.requested] for name in self.names],
                 "source": self.source,
                 "scope": dict(self.scope.items()),
                 "stored": self.stored,
@@ -129,7 +129,7 @@ class Record:
         ).encode()
 
     @classmethod
-    def decode(cls, data: bytes, artifact_id: str) -> Record:
+    def decode(cls, data: bytes, artifact_id: str) -> Metadata:
         """Raises :class:`ValueError` unless ``data`` is the whole, unaltered shape of :meth:`encode`."""
         try:
             raw = json.loads(data)

@@ -12,7 +12,7 @@ from .content import Description, Meter
 from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Entry
-from .spool import Spool
+from .spool import SpooledFile
 from .staged import StagedFile
 
 __all__ = ["NoneStore"]
@@ -36,13 +36,13 @@ class NoneStore(ArtifactStore):
     def __repr__(self) -> str:
         return "NoneStore()"
 
-    def warn(self) -> None:
+    def warn_once(self) -> None:
         """Say once that nothing is kept."""
         if not self._warned:
             self._warned.append(True)
             logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
@@ -71,14 +71,14 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
     )
 
 
-class _Staged(Spool):
+class _Staged(SpooledFile):
     _store: NoneStore
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         pass
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        self._store.warn()
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        self._store.warn_once()
         digest = meter.sha256
         key = artifact_id("truncated", digest)
         notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
@@ -86,10 +86,10 @@ class _Staged(Spool):
             id=key,
             uri=f"artifact://{key}",
             path=None,
-            filename=described.name,
-            mime_type=described.mime_type,
+            filename=description.name,
+            mime_type=description.mime_type,
             size_bytes=meter.size,
             sha256=digest,
-            source=described.source | notes,
+            source=description.source | notes,
             scope=self._store.scope,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import StoreError, StoreFull
 
-__all__ = ["OTHER_FOLDER", "alive", "reporting", "write_all"]
+__all__ = ["OTHER_FOLDER", "map_os_errors", "may_be_running", "write_all"]
 
 OTHER_FOLDER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
 
@@ -30,7 +30,7 @@ _ADVICE = {
 
 
 @contextmanager
-def reporting(action: str, folder: Path) -> Iterator[None]:
+def map_os_errors(action: str, folder: Path) -> Iterator[None]:
     """Turn an :class:`OSError` into a :class:`~transports.errors.StoreError` that says what to do; ``action`` follows
     "cannot"."""
     try:
@@ -56,7 +56,7 @@ def write_all(fd: int, data: memoryview) -> None:
         data = data[os.write(fd, data) :]
 
 
-def alive(pid: int, modified: float) -> bool:
+def may_be_running(pid: int, modified: float) -> bool:
     """Whether the writer of a file may still run; a process that started after the last write only has its number."""
     import psutil  # takes 20 ms, and is needed once in a blue moon
 

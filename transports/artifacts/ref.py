@@ -1,4 +1,4 @@
-"""What stands for an artifact outside the store: :class:`ArtifactRef`, and whose it is: :class:`Scope`. No I/O."""
+"""What stands for an artifact outside the store: :class:`ArtifactRef`, and owner it is: :class:`Scope`. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 
 from ..errors import UsageError
 
-__all__ = ["ArtifactRef", "Checked", "Problem", "Scope"]
+__all__ = ["ArtifactRef", "CheckReport", "Problem", "Scope"]
 
 _LONGEST = 200
 
@@ -100,7 +100,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckReport:
     """How many artifacts were read, their bytes, and what is wrong."""
 
     artifacts: int

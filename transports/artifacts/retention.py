@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from ..errors import StoreFull, TooLarge, UsageError
 from .ref import Scope
 
-__all__ = ["Entry", "Incoming", "Retention", "Swept"]
+__all__ = ["Entry", "Incoming", "Removal", "Retention"]
 
 
 class Entry(NamedTuple):
@@ -31,7 +31,7 @@ class Incoming(NamedTuple):
     scope: Scope
 
 
-class Swept(NamedTuple):
+class Removal(NamedTuple):
     """One thing that was removed, or would be. ``kind`` is ``artifact``, ``staged``, ``content`` or ``quarantine``;
     ``reason`` is ``expired``, ``lru``, ``fifo`` or ``orphan``."""
 
@@ -72,15 +72,15 @@ class Retention:
         """Whether an artifact is past its time."""
         return self.ttl_seconds is not None and now - stored > self.ttl_seconds
 
-    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Swept]:
+    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
         """What must go, so that what is left, with ``incoming``, keeps to the limits. Raises
         :class:`~transports.errors.TooLarge` if it never could, and :class:`~transports.errors.StoreFull` where nothing
         may be evicted."""
         kept: list[Entry] = []
-        out: list[Swept] = []
+        out: list[Removal] = []
         for entry in entries:
             if self.expired(entry.stored, now) and not (incoming and incoming.id == entry.id):
-                out.append(Swept("artifact", entry.id, entry.size, "expired"))
+                out.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 kept.append(entry)
         limits = (
@@ -89,7 +89,7 @@ class Retention:
         )
         for level, most_bytes, most in limits:
             gone = self._over(kept, level, most_bytes, most, incoming)
-            out += [Swept("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in gone]
+            out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in gone]
             kept = [entry for entry in kept if entry not in gone]
         return out
 

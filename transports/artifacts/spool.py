@@ -17,18 +17,18 @@ from ..errors import StoreError
 from ..tasks import in_thread
 from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
-from .os_errors import alive, reporting
+from .os_errors import map_os_errors, may_be_running
 from .staged import StagedFile
 
-__all__ = ["Spool"]
+__all__ = ["SpooledFile"]
 
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
 _INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
 
 
-class Spool(StagedFile):
-    """See :class:`~transports.artifacts.base.Staged`. A store says in :meth:`_keep` what becomes of a chunk, and takes
-    what somebody else wrote from :attr:`foreign`."""
+class SpooledFile(StagedFile):
+    """See :class:`~transports.artifacts.base.Staged`. A store says in :meth:`_store_chunk` what becomes of a chunk, and takes
+    what somebody else wrote from :attr:`external`."""
 
     def __init__(self, store: ArtifactStore) -> None:
         super().__init__(store)
@@ -40,7 +40,7 @@ class Spool(StagedFile):
         self._written = False
         self._usable = True
         #: The file that somebody else wrote at ``path``, once it is measured.
-        self.foreign: Path | None = None
+        self.external_file: Path | None = None
 
     @property
     def path(self) -> Path:
@@ -48,7 +48,7 @@ class Spool(StagedFile):
 
     def _scratch(self) -> Path:
         if self._folder is None:
-            with reporting("make a temporary folder", Path(tempfile.gettempdir())):
+            with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
                 _sweep()
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder
@@ -62,17 +62,17 @@ class Spool(StagedFile):
         self._usable = False  # until all is well: what is written by half must never be committed
         view = as_bytes(chunk)
         if len(view) <= _INLINE:
-            self._take(view)
+            self._add(view)
         else:
-            await in_thread(self._take, view)
+            await in_thread(self._add, view)
         self._written = self._usable = True
 
-    def _take(self, chunk: memoryview) -> None:
+    def _add(self, chunk: memoryview) -> None:
         self._meter.add(chunk)
-        self._keep(chunk)
+        self._store_chunk(chunk)
 
     @abstractmethod
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         """Store a chunk of what is written; it may change afterwards."""
 
     async def reset(self) -> None:
@@ -82,31 +82,31 @@ class Spool(StagedFile):
         self._start()
 
     async def _measure(self, declared: int | None) -> Meter:
-        given = self._written or (self._folder is not None and await in_thread(self._measure_foreign))
+        given = self._written or (self._folder is not None and await in_thread(self._measure_external_file))
         if not given and declared != 0:
             raise nothing_written()
         return self._meter
 
-    def _measure_foreign(self) -> bool:
-        with reporting("read the staged file", self.path.parent):
+    def _measure_external_file(self) -> bool:
+        with map_os_errors("read the staged file", self.path.parent):
             try:
                 fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
             try:
                 self._meter = measure_file(fd, self._store.max_bytes)
-                self._stood = _state(os.fstat(fd))
+                self._measured_state = _state(os.fstat(fd))
             finally:
                 os.close(fd)
-        self.foreign = self.path
+        self.external_file = self.path
         return True
 
-    def check_foreign(self) -> None:
-        """Raises :class:`~transports.errors.StoreError` if the foreign file changed since it was measured; call it once
+    def check_external_file(self) -> None:
+        """Raises :class:`~transports.errors.StoreError` if the external file changed since it was measured; call it once
         the content was read again and before it becomes visible."""
-        if self.foreign is not None:
-            with reporting("read the staged file", self.foreign.parent):
-                if _state(self.foreign.lstat()) != self._stood:
+        if self.external_file is not None:
+            with map_os_errors("read the staged file", self.external_file.parent):
+                if _state(self.external_file.lstat()) != self._measured_state:
                     raise StoreError("the staged file changed after it was measured; commit it when it is finished")
 
     async def aclose(self) -> None:
@@ -122,7 +122,7 @@ def _sweep() -> None:
         with suppress(OSError):
             status = folder.lstat()
             ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-            if name and ours and not alive(int(name[1]), status.st_mtime):
+            if name and ours and not may_be_running(int(name[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,10 +13,10 @@ from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Retention
 
-__all__ = ["About", "Staged", "StagedFile"]
+__all__ = ["ArtifactMeta", "Staged", "StagedFile"]
 
 
-class About(TypedDict, total=False):
+class ArtifactMeta(TypedDict, total=False):
     """What the ``put_…`` methods take beside the content; see :meth:`Staged.commit`."""
 
     size: int | None
@@ -90,7 +90,7 @@ class Publisher(Protocol):
     async def _make_room(self, key: str, size: int) -> None:
         """Remove old artifacts as the retention says. Raises :class:`~transports.errors.StoreFull`."""
 
-    def _note(self, action: str, **facts: object) -> None:
+    def _write_audit(self, action: str, **facts: object) -> None:
         """Write a line to the audit log."""
 
 
@@ -116,24 +116,24 @@ class StagedFile(Staged):
         store = self._store
         try:
             meter = await self._measure(size)
-            described = describe(
+            description = describe(
                 meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
             )
             if store.retention:
-                await store._make_room(artifact_id(described.namespace, meter.sha256, store.scope), meter.size)
-            ref = await self._publish(meter, described)
+                await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
+            ref = await self._publish(meter, description)
         except ABPError as error:
             self.refuse(error)
             raise
         self._committed = True
-        store._note("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
+        store._write_audit("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
         return ref
 
     def refuse(self, error: ABPError) -> None:
         """Log that the content was refused, once for each error."""
         if error is not self._refused:
             self._refused = error
-            self._store._note("refuse", wanted="put", bytes=self.size, code=error.code)
+            self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
 
     def _check(self, *, usable: bool = True) -> None:
         if self._committed:
@@ -147,7 +147,7 @@ class StagedFile(Staged):
         is 0."""
 
     @abstractmethod
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
         """Make it visible to the store's scope. After an error nothing is, and it may be tried again."""
 
     @abstractmethod

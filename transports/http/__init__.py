@@ -17,7 +17,7 @@ from .cache import ManifestCache
 from .discovery import Discovery, discover
 from .download_request import Cookies, Downloads, Fetched
 from .downloads import RETRIES, download
-from .manifest import undelivered
+from .manifest import missing_capabilities
 from .transfer import MAX_REDIRECTS
 
 __all__ = [
@@ -30,5 +30,5 @@ __all__ = [
     "ManifestCache",
     "discover",
     "download",
-    "undelivered",
+    "missing_capabilities",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from aiohttp.connector import AddrInfoType
 
-__all__ = ["Guard", "is_public"]
+__all__ = ["AddressGuard", "is_public"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -54,22 +54,22 @@ def _routable(ip: _Address) -> bool:
     )
 
 
-class Guard:
+class AddressGuard:
     """A socket factory for :class:`aiohttp.TCPConnector` that makes no socket for an address that may not be reached.
 
     aiohttp takes the error of one address as a reason to try the next and wraps the last of them, so what was refused
-    is also kept here: ``blocked`` in order, ``allowed`` as a count. With ``anywhere`` nothing is refused.
+    is also kept here: ``blocked`` in order, ``allowed`` as a count. With ``allow_private`` nothing is refused.
     """
 
-    def __init__(self, *, anywhere: bool) -> None:
-        self.anywhere = anywhere
+    def __init__(self, *, allow_private: bool) -> None:
+        self.allow_private = allow_private
         self.allowed = 0
         self.blocked: list[str] = []
 
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
         family, kind, proto, _, address = addr_info
         host = str(address[0])
-        if not self.anywhere and not is_public(host):
+        if not self.allow_private and not is_public(host):
             self.blocked.append(host)
             raise PermissionError(f"{host} is not a public address")
         self.allowed += 1

@@ -13,7 +13,7 @@ from yarl import URL
 
 from .headers import http_date
 
-__all__ = ["Kept", "ManifestCache"]
+__all__ = ["CachedResponse", "ManifestCache"]
 
 _DIRECTIVE = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|[^\s,]*))?""")
 _SECONDS = re.compile(r"[0-9]{1,18}")
@@ -22,7 +22,7 @@ _OF_ONE_ANSWER = ("Age", "Date")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedResponse:
     """A body, the headers it came with, and until when it is taken without asking (Unix seconds)."""
 
     body: bytes
@@ -47,23 +47,23 @@ class ManifestCache:
     def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self._entries = entries
-        self._kept: dict[URL, Kept] = {}
+        self._kept: dict[URL, CachedResponse] = {}
         self._lock = threading.Lock()
 
-    def get(self, url: URL) -> Kept | None:
+    def get(self, url: URL) -> CachedResponse | None:
         with self._lock:
             if kept := self._kept.pop(url, None):
                 self._kept[url] = kept
             return kept
 
-    def fresh(self, kept: Kept) -> bool:
+    def fresh(self, kept: CachedResponse) -> bool:
         return self.clock() < kept.fresh_until
 
     def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], asked_at: float) -> None:
         """Keep a 200 answer to a request of ``asked_at``, if it may be kept and keeping it can save anything."""
         self._put(url, body, headers.copy(), asked_at)
 
-    def confirm(self, url: URL, kept: Kept, headers: CIMultiDictProxy[str], asked_at: float) -> None:
+    def revalidated(self, url: URL, kept: CachedResponse, headers: CIMultiDictProxy[str], asked_at: float) -> None:
         """A 304 came: the body is what it was, the headers are those of the 304 as far as it has any (§4.3.4)."""
         both = kept.headers.copy()
         for name in (*_OF_ONE_ANSWER, *headers):
@@ -74,7 +74,7 @@ class ManifestCache:
     def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], asked_at: float) -> None:
         now = self.clock()
         lifetime = _lifetime(headers)
-        kept = Kept(body, headers, now + (lifetime or 0) - _age(headers, asked_at, now))
+        kept = CachedResponse(body, headers, now + (lifetime or 0) - _age(headers, asked_at, now))
         with self._lock:
             self._kept.pop(url, None)
             if lifetime is not None and (lifetime or kept.conditions):

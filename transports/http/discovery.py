@@ -10,11 +10,11 @@ from ..binary.media import normalise_mime
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
 from ..protocol.messages import Manifest
 from .cache import ManifestCache
-from .headers import plain
+from .headers import one_line
 from .manifest import read_manifest
 from .page_head import PageHead
-from .redirects import Hops
-from .urls import BadUrl, Target, parse, redirected, shown_anyway
+from .redirects import RedirectedGet
+from .urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 __all__ = ["HEAD_BYTES", "MANIFEST_BYTES", "Discovery", "discover"]
 
@@ -60,17 +60,17 @@ async def discover(
     try:
         typed = parse(url)
     except BadUrl as error:
-        shown = shown_anyway(url)
+        shown = display_unparsed_url(url)
         raise UsageError(f"{shown!r} is no page: {error}; give its address, such as http://127.0.0.1:8000/") from None
-    page = Hops("the page", typed, typed, accept="text/html", timeout=timeout, allow_private=allow_private)
-    manifest: Hops | None = None
+    page = RedirectedGet("the page", typed, typed, accept="text/html", timeout=timeout, allow_private=allow_private)
+    manifest: RedirectedGet | None = None
     title = ""
     try:
         async with page.deadline():
             head, read = await _head(page)
-        title = plain(head.title, 200)
+        title = one_line(head.title, 200)
         target = _linked(page, head, read)
-        manifest = Hops(
+        manifest = RedirectedGet(
             "the manifest", target, typed, accept="application/json", timeout=timeout, allow_private=allow_private
         )
         async with manifest.deadline():
@@ -78,22 +78,22 @@ async def discover(
         try:
             found, warnings = read_manifest(body)
         except ProtocolError as error:
-            raise manifest.failed(f"{manifest.named} cannot be used: {error.message}") from None
+            raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
     except DiscoveryFailed as failure:
         manifest_url = None if manifest is None else str(manifest.target.url)
         return Discovery(str(page.target.url), manifest_url, title, reason=failure)
     return Discovery(str(page.target.url), str(manifest.target.url), title, found, tuple(warnings))
 
 
-async def _head(page: Hops) -> tuple[PageHead, str]:
+async def _head(page: RedirectedGet) -> tuple[PageHead, str]:
     """The page's head, and what was read of the page, in words."""
     while True:
-        async with page.ask() as response:
-            if page.moved(response):
+        async with page.send() as response:
+            if page.follow_redirect(response):
                 continue
-            page.check(response)
+            page.raise_for_status(response)
             head, size = PageHead(response.charset), 0
-            while size < HEAD_BYTES and not head.ended and (data := await page.piece(response)):
+            while size < HEAD_BYTES and not head.ended and (data := await page.read_chunk(response)):
                 head.feed(data[: HEAD_BYTES - size])
                 size = min(size + len(data), HEAD_BYTES)
             if not head.ended:
@@ -103,11 +103,11 @@ async def _head(page: Hops) -> tuple[PageHead, str]:
             return head, f"in its head ({size} bytes{of})" if head.ended else f"in the first {size} bytes{of}"
 
 
-def _linked(page: Hops, head: PageHead, read: str) -> Target:
+def _linked(page: RedirectedGet, head: PageHead, read: str) -> Target:
     """Where the page says its manifest is."""
     if head.href is None:
-        raise page.failed(
-            f'{page.named} has no <link rel="abp-manifest" href="…"> {read}; '
+        raise page.error(
+            f'{page.label} has no <link rel="abp-manifest" href="…"> {read}; '
             "if the app speaks ABP all the same, connecting to it in a browser tells what it can do"
         )
     base = str(page.target.url)
@@ -115,14 +115,14 @@ def _linked(page: Hops, head: PageHead, read: str) -> Target:
         with suppress(BadUrl):  # as in browsers (HTML §4.2.3): then it is the page's own address
             base = str(parse(head.base, base).url)
     try:
-        return redirected(page.target, urljoin(base, head.href))
+        return resolve_redirect(page.target, urljoin(base, head.href))
     except BadUrl as error:
-        raise page.failed(f"{page.named} has a manifest link that is not followed: {error}") from None
+        raise page.error(f"{page.label} has a manifest link that is not followed: {error}") from None
     except ValueError:
-        raise page.failed(f"{page.named} has a manifest link that is not a valid URL") from None
+        raise page.error(f"{page.label} has a manifest link that is not a valid URL") from None
 
 
-async def _body(manifest: Hops, cache: ManifestCache) -> bytes:
+async def _body(manifest: RedirectedGet, cache: ManifestCache) -> bytes:
     """The manifest's bytes: those that are kept, if they may still be used."""
     while True:
         url = manifest.target.url
@@ -131,19 +131,19 @@ async def _body(manifest: Hops, cache: ManifestCache) -> bytes:
         if kept is not None and cache.fresh(kept):
             return kept.body
         asked_at = cache.clock()
-        async with manifest.ask(kept.conditions if kept else None) as response:
-            if manifest.moved(response):
+        async with manifest.send(kept.conditions if kept else None) as response:
+            if manifest.follow_redirect(response):
                 continue
             if response.status == 304 and kept is not None:
-                cache.confirm(url, kept, response.headers, asked_at)
+                cache.revalidated(url, kept, response.headers, asked_at)
                 return kept.body
-            manifest.check(response)
+            manifest.raise_for_status(response)
             body = bytearray()
-            while data := await manifest.piece(response):
+            while data := await manifest.read_chunk(response):
                 body += data
                 if len(body) > MANIFEST_BYTES:
-                    raise manifest.failed(
-                        f"{manifest.named} is larger than {MANIFEST_BYTES} bytes", limit=MANIFEST_BYTES
+                    raise manifest.error(
+                        f"{manifest.label} is larger than {MANIFEST_BYTES} bytes", limit=MANIFEST_BYTES
                     )
             if usable:
                 cache.put(url, bytes(body), response.headers, asked_at)

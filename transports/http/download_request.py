@@ -1,4 +1,4 @@
-"""What a download is asked and what it answers."""
+"""What a download is request and what it answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..binary import Download
 from ..errors import TooLarge, UrlExpired
 from .urls import Origin, Target
 
-__all__ = ["Asked", "Cookies", "Downloads", "Fetched", "expired", "too_large"]
+__all__ = ["Cookies", "DownloadRequest", "Downloads", "Fetched", "download_too_large", "url_expired"]
 
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 
@@ -28,7 +28,7 @@ class Fetched:
     filename: str | None
     complete: bool
     attempts: int = field(default=1, compare=False)
-    strayed: bool = field(default=False, compare=False)
+    left_origin: bool = field(default=False, compare=False)
 
 
 @runtime_checkable
@@ -42,7 +42,7 @@ class Downloads(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DownloadRequest:
     """The arguments of :func:`transports.http.download`, checked."""
 
     reference: Download
@@ -57,27 +57,29 @@ class Asked:
     on_progress: Callable[[int, int | None], None] | None
     resolver: AbstractResolver | None
 
-    def late(self) -> float | None:
+    def seconds_past_expiry(self) -> float | None:
         """Seconds since the URL expired, if it has."""
         expires = self.reference.expires_at
         late = None if expires is None else self.clock() - expires / 1000
         return late if late is not None and late >= 0 else None
 
 
-def expired(shown: str, late: float | None, status: int | None = None) -> UrlExpired:
-    """``late`` in seconds; ``status`` is the server's, if it was asked."""
+def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
+    """``late`` in seconds; ``status`` is the server's, if it was request."""
     since = "" if late is None else f" {late:.1f} s ago"
     answered = "" if status is None else f" (the server answers {status})"
-    details: dict[str, object] = {"url": shown}
+    details: dict[str, object] = {"url": display_url}
     if late is not None:
         details["expired_seconds_ago"] = round(late, 3)
     if status is not None:
         details["status"] = status
-    return UrlExpired(f"{shown} expired{since}{answered}; call the capability again for a new URL", details=details)
+    return UrlExpired(
+        f"{display_url} expired{since}{answered}; call the capability again for a new URL", details=details
+    )
 
 
-def too_large(shown: str, limit: int, what: str) -> TooLarge:
+def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
     return TooLarge(
-        f"{shown}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
-        details={"url": shown, "limit": limit},
+        f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
+        details={"url": display_url, "limit": limit},
     )

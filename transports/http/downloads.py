@@ -13,10 +13,10 @@ from ..artifacts.base import Staged
 from ..binary import Download
 from ..errors import DownloadFailed
 from ..tasks import backoff_delay
-from .download_request import Asked, Cookies, Fetched, expired, too_large
-from .request import Again
+from .download_request import Cookies, DownloadRequest, Fetched, download_too_large, url_expired
+from .request import RetryRequest
 from .transfer import Transfer
-from .urls import BadHeader, BadUrl, check_headers, origin_of, parse, shown_anyway
+from .urls import BadHeader, BadUrl, check_headers, display_unparsed_url, origin_of, parse
 
 __all__ = ["RETRIES", "download"]
 
@@ -45,7 +45,7 @@ async def download(
 
     ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest silence. ``size`` is what the
     app declared and ``limit`` the most that is taken, both in bytes. ``base_url`` is the app's page: relative URLs are
-    resolved against it, its origin may have any address, and ``cookies`` is asked (with a URL) for that origin only.
+    resolved against it, its origin may have any address, and ``cookies`` is request (with a URL) for that origin only.
     Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for ``expires_at``.
     ``on_progress`` is told the bytes so far and the expected total, if known; after a restart it counts from zero.
 
@@ -63,11 +63,11 @@ async def download(
         start = parse(reference.url, base_url)
         check_headers(reference.headers)
     except (BadUrl, BadHeader) as error:
-        shown = shown_anyway(reference.url)
-        raise DownloadFailed(f"cannot download {shown}: {error}", details={"url": shown}) from None
+        display_url = display_unparsed_url(reference.url)
+        raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
     if size is not None and size > limit:
-        raise too_large(start.shown, limit, f"the app declared {size} bytes")
-    asked = Asked(
+        raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
+    request = DownloadRequest(
         reference,
         start,
         size,
@@ -80,19 +80,19 @@ async def download(
         on_progress=on_progress,
         resolver=resolver,
     )
-    if (late := asked.late()) is not None:
-        raise expired(start.shown, late)
+    if (late := request.seconds_past_expiry()) is not None:
+        raise url_expired(start.display_url, late)
     try:
         async with asyncio.timeout(timeout) as deadline:
-            return await _retried(Transfer(asked, staged), deadline)
+            return await _retried(Transfer(request, staged), deadline)
     except TimeoutError:
         if not deadline.expired():
             raise
         raise DownloadFailed(
-            f"{start.shown} was not downloaded within {timeout:g} s ({staged.size} bytes came); allow more time",
+            f"{start.display_url} was not downloaded within {timeout:g} s ({staged.size} bytes came); allow more time",
             code="TIMEOUT",
             retryable=True,
-            details={"url": start.shown, "received": staged.size, "timeout_seconds": timeout},
+            details={"url": start.display_url, "received": staged.size, "timeout_seconds": timeout},
         ) from None
 
 
@@ -103,7 +103,7 @@ async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
         request += 1
         try:
             return await transfer.attempt()
-        except Again as again:
+        except RetryRequest as again:
             error, wait = again.error, again.wait
         if wait is None:
             wait = backoff_delay(request)

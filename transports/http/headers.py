@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..binary.media import normalise_mime
 
-__all__ = ["Head", "content_range", "filename_of", "foreign_encoding", "http_date", "plain", "retry_after"]
+__all__ = ["Representation", "content_coding", "content_range", "filename_of", "http_date", "one_line", "retry_after"]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
@@ -22,7 +22,7 @@ _LONGEST_WAIT = 1e9  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Representation:
     """The representation that a 200 answer began to give.
 
     ``total`` is its length in bytes where the answer says so; ``framed`` whether the answer shows where it ends
@@ -37,7 +37,7 @@ class Head:
     filename: str | None
 
     @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Head:
+    def from_headers(cls, headers: Mapping[str, str]) -> Representation:
         chunked = "Transfer-Encoding" in headers
         length = headers.get("Content-Length", "").strip()
         total = int(length) if not chunked and _DIGITS.fullmatch(length) else None
@@ -49,7 +49,7 @@ class Head:
             filename_of(headers.get("Content-Disposition")),
         )
 
-    def same(self, headers: Mapping[str, str]) -> bool:
+    def matches(self, headers: Mapping[str, str]) -> bool:
         """Whether a 206 answer is about this representation as far as it says so."""
         if self.validator is None:
             return False
@@ -86,7 +86,7 @@ def content_range(text: str | None) -> tuple[int, int, int] | None:
     return (first, last, total) if first <= last < total else None
 
 
-def foreign_encoding(headers: Mapping[str, str]) -> str | None:
+def content_coding(headers: Mapping[str, str]) -> str | None:
     """The coding of a body that is not its plain bytes, or ``None``."""
     coding = headers.get("Content-Encoding", "").strip().lower()
     if coding not in ("", "identity"):
@@ -141,7 +141,7 @@ def _latin(value: str) -> str:
     return value
 
 
-def plain(text: str, length: int) -> str:
+def one_line(text: str, length: int) -> str:
     """``text`` fit for a message: one line, no control or formatting characters, at most ``length`` characters."""
     kept = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
     return " ".join(kept.split())[:length]

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from ..binary.detect import MAX_DEPTH
 from ..errors import ProtocolError
 from ..protocol.messages import PROTOCOL_VERSION, AppInfo, Capability, Manifest, decode_json, parse
-from .headers import plain
+from .headers import one_line
 
-__all__ = ["MAX_CAPABILITIES", "read_manifest", "undelivered"]
+__all__ = ["MAX_CAPABILITIES", "missing_capabilities", "read_manifest"]
 
 #: Capabilities of a manifest that are looked at (PROTOCOL "Discovery").
 MAX_CAPABILITIES = 1000
@@ -32,7 +32,7 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
-            f"it is JSON but no object: it begins with {plain(body[:40].decode('utf-8', 'replace'), 40)!r}"
+            f"it is JSON but no object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
         )
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
@@ -55,7 +55,7 @@ def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M |
     try:
         return parse(model, value, what)
     except ProtocolError as error:
-        warnings.append(f"the manifest: {plain(error.message, 300)}")
+        warnings.append(f"the manifest: {one_line(error.message, 300)}")
         return None
 
 
@@ -63,13 +63,13 @@ def _version_warnings(version: str) -> list[str]:
     """Same or lower major version: nothing to say."""
     theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
     if theirs is None:
-        shown = plain(version, 40)
+        shown = one_line(version, 40)
         return [
             f"the manifest's ABP version {shown!r} cannot be read" if shown else "the manifest names no ABP version"
         ]
     if ours is not None and int(theirs[1]) > int(ours[1]):
         return [
-            f"the manifest is for ABP {plain(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
+            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
         ]
     return []
 
@@ -85,9 +85,9 @@ def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capabil
             if not capability.name.strip():
                 raise ProtocolError("it has no name")
             if capability.name in taken:
-                raise ProtocolError(f"there is a {plain(capability.name, 60)!r} already")
+                raise ProtocolError(f"there is a {one_line(capability.name, 60)!r} already")
         except ProtocolError as error:
-            bad.append(f"capability {number} of the manifest is left out: {plain(error.message, 300)}")
+            bad.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
         else:
             taken[capability.name] = capability
     warnings += bad[:_NAMED]
@@ -108,9 +108,9 @@ def _too_deep(value: object) -> bool:
     return any(isinstance(inner, dict | list) for inner in level)
 
 
-def undelivered(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
+def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
     """A warning if the manifest names capabilities that the running app does not have, else nothing."""
-    names = [plain(capability.name, 60) for capability in declared if capability.name not in run_time]
+    names = [one_line(capability.name, 60) for capability in declared if capability.name not in run_time]
     if not names:
         return []
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

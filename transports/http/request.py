@@ -12,10 +12,10 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
-from .addresses import Guard
-from .headers import foreign_encoding, plain
+from .addresses import AddressGuard
+from .headers import content_coding, one_line
 
-__all__ = ["Again", "excerpt", "get", "reason"]
+__all__ = ["RetryRequest", "body_excerpt", "failure_reason", "get"]
 
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
@@ -23,7 +23,7 @@ _EXCERPT_SECONDS = 2.0
 _BUFFER = 1 << 18  # bytes; a body is handed over in pieces of up to twice this
 
 
-class Again(Exception):
+class RetryRequest(Exception):
     """Worth another request; ``error`` comes out if there is none left. ``wait``: what the server asks for, seconds."""
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
@@ -36,17 +36,17 @@ async def get(
     url: URL,
     headers: Mapping[str, str],
     *,
-    shown: str,
-    anywhere: bool,
+    display_url: str,
+    allow_private: bool,
     stall_timeout: float,
     resolver: AbstractResolver | None,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """GET ``url`` without following redirects; ``shown`` is its name in messages.
+    """GET ``url`` without following redirects; ``display_url`` is its name in messages.
 
-    The connection is never shared or kept, so that none escapes the address check (off with ``anywhere``), and is
+    The connection is never shared or kept, so that none escapes the address check (off with ``allow_private``), and is
     closed at the end, also by cancellation. Raises :class:`Again` or :class:`~transports.errors.DownloadFailed`.
     """
-    guard = Guard(anywhere=anywhere)
+    guard = AddressGuard(allow_private=allow_private)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             resolver=resolver or aiohttp.ThreadedResolver(),
@@ -66,34 +66,37 @@ async def get(
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
             failure = error
         if failure is not None:  # outside of `except`, because aiohttp's errors quote the URL with its query
-            _no_answer(failure, guard, shown, stall_timeout)
+            _no_answer(failure, guard, display_url, stall_timeout)
         try:
             yield response
         finally:
             response.close()
 
 
-def _no_answer(failure: Exception, guard: Guard, shown: str, stall_timeout: float) -> NoReturn:
-    details: dict[str, object] = {"url": shown}
+def _no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:
+    details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         raise AddressBlocked(
-            f"{shown} was not fetched: its address {guard.blocked[-1]} is not public and not the app's own; "
+            f"{display_url} was not fetched: its address {guard.blocked[-1]} is not public and not the app's own; "
             "set ABP_ALLOW_PRIVATE_ADDRESSES=1 if downloads from private addresses are wanted",
             details=details | {"address": guard.blocked[-1]},
         )
     if isinstance(failure, TimeoutError):
-        raise Again(
+        raise RetryRequest(
             DownloadFailed(
-                f"{shown} gave no answer within {stall_timeout:g} s", code="TIMEOUT", retryable=True, details=details
+                f"{display_url} gave no answer within {stall_timeout:g} s",
+                code="TIMEOUT",
+                retryable=True,
+                details=details,
             )
         )
-    message = f"{shown} was not fetched: {reason(failure)}"
+    message = f"{display_url} was not fetched: {failure_reason(failure)}"
     if isinstance(failure, aiohttp.ClientSSLError | aiohttp.ClientResponseError | aiohttp.InvalidURL):
         raise DownloadFailed(message, details=details)
-    raise Again(DownloadFailed(message, retryable=True, details=details))
+    raise RetryRequest(DownloadFailed(message, retryable=True, details=details))
 
 
-def reason(failure: Exception) -> str:
+def failure_reason(failure: Exception) -> str:
     """Why, in words that hold nothing of the request."""
     match failure:
         case TimeoutError():
@@ -114,10 +117,10 @@ def reason(failure: Exception) -> str:
             return "the connection broke"
 
 
-async def excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
+async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
     """The start of an error's body as text: at most 200 characters, without control characters and without any of
     ``secrets``, which servers like to quote. Empty where it cannot be read soon."""
-    if foreign_encoding(response.headers):
+    if content_coding(response.headers):
         return ""
     data = b""
     try:
@@ -126,7 +129,7 @@ async def excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> s
                 data += chunk
     except (aiohttp.ClientError, OSError):
         pass
-    text = plain(data.decode("utf-8", "replace"), len(data))  # first, or a control character could hide a secret
+    text = one_line(data.decode("utf-8", "replace"), len(data))  # first, or a control character could hide a secret
     ordered = sorted(secrets, key=len, reverse=True)
     for secret in ordered:
         text = text.replace(secret, "…")

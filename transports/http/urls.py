@@ -14,20 +14,20 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
 from yarl import URL
 
 from ..errors import redact_url
-from .headers import plain
+from .headers import one_line
 
 __all__ = [
     "BadHeader",
     "BadUrl",
     "Origin",
     "Target",
+    "add_query",
     "check_headers",
+    "display_unparsed_url",
     "origin_of",
     "parse",
-    "redirected",
-    "secrets_of",
-    "shown_anyway",
-    "with_query",
+    "resolve_redirect",
+    "secret_forms",
 ]
 
 Origin: TypeAlias = tuple[str, str, int]
@@ -74,7 +74,7 @@ class Target:
         return self.url.scheme, self.url.raw_host or "", self.url.port or 0
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The URL as messages and logs may have it."""
         return redact_url(str(self.url))
 
@@ -113,14 +113,14 @@ def parse(text: str, base_url: str | None = None) -> Target:
         raise BadUrl("it is not a valid URL") from None
 
 
-def redirected(source: Target, location: str) -> Target:
+def resolve_redirect(source: Target, location: str) -> Target:
     """Where ``source`` sends us: a ``Location``, or a link on its page. Raises :class:`BadUrl` where nobody follows:
     to user info that is not ours, and from https: to http:."""
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")
     if source.url.scheme == "https" and target.url.scheme != "https":
-        raise BadUrl(f"it leads from https: to http: ({target.shown})")
+        raise BadUrl(f"it leads from https: to http: ({target.display_url})")
     return target
 
 
@@ -151,7 +151,7 @@ def origin_of(base_url: str | None) -> Origin | None:
         return None
 
 
-def with_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
+def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
     """``url`` with credentials in its query. With ``keep`` (after a redirect), a value
     that it has already stays the only one."""
     there = parse_qsl(url.raw_query_string, keep_blank_values=True)
@@ -174,7 +174,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise BadHeader(f"the value of its header {name[:40]} holds characters that no header may hold")
 
 
-def secrets_of(*texts: str) -> set[str]:
+def secret_forms(*texts: str) -> set[str]:
     """What must not appear in a message if ``texts`` are credentials: each whole, its words, as quoted in URLs, and
     what a ``Basic`` one holds. Shorter than four characters it would only make the message unreadable."""
     found: set[str] = set()
@@ -189,10 +189,10 @@ def secrets_of(*texts: str) -> set[str]:
     return {part for part in found if len(part) >= 4}
 
 
-def shown_anyway(text: str) -> str:
+def display_unparsed_url(text: str) -> str:
     """A URL that could not be parsed, for a message. Where an ``@`` stands in it, what is user info cannot be told:
     then it is the scheme alone."""
     if "@" in text:
         scheme = _SCHEME.match(text.strip())
-        return plain(scheme[0] if scheme else "", 20) + "…"
-    return plain(redact_url(text.strip()), 200)
+        return one_line(scheme[0] if scheme else "", 20) + "…"
+    return one_line(redact_url(text.strip()), 200)

@@ -146,7 +146,7 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
     put_file = blocking(artifacts.ArtifactStore.put_file)
     stat = blocking(artifacts.ArtifactStore.stat)
     exists = blocking(artifacts.ArtifactStore.exists)
-    mark = blocking(artifacts.ArtifactStore.mark)
+    change_token = blocking(artifacts.ArtifactStore.change_token)
     presigned = blocking(artifacts.ArtifactStore.presigned)
     list = blocking(artifacts.ArtifactStore.list)
     open = iterating(artifacts.ArtifactStore.open)

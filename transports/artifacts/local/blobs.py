@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 from ...errors import ABPError, StoreError
 from ..content import Description, Meter, measure_file
-from ..metadata import Name, Record, content_digits, ids
+from ..metadata import Metadata, Name, candidate_ids, digest_prefix
 from ..ref import Scope
-from .catalog import load
+from .catalog import read_metadata
 from .index import Index
-from .names import NO_LINKS, link, move, place, same_file
+from .names import NO_LINKS, add_readable_name, link, move, same_file
 from .tree import Tree, lstat, temporary_name, unlink, write_file
 
-__all__ = ["Shelf"]
+__all__ = ["BlobStore"]
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -46,7 +46,7 @@ class _Folders(NamedTuple):
     quarantine: int
 
 
-class Shelf:
+class BlobStore:
     """Everything below one root. Every method blocks; :class:`OSError` goes through to the caller."""
 
     def __init__(self, tree: Tree, index: Index) -> None:
@@ -60,15 +60,15 @@ class Shelf:
             places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
             yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
 
-    def publish(self, staged: str, fd: int, meter: Meter, described: Description, scope: Scope) -> Record:
+    def publish(self, staged: str, fd: int, meter: Meter, description: Description, scope: Scope) -> Metadata:
         """Make the staged file of that name, open at ``fd`` and synced, an artifact of ``scope``.
         After an error the staged file is still there and nothing else of it is."""
         digest = meter.sha256
         with self._locked(digest) as at, ExitStack() as undo:
-            key, old = self._key(at, described.namespace, digest, scope)
-            self._shelve(at, staged, fd, digest, undo)
-            names = self._names(at, digest, old, described, undo)
-            record = Record.new(key, meter, described, scope, old=old, names=names)
+            key, old = self._key(at, description.namespace, digest, scope)
+            self._link_blob(at, staged, fd, digest, undo)
+            names = self._names(at, digest, old, description, undo)
+            record = Metadata.new(key, meter, description, scope, old=old, names=names)
             temporary = temporary_name()
             write_file(at.staging, temporary, record.encode())
             undo.callback(unlink, temporary, at.staging)
@@ -84,17 +84,17 @@ class Shelf:
             unlink(staged, at.staging)
         return record
 
-    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Record | None]:
-        for key in ids(namespace, digest, scope):
+    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
+        for key in candidate_ids(namespace, digest, scope):
             try:
-                old = load(at.meta, key)
+                old = read_metadata(at.meta, key)
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
                 return key, None
             if old.sha256 == digest:
                 return key, old
         raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
-    def _shelve(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack) -> None:
+    def _link_blob(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack) -> None:
         found = lstat(staged, at.staging)
         if found is None or not os.path.samestat(found, os.fstat(fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
@@ -114,13 +114,13 @@ class Shelf:
         os.fsync(at.blobs)  # also for a blob that was there: whoever made it may have died before this
 
     def _names(
-        self, at: _Folders, digest: str, old: Record | None, described: Description, undo: ExitStack
+        self, at: _Folders, digest: str, old: Metadata | None, description: Description, undo: ExitStack
     ) -> tuple[Name, ...]:
         """All names of the artifact, the one to use last; it is there when this returns."""
-        asked = described.name if described.suggested else ""
+        asked = description.name if description.suggested else ""
         names = old.names if old else ()
-        known = next((name for name in reversed(names) if asked in ("", name.asked)), None)
-        wanted = described.name
+        known = next((name for name in reversed(names) if asked in ("", name.requested)), None)
+        wanted = description.name
         if known:
             names = tuple(name for name in names if name != known)
             if same_file(known.name, at.root, digest, at.blobs):
@@ -128,14 +128,14 @@ class Shelf:
             if same_file(known.name, at.root, digest, at.quarantine):
                 unlink(known.name, at.root)  # damaged content under our own name, kept in quarantine
             if not lstat(known.name, at.root):
-                wanted, asked = known.name, known.asked
-        name = place(digest, at.blobs, at.root, at.staging, wanted, undo)
+                wanted, asked = known.name, known.requested
+        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, undo)
         os.fsync(at.root)
         return (*names, Name(name, asked))
 
     def remove(self, key: str) -> bool:
         """Remove an artifact, all its names, and its content if no other one has the same."""
-        digest = content_digits(key)
+        digest = digest_prefix(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
@@ -144,7 +144,7 @@ class Shelf:
             return False
         with self._locked(digest) as at:
             try:
-                record: Record | None = load(at.meta, key)
+                record: Metadata | None = read_metadata(at.meta, key)
             except (FileNotFoundError, ValueError):
                 record = None
             if not unlink(f"{key}.json", at.meta):
@@ -162,7 +162,7 @@ class Shelf:
                 unlink(digest, at.quarantine)
         return True
 
-    def drop(self, digest: str) -> bool:
+    def remove_orphan(self, digest: str) -> bool:
         """Remove content that no metadata names; ``False`` if there is none, or some by now."""
         with self._locked(digest) as at:
             return not _named(at, digest) and unlink(digest, at.blobs)
@@ -182,7 +182,7 @@ class Shelf:
 
 def _named(at: _Folders, digest: str) -> bool:
     """Whether some metadata may name this content."""
-    others = (content_digits(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
+    others = (digest_prefix(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
     return any(other and digest.startswith(other) for other in others)
 
 

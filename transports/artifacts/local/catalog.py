@@ -9,30 +9,30 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from ..metadata import ID, Record
+from ..metadata import ID, Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
-from .index import Index, ref_of
+from .index import Index, ref_from_row
 from .tree import Tree, lstat
 
-__all__ = ["Catalog", "load"]
+__all__ = ["Catalog", "read_metadata"]
 
 logger = logging.getLogger("transports.artifacts")
 
-_EVERY = 60.0  # seconds between two comparisons of index and metadata for what need not be exact
+_INTERVAL = 60.0  # seconds between two comparisons of index and metadata for what need not be exact
 _FEW = 1000  # names that are looked up one by one faster than their whole folder is read
 
 
-def load(meta: int, key: str) -> Record:
+def read_metadata(meta: int, key: str) -> Metadata:
     """The metadata of an artifact, from its folder. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
     damaged."""
     return _read(meta, key)[0]
 
 
-def _read(meta: int, key: str) -> tuple[Record, int]:
+def _read(meta: int, key: str) -> tuple[Metadata, int]:
     fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
     with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        return Record.decode(file.read(), key), os.fstat(fd).st_ino
+        return Metadata.decode(file.read(), key), os.fstat(fd).st_ino
 
 
 class Catalog:
@@ -41,12 +41,12 @@ class Catalog:
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
         self.index = index
-        self._compared = -_EVERY  # when the index was compared with the metadata (monotonic)
+        self._compared = -_INTERVAL  # when the index was compared with the metadata (monotonic)
 
-    def load(self, key: str) -> Record:
+    def load(self, key: str) -> Metadata:
         """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
         with self._tree.folder(".abp", "meta") as meta:
-            return load(meta, key)
+            return read_metadata(meta, key)
 
     def keys(self) -> dict[str, int]:
         """The ids of all metadata there is, readable or not, and the inodes of the files."""
@@ -56,7 +56,7 @@ class Catalog:
         except FileNotFoundError:
             return {}
 
-    def records(self, keys: Iterable[str]) -> Iterator[tuple[Record, int]]:
+    def read_all(self, keys: Iterable[str]) -> Iterator[tuple[Metadata, int]]:
         """The readable metadata of these ids, with the inodes of the files; the rest is logged."""
         with self._tree.folder(".abp", "meta") as meta:
             for key in keys:
@@ -69,56 +69,56 @@ class Catalog:
                 except (OSError, ValueError) as error:
                     logger.warning("the metadata of artifact %s is skipped: %s", key, error)
 
-    def all(self) -> list[Record]:
+    def all_metadata(self) -> list[Metadata]:
         """All readable metadata, file by file."""
         keys = self.keys()
-        return [record for record, _ in self.records(keys)] if keys else []
+        return [record for record, _ in self.read_all(keys)] if keys else []
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
         """What ``scope`` covers, oldest first."""
         keys = self.keys()
         if not keys:
             return []
-        rows = self.index.rows(scope) if self._complete(keys) else None
+        rows = self.index.rows(scope) if self._sync_index(keys) else None
         if rows is None:
-            found = [record for record in self.all() if scope.covers(record.scope)]
+            found = [record for record in self.all_metadata() if scope.covers(record.scope)]
             return [record.ref(self.path(record)) for record in sorted(found, key=lambda record: record.age_key)]
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
             listed = set(os.listdir(root)) if len(rows) > _FEW else None  # noqa: PTH208 - a descriptor
             there = listed.__contains__ if listed else lambda name: lstat(name, root) is not None
-            return [ref_of(row, f"{self._tree.root}/", there, scopes) for row in rows if row[0] in keys]
+            return [ref_from_row(row, f"{self._tree.root}/", there, scopes) for row in rows if row[0] in keys]
 
     def entries(self, scope: Scope) -> list[Entry]:
         """What ``scope`` covers, as a retention sees it."""
-        current = not self.index.gaps and time.monotonic() - self._compared < _EVERY
-        found = self.index.entries(scope) if current or self._complete(self.keys()) else None
+        current = not self.index.incomplete and time.monotonic() - self._compared < _INTERVAL
+        found = self.index.entries(scope) if current or self._sync_index(self.keys()) else None
         if found is None:
             found = [
                 Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
-                for one in self.all()
+                for one in self.all_metadata()
                 if scope.covers(one.scope)
             ]
         return found
 
-    def _complete(self, keys: dict[str, int]) -> bool:
+    def _sync_index(self, keys: dict[str, int]) -> bool:
         """Let the index know all metadata that there is and nothing else. ``False`` if there is no index, or nothing to
         know."""
         known = self.index.inodes() if keys else None
         if known is None:
             return False
-        self.index.gaps = False
+        self.index.incomplete = False
         missing = [key for key, inode in keys.items() if known.get(key) != inode]
         if len(known) + len(missing) != len(keys) and (gone := known.keys() - keys.keys()):
             self.index.forget(gone)
         if missing:
-            records = self.records(sorted(missing))  # in the order of the table
+            records = self.read_all(sorted(missing))  # in the order of the table
             while piece := list(islice(records, 5000)):  # no transaction holds up others for long
                 self.index.put(piece)
         self._compared = time.monotonic()
         return True
 
-    def path(self, record: Record) -> Path | None:
+    def path(self, record: Metadata) -> Path | None:
         """The readable file of an artifact: the newest name that is still there."""
         with self._tree.folder() as root:
             names = (name.name for name in reversed(record.names) if lstat(name.name, root))

@@ -21,13 +21,13 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from ..metadata import Record
+from ..metadata import Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
 from .tree import Tree, lstat, unlink
 from .tree import create as new_file
 
-__all__ = ["Index", "Row", "ref_of"]
+__all__ = ["Index", "Row", "ref_from_row"]
 
 T = TypeVar("T")
 #: id, sha256, size, MIME type, names and source as JSON, tenant, user, session, trace.
@@ -66,9 +66,9 @@ class Index:
         self._opened = (0, 0, 0)  # process, device, inode
         self._pause = 0.0  # not used until then (monotonic)
         #: Whether something could not be written to it.
-        self.gaps = False
+        self.incomplete = False
 
-    def put(self, records: Iterable[tuple[Record, int]]) -> None:
+    def put(self, records: Iterable[tuple[Metadata, int]]) -> None:
         """Add or replace rows, of records and the inodes of their files."""
         rows = [_row(record, inode) for record, inode in records]
         insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
@@ -114,7 +114,7 @@ class Index:
             lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
 
-    def differences(self, records: Iterable[tuple[Record, int]], keys: Collection[str]) -> list[str] | None:
+    def differences(self, records: Iterable[tuple[Metadata, int]], keys: Collection[str]) -> list[str] | None:
         """Ids of which the index says something else than their records, or that are not among ``keys``. A row that is
         missing or of an older file is no lie."""
 
@@ -146,7 +146,7 @@ class Index:
             except FileNotFoundError:  # there is no store yet, or no index
                 return None
             except (OSError, sqlite3.Error) as error:  # busy, full, read-only, too many files
-                self.gaps = True
+                self.incomplete = True
                 self._pause = time.monotonic() + _PAUSE
                 self._close()
                 logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
@@ -157,7 +157,7 @@ class Index:
 
     def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
         if time.monotonic() < self._pause:
-            self.gaps = True
+            self.incomplete = True
             return None
         try:
             return work(self._open(create))
@@ -239,7 +239,7 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("COMMIT")
 
 
-def _row(record: Record, inode: int) -> tuple[object, ...]:
+def _row(record: Metadata, inode: int) -> tuple[object, ...]:
     names = json.dumps([name.name for name in reversed(record.names)])
     created = str(record.source.get("created", ""))
     scope = record.scope
@@ -251,16 +251,16 @@ _names = msgspec.json.Decoder(list[str]).decode
 _source = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def ref_of(
+def ref_from_row(
     row: Row, folder: str, there: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
 ) -> ArtifactRef:
     """The reference of a row. Its file is the newest of its names that is ``there``; ``folder`` ends in a slash.
     ``scopes`` are those seen before: a store has many artifacts and few scopes."""
     key, digest, size, mime, encoded, source = row[:6]
-    whose = row[6:]
-    scope = scopes.get(whose)
+    owner = row[6:]
+    scope = scopes.get(owner)
     if scope is None:
-        scope = scopes[whose] = Scope(*whose)
+        scope = scopes[owner] = Scope(*owner)
     names = _names(encoded)
     name = next(filter(there, names), None)
     path = None if name is None else folder + name

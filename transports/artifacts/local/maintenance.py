@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterator
 
 from ..metadata import ID
-from ..os_errors import alive
+from ..os_errors import may_be_running
 from ..ref import Problem
-from ..retention import Swept
-from .blobs import Shelf
+from ..retention import Removal
+from .blobs import BlobStore
 from .catalog import Catalog
 from .tree import Tree, lstat, unlink
 
-__all__ = ["Upkeep"]
+__all__ = ["Maintenance"]
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -28,12 +28,12 @@ _STAGED = re.compile(r"(\d+)-[0-9a-f]+")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
-class Upkeep:
+class Maintenance:
     """The sweep and the check of one store."""
 
-    def __init__(self, tree: Tree, shelf: Shelf, catalog: Catalog) -> None:
+    def __init__(self, tree: Tree, blobs: BlobStore, catalog: Catalog) -> None:
         self._tree = tree
-        self._shelf = shelf
+        self._blobs = blobs
         self._catalog = catalog
         self._swept = False
 
@@ -46,24 +46,29 @@ class Upkeep:
             except OSError as error:
                 logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
-    def sweep(self, *, dry_run: bool) -> list[Swept]:
-        """Staged files whose writer is gone, content without metadata, old quarantine."""
+    def sweep(self, *, dry_run: bool) -> list[Removal]:
+        """Staged files owner writer is gone, content without metadata, old quarantine."""
         out = self._staged(dry_run=dry_run)
         for digest, size, age in self._orphans():
-            if age > _MAX_AGE and (dry_run or self._shelf.drop(digest)):
-                out.append(Swept("content", digest, size, "orphan"))
+            if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
+                out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
             if time.time() - status.st_ctime > _QUARANTINE and (dry_run or unlink(name, folder)):
-                out.append(Swept("quarantine", name, status.st_size, "expired"))
+                out.append(Removal("quarantine", name, status.st_size, "expired"))
         return out
 
-    def _staged(self, *, dry_run: bool) -> list[Swept]:
+    def _staged(self, *, dry_run: bool) -> list[Removal]:
         out = []
         for folder, name, status in self._files("staging"):
             match = _STAGED.fullmatch(name)
             old = time.time() - status.st_mtime > _MAX_AGE
-            if match and old and not alive(int(match[1]), status.st_mtime) and (dry_run or unlink(name, folder)):
-                out.append(Swept("staged", name, status.st_size, "orphan"))
+            if (
+                match
+                and old
+                and not may_be_running(int(match[1]), status.st_mtime)
+                and (dry_run or unlink(name, folder))
+            ):
+                out.append(Removal("staged", name, status.st_size, "orphan"))
         return out
 
     def _orphans(self) -> list[tuple[str, int, float]]:
@@ -76,14 +81,14 @@ class Upkeep:
         ]
         if not blobs:
             return []
-        used = {record.sha256 for record in self._catalog.all()}
+        used = {record.sha256 for record in self._catalog.all_metadata()}
         return [blob for blob in blobs if blob[0] not in used]
 
     def check(self) -> list[Problem]:
         """What is wrong beside damaged content. The index is made anew if it differs from the metadata."""
-        problems = list(self._strange())
+        problems = list(self._symlinks())
         keys = self._catalog.keys()
-        records = list(self._catalog.records(keys)) if keys else []
+        records = list(self._catalog.read_all(keys)) if keys else []
         readable = {record.id for record, _ in records}
         problems += [
             Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
@@ -103,7 +108,7 @@ class Upkeep:
         problems += [Problem("index", key, "the index said something else than the metadata; mended") for key in wrong]
         return problems
 
-    def _strange(self) -> Iterator[Problem]:
+    def _symlinks(self) -> Iterator[Problem]:
         """Symlinks: they are never followed, and nobody else should be able to put one here."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
         for parts in (*folders, *(("blobs", one) for one in self._shards())):

@@ -12,7 +12,7 @@ from ...errors import StoreError
 from ..os_errors import write_all
 from .tree import create, lstat, temporary_name, unlink
 
-__all__ = ["NO_LINKS", "link", "move", "place", "same_file"]
+__all__ = ["NO_LINKS", "add_readable_name", "link", "move", "same_file"]
 
 #: How file systems say that they have no hard links, or no more of them for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -20,7 +20,7 @@ _TRIES = 1000
 _PIECE = 1 << 20
 
 
-def place(blob: str, blobs: int, root: int, staging: int, wanted: str, undo: ExitStack) -> str:
+def add_readable_name(blob: str, blobs: int, root: int, staging: int, wanted: str, undo: ExitStack) -> str:
     """Give a blob a readable name in ``root``: ``wanted``, or ``stem-2.ext``, ``stem-3.ext``… where names are taken.
     Never overwrites. Folders are descriptors; what must be taken back after an error goes on ``undo``."""
     for name in _candidates(wanted):

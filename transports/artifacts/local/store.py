@@ -15,15 +15,15 @@ from ...errors import Corrupt
 from ...tasks import in_thread
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
-from ..metadata import ID, Record
-from ..os_errors import reporting
-from ..ref import ArtifactRef, Checked, Problem, Scope
-from ..retention import Entry, Retention, Swept
+from ..metadata import ID, Metadata
+from ..os_errors import map_os_errors
+from ..ref import ArtifactRef, CheckReport, Problem, Scope
+from ..retention import Entry, Removal, Retention
 from ..staged import StagedFile
-from .blobs import Shelf
+from .blobs import BlobStore
 from .catalog import Catalog
 from .index import Index
-from .maintenance import Upkeep
+from .maintenance import Maintenance
 from .staging import LocalStaged
 from .tree import Tree
 
@@ -71,25 +71,25 @@ class LocalStore(ArtifactStore):
         # a folder below a shared temp folder may have been made by anybody before us
         self._tree = Tree(self.root, own=self.root == default.absolute())
         index = Index(self._tree, live=retention is not None)
-        self._shelf = Shelf(self._tree, index)
+        self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)
-        self._upkeep = Upkeep(self._tree, self._shelf, self._catalog)
+        self._maintenance = Maintenance(self._tree, self._blobs, self._catalog)
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         await in_thread(self._prepare)
-        return LocalStaged(self, self._tree, self._shelf)
+        return LocalStaged(self, self._tree, self._blobs)
 
     def _prepare(self) -> None:
-        with reporting("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
+        with map_os_errors("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
             pass
-        self._upkeep.sweep_once()
+        self._maintenance.sweep_once()
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         def work() -> tuple[ArtifactRef, float]:
-            with reporting("read an artifact", self.root):
+            with map_os_errors("read an artifact", self.root):
                 record = _load(self._catalog, artifact_id)
                 return record.ref(self._catalog.path(record)), record.stored
 
@@ -99,23 +99,23 @@ class LocalStore(ArtifactStore):
         """Metadata that cannot be read is logged and left out."""
 
         def work() -> list[ArtifactRef]:
-            with reporting("list artifacts", self.root):
+            with map_os_errors("list artifacts", self.root):
                 return self._catalog.refs(scope)
 
         return await in_thread(work)
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         def work() -> list[Entry]:
-            with reporting("list artifacts", self.root):
+            with map_os_errors("list artifacts", self.root):
                 return self._catalog.entries(scope)
 
         return await in_thread(work)
 
-    async def mark(self) -> object:
+    async def change_token(self) -> object:
         """The folder of the metadata: every commit and every removal changes its time."""
 
         def work() -> object:
-            with reporting("look at the store", self.root):
+            with map_os_errors("look at the store", self.root):
                 try:
                     with self._tree.folder(".abp", "meta") as meta:
                         now = os.fstat(meta)
@@ -131,7 +131,7 @@ class LocalStore(ArtifactStore):
         await in_thread(self._catalog.index.touch, artifact_id)
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        reader = _Reader(self._shelf, self._catalog, self.root, ref, start, end)
+        reader = _Reader(self._blobs, self._catalog, self.root, ref, start, end)
         try:
             while chunk := await in_thread(reader.read, chunk_size):
                 yield chunk
@@ -148,25 +148,25 @@ class LocalStore(ArtifactStore):
             return False
 
         def work() -> bool:
-            with reporting("delete an artifact", self.root):
-                return self._shelf.remove(artifact_id)
+            with map_os_errors("delete an artifact", self.root):
+                return self._blobs.remove(artifact_id)
 
         return await in_thread(work)
 
-    async def _sweep(self, *, dry_run: bool) -> list[Swept]:
-        def work() -> list[Swept]:
-            with reporting("clean up", self.root):
-                return self._upkeep.sweep(dry_run=dry_run)
+    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
+        def work() -> list[Removal]:
+            with map_os_errors("clean up", self.root):
+                return self._maintenance.sweep(dry_run=dry_run)
 
         return await in_thread(work)
 
-    async def fsck(self) -> Checked:
+    async def fsck(self) -> CheckReport:
         """Also compares the index with the metadata, and makes it anew if it differs; reports what lies in the store's
         folders and does not belong there."""
 
         def work() -> list[Problem]:
-            with reporting("check the store", self.root):
-                return self._upkeep.check()
+            with map_os_errors("check the store", self.root):
+                return self._maintenance.check()
 
         # the index first: what it says wrong must not make content look damaged
         problems = [] if self.scope else await in_thread(work)
@@ -174,7 +174,7 @@ class LocalStore(ArtifactStore):
         return replace(found, problems=(*found.problems, *problems))
 
 
-def _load(catalog: Catalog, artifact_id: str) -> Record:
+def _load(catalog: Catalog, artifact_id: str) -> Metadata:
     if not ID.fullmatch(artifact_id):
         raise not_found(artifact_id)
     try:
@@ -191,8 +191,8 @@ def _load(catalog: Catalog, artifact_id: str) -> Record:
 class _Reader:
     """One pass over a blob, checked at its end if it is whole. Blocking; :meth:`close` may be called at any time."""
 
-    def __init__(self, shelf: Shelf, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
-        self._shelf = shelf
+    def __init__(self, blobs: BlobStore, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
+        self._blobs = blobs
         self._catalog = catalog
         self._root = root
         self._ref = ref
@@ -204,7 +204,7 @@ class _Reader:
 
     def read(self, size: int) -> bytes:
         """The next bytes; ``b""`` at the end."""
-        with reporting("read an artifact", self._root):
+        with map_os_errors("read an artifact", self._root):
             if self._fd < 0:
                 self._open()
             wanted = min(size, self._end - self._at)
@@ -218,7 +218,7 @@ class _Reader:
 
     def _open(self) -> None:
         try:
-            self._fd = self._shelf.open(self._ref.sha256)
+            self._fd = self._blobs.open(self._ref.sha256)
         except FileNotFoundError:
             _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
             raise self._corrupt("its content is missing") from None
@@ -237,8 +237,8 @@ class _Reader:
 
     def quarantine(self) -> NoReturn:
         """Take the content out of use, and say so."""
-        with reporting("read an artifact", self._root):
-            self._shelf.quarantine(self._ref.sha256, self._fd)
+        with map_os_errors("read an artifact", self._root):
+            self._blobs.quarantine(self._ref.sha256, self._fd)
         raise self._corrupt("its content no longer matches its hash and was put into quarantine")
 
     def _corrupt(self, what: str) -> Corrupt:

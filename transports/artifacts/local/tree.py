@@ -84,7 +84,7 @@ class Tree:
                 raise
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
-                raise _in_the_way(shown) from error
+                raise _not_a_folder(shown) from error
             raise
         if parent is None:
             shown.parent.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def _flock(fd: int, root: Path) -> None:
         pause = min(pause * 1.5, 0.02)
 
 
-def _in_the_way(path: Path) -> StoreError:
+def _not_a_folder(path: Path) -> StoreError:
     if path.is_symlink():
         return StoreError(
             f"{path} is a symlink and is not followed: remove it, or name the real folder "

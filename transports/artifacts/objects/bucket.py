@@ -23,15 +23,15 @@ from ...errors import StoreUnavailable, UsageError
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Bucket", "Listed"]
+__all__ = ["Bucket", "ListedObject"]
 
 T = TypeVar("T")
 
 _PART = 5 << 20  # bytes; the least that S3 takes. Larger content goes up in parts of this size, several at once
 _PARTS = 9000  # S3 takes 10,000
-_AT_ONCE = 4
+_CONCURRENCY = 4
 _DAY = timedelta(days=1)
-_LAST_WORDS = 0.2  # seconds
+_THREAD_GRACE = 0.2  # seconds
 _REFUSALS = {
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -43,7 +43,7 @@ _REFUSALS = {
 }
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """One object in a listing. ``key`` is below the store's prefix."""
 
     key: str
@@ -70,14 +70,14 @@ class Bucket:
         self._timeout = timeout
         half = timedelta(seconds=timeout / 2)
         options: dict[str, object] = {"connect_timeout": half}
-        if _on_this_machine():
+        if _endpoint_is_local():
             options["allow_http"] = True
         retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
             # a download may take as long as it likes, while something arrives
-            patient = {**options, "timeout": _DAY, "read_timeout": half}
-            self._patient = open_url(url, client_options=patient, retry_config=retries)
+            streaming = {**options, "timeout": _DAY, "read_timeout": half}
+            self._streaming_store = open_url(url, client_options=streaming, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
             raise UsageError(f"cannot use {url}: {_first_line(error)}") from None
 
@@ -91,10 +91,10 @@ class Bucket:
             data,
             attributes={"Content-Type": mime_type, "Content-Disposition": "attachment"},
             chunk_size=part,
-            max_concurrency=_AT_ONCE,
+            max_concurrency=_CONCURRENCY,
         )
         # each part has its own end; this one is for all of them, one after the other
-        await self._within(work, f"store {key}", self._timeout * (1 + size // (part * _AT_ONCE)))
+        await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
 
     async def get(self, key: str) -> bytes:
         """The whole of a small object."""
@@ -103,18 +103,18 @@ class Bucket:
             result = await self._obstore.get_async(self._store, key)
             return bytes(await result.bytes_async())
 
-        return await self._within(work(), f"read {key}", self._timeout)
+        return await self._call(work(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         """The bytes ``start`` to ``end`` (exclusive; not none) in pieces of at most ``chunk_size``. A connection that
         breaks off is made again, and goes on where it was."""
         action = f"read {key}"
-        asked = self._obstore.get_async(self._patient, key, options={"range": (start, end)})
-        result = await self._within(asked, action, self._timeout)
+        asked = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
+        result = await self._call(asked, action, self._timeout)
         chunks: AsyncIterator[object] = aiter(result.stream(min_chunk_size=min(chunk_size, 1 << 20)))
         while True:
             try:
-                chunk = memoryview(await self._within(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
+                chunk = memoryview(await self._call(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
             except StopAsyncIteration:
                 return
             for at in range(0, len(chunk), chunk_size):
@@ -123,29 +123,29 @@ class Bucket:
     async def sign(self, key: str, seconds: float) -> str:
         """An address from which anybody can fetch the object for that time."""
         work = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
-        return str(await self._within(work, f"sign {key}", self._timeout))
+        return str(await self._call(work, f"sign {key}", self._timeout))
 
-    async def list(self, prefix: str) -> AsyncGenerator[Listed, None]:
+    async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
         """Every object below ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
-                page = await self._within(anext(pages), f"list {prefix}", self._timeout)
+                page = await self._call(anext(pages), f"list {prefix}", self._timeout)
             except StopAsyncIteration:
                 return
             for one in page:
-                yield Listed(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
+                yield ListedObject(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
 
     async def delete(self, key: str) -> None:
         """Remove an object, if it is there."""
         with suppress(FileNotFoundError):
-            await self._within(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
+            await self._call(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
     async def move(self, key: str, new: str) -> None:
         """Give an object another key."""
-        await self._within(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
+        await self._call(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
-    async def _within(self, work: Awaitable[T], action: str, seconds: float) -> T:
+    async def _call(self, work: Awaitable[T], action: str, seconds: float) -> T:
         with self._reporting(action):
             async with asyncio.timeout(seconds):
                 return await work
@@ -178,10 +178,10 @@ class Bucket:
 
 
 @cache
-def _last_words() -> None:
+def _outlive_threads() -> None:
     """Its threads let go of our objects a moment after they have answered; in a Python that is ending by then they
     would abort the whole program."""
-    atexit.register(time.sleep, _LAST_WORDS)
+    atexit.register(time.sleep, _THREAD_GRACE)
 
 
 def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
@@ -190,7 +190,7 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
         import obstore.exceptions
         from obstore.store import from_url
 
-        _last_words()
+        _outlive_threads()
     except ImportError as error:
         raise UsageError(
             "object stores (s3://, gs://, az://) need a package more: pip install 'abp-transports[cloud]'"
@@ -198,7 +198,7 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
     return obstore, from_url
 
 
-def _on_this_machine() -> bool:
+def _endpoint_is_local() -> bool:
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     try:

@@ -17,20 +17,20 @@ from ...errors import Corrupt, StoreUnavailable
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
 from ..content import Description, Meter
-from ..metadata import ID, Record, ids
-from ..os_errors import reporting, write_all
+from ..metadata import ID, Metadata, candidate_ids
+from ..os_errors import map_os_errors, write_all
 from ..ref import ArtifactRef, Scope
-from ..retention import Entry, Retention, Swept
-from ..spool import Spool
+from ..retention import Entry, Removal, Retention
+from ..spool import SpooledFile
 from ..staged import StagedFile
-from .bucket import Bucket, Listed
+from .bucket import Bucket, ListedObject
 
 __all__ = ["ObjectStore"]
 
 logger = logging.getLogger("transports.artifacts")
 
 _IN_MEMORY = 1 << 20  # bytes that are written before a temporary file is made
-_AT_ONCE = 16  # requests for metadata
+_CONCURRENCY = 16  # requests for metadata
 _MAX_AGE = 3600.0  # seconds that content may wait for its metadata
 _QUARANTINE = 86400.0
 
@@ -40,10 +40,10 @@ class _State:
     """What all views of one store share: metadata that was read (with its ETag), when artifacts were used, which
     content is being read, and which of that is to be removed afterwards."""
 
-    records: dict[str, tuple[str, Record]] = field(default_factory=dict)
+    records: dict[str, tuple[str, Metadata]] = field(default_factory=dict)
     used: dict[str, float] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
-    doomed: set[str] = field(default_factory=set)
+    delete_after_read: set[str] = field(default_factory=set)
 
 
 class ObjectStore(ArtifactStore):
@@ -55,7 +55,7 @@ class ObjectStore(ArtifactStore):
 
     Content is staged and verified on this machine, then uploaded, then named by its metadata, which is one request and
     so at once. Whatever fails before leaves at most content that nobody names; :meth:`gc` removes it an hour later.
-    Parts of an upload whose process was killed are not content yet and cannot be listed here: give the bucket a
+    Parts of an upload owner process was killed are not content yet and cannot be listed here: give the bucket a
     lifecycle rule that aborts incomplete multipart uploads (``docs/stores.md``).
 
     ``timeout`` in seconds is how long a request may take with its retries, and how long a download may pause: then
@@ -79,32 +79,32 @@ class ObjectStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
-    async def keep(
-        self, meter: Meter, described: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+    async def publish(
+        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
     ) -> ArtifactRef:
         """Make measured content an artifact of this view's scope; ``check`` is called when it is uploaded."""
         digest, scope = meter.sha256, self.scope
-        for key in ids(described.namespace, digest, scope):
+        for key in candidate_ids(description.namespace, digest, scope):
             old = await self._load(key)
             if old is None or old.sha256 == digest:
                 break
-        await self._bucket.put(blob, data, described.mime_type)
+        await self._bucket.put(blob, data, description.mime_type)
         check()
-        record = Record.new(key, meter, described, scope, old=old, blob=blob)
+        record = Metadata.new(key, meter, description, scope, old=old, blob=blob)
         await self._bucket.put(f"meta/{key}.json", record.encode(), "application/json")
         self._state.records[key] = ("", record)
         self._state.used[key] = record.stored
         if old and old.blob != blob:
-            await self._drop(old.blob)
+            await self._delete_content(old.blob)
         return record.ref()
 
-    async def _load(self, key: str) -> Record | None:
+    async def _load(self, key: str) -> Metadata | None:
         try:
             data = await self._bucket.get(f"meta/{key}.json")
-            record = Record.decode(data, key)
+            record = Metadata.decode(data, key)
         except FileNotFoundError:
             self._state.records.pop(key, None)
             return None
@@ -122,11 +122,11 @@ class ObjectStore(ArtifactStore):
             raise not_found(artifact_id)
         return record.ref(), record.stored
 
-    async def _all(self, scope: Scope) -> list[Record]:
+    async def _all(self, scope: Scope) -> list[Metadata]:
         """Metadata is read once and then again only where it changed."""
-        turns = asyncio.Semaphore(_AT_ONCE)
+        turns = asyncio.Semaphore(_CONCURRENCY)
 
-        async def read(listed: Listed, key: str) -> Record | None:
+        async def read(listed: ListedObject, key: str) -> Metadata | None:
             e_tag, record = self._state.records.get(key, ("", None))
             if record is None or e_tag != listed.e_tag or not e_tag:
                 async with turns:
@@ -178,14 +178,14 @@ class ObjectStore(ArtifactStore):
                     if current.blob == record.blob:
                         raise self._corrupt(ref, "its content is missing") from None
                     self._state.reading[current.blob] += 1  # it was stored again meanwhile
-                    await self._leave(record.blob)
+                    await self._release_content(record.blob)
                     record = current
             if end - start == ref.size_bytes and digest.hexdigest() != ref.sha256:
-                await self._doubt(ref, record.blob)
+                await self._raise_mismatch(ref, record.blob)
         finally:
-            await self._leave(record.blob)
+            await self._release_content(record.blob)
 
-    async def _doubt(self, ref: ArtifactRef, blob: str) -> None:
+    async def _raise_mismatch(self, ref: ArtifactRef, blob: str) -> None:
         """What arrived is not what was stored: was it damaged there, or on its way?"""
         digest = hashlib.sha256()
         async for chunk in self._bucket.stream(blob, 0, ref.size_bytes, 1 << 20):
@@ -204,7 +204,7 @@ class ObjectStore(ArtifactStore):
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
         """Seven days at most, which is S3's limit."""
-        await self._seen(artifact_id, "read")
+        await self._require_visible(artifact_id, "read")
         return await self._bucket.sign(self._state.records[artifact_id][1].blob, seconds)
 
     async def _delete(self, artifact_id: str) -> bool:
@@ -222,43 +222,43 @@ class ObjectStore(ArtifactStore):
         self._state.records.pop(artifact_id, None)
         self._state.used.pop(artifact_id, None)
         if record:
-            await self._drop(record.blob)
+            await self._delete_content(record.blob)
         return True
 
-    async def _drop(self, blob: str) -> None:
+    async def _delete_content(self, blob: str) -> None:
         """Remove content, once nobody in this process reads it any more."""
         if self._state.reading[blob]:
-            self._state.doomed.add(blob)
+            self._state.delete_after_read.add(blob)
         else:
             await self._bucket.delete(blob)
 
-    async def _leave(self, blob: str) -> None:
+    async def _release_content(self, blob: str) -> None:
         self._state.reading[blob] -= 1
         if not self._state.reading[blob]:
             del self._state.reading[blob]
-            if blob in self._state.doomed:
-                self._state.doomed.discard(blob)
+            if blob in self._state.delete_after_read:
+                self._state.delete_after_read.discard(blob)
                 await self._bucket.delete(blob)
 
-    async def _sweep(self, *, dry_run: bool) -> list[Swept]:
+    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
         now = time.time()
         found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
         used = {record.blob for record in await self._all(Scope())} if found else set()
         out = [
-            Swept("content", one.key, one.size, "orphan")
+            Removal("content", one.key, one.size, "orphan")
             for one in found
             if one.key not in used and not self._state.reading[one.key]
         ]
         async for one in self._bucket.list("quarantine/"):
             if now - one.modified.timestamp() > _QUARANTINE:
-                out.append(Swept("quarantine", one.key, one.size, "expired"))
+                out.append(Removal("quarantine", one.key, one.size, "expired"))
         if not dry_run:
             for swept in out:
                 await self._bucket.delete(swept.id)
         return out
 
 
-class _Staged(Spool):
+class _Staged(SpooledFile):
     """Content is kept in memory while it is small, then in a temporary file: it is uploaded when all of it is verified,
     and again if that failed."""
 
@@ -271,22 +271,24 @@ class _Staged(Spool):
         self._file: IO[bytes] | None = None
         self._blob = f"-{secrets.token_hex(8)}"
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         if self._file is None:
             self._chunks.append(bytes(chunk))
             self._held += len(chunk)
             if self._held <= _IN_MEMORY:
                 return
             chunk = memoryview(b"".join(self._chunks))
-            with reporting("make a temporary file", self._scratch()):
+            with map_os_errors("make a temporary file", self._scratch()):
                 self._file = (self._scratch() / "written").open("xb", buffering=0)
             self._chunks = []
-        with reporting("write a temporary file", self._scratch()):
+        with map_os_errors("write a temporary file", self._scratch()):
             write_all(self._file.fileno(), chunk)
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        data = self.foreign or (self._scratch() / "written" if self._file else b"".join(self._chunks))
-        return await self._store.keep(meter, described, data, f"content/{meter.sha256}{self._blob}", self.check_foreign)
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = self.external_file or (self._scratch() / "written" if self._file else b"".join(self._chunks))
+        return await self._store.publish(
+            meter, description, data, f"content/{meter.sha256}{self._blob}", self.check_external_file
+        )
 
     async def aclose(self) -> None:
         if self._file:
