@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from ..errors import Corrupt
 from ..tasks import in_thread
 from .audit import AuditLog
-from .base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from .base import DEFAULT_MAX_BYTES, ArtifactStore
 from .content import Description, Meter
-from .metadata import Metadata, candidate_ids
+from .metadata import Metadata, candidate_ids, not_found
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention
 from .spool import SpooledFile

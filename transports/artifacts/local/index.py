@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -138,6 +139,11 @@ class Index:
         return self._try(work, create=False)
 
     # --- the file -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connection, if one is open; the next method that is called opens it again."""
+        with self._lock:
+            self._close()
 
     def _try(self, work: Callable[[sqlite3.Connection], T], *, create: bool = True) -> T | None:
         with self._lock:
@@ -263,7 +269,7 @@ def ref_from_row(
         scope = scopes[owner] = Scope(*owner)
     names = _names(encoded)
     name = next(filter(there, names), None)
-    path = None if name is None else folder + name
+    path = None if name is None else Path(folder + name)
     return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
 
 

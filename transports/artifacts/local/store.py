@@ -14,8 +14,8 @@ from typing import NoReturn
 from ...errors import Corrupt
 from ...tasks import in_thread
 from ..audit import AuditLog
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
-from ..metadata import ID, Metadata
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..metadata import ID, Metadata, not_found
 from ..os_errors import map_os_errors
 from ..ref import ArtifactRef, CheckReport, Problem, Scope
 from ..retention import Entry, Removal, Retention
@@ -77,6 +77,10 @@ class LocalStore(ArtifactStore):
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
+
+    async def aclose(self) -> None:
+        """Close the SQLite index, which a store with a retention keeps open."""
+        await in_thread(self._catalog.index.close)
 
     async def _new_staged(self) -> StagedFile:
         await in_thread(self._prepare)

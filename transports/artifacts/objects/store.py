@@ -15,9 +15,9 @@ from typing import IO
 
 from ...errors import Corrupt, StoreUnavailable
 from ..audit import AuditLog
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..content import Description, Meter
-from ..metadata import ID, Metadata, candidate_ids
+from ..metadata import ID, Metadata, candidate_ids, not_found
 from ..os_errors import map_os_errors, write_all
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry, Removal, Retention
