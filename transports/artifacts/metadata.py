@@ -1,4 +1,4 @@
-"""The metadata of one artifact, as it is kept beside its content: what it says and how it is checked. No I/O."""
+"""The metadata of one artifact, which stores keep beside its content: fields, file format, ids. No I/O."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _NOBODY = Scope()
 
 
 def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int = 12) -> str:
-    """``{namespace}_{sha256[:12]}`` (seed 002 §5.3): the same content in one namespace is one artifact.
+    """Return ``{namespace}_{sha256[:12]}`` (seed 002 §5.3): the same content in one namespace is one artifact.
 
-    What belongs to somebody has 20 more digits, made of the content *and* the scope: the same content of two sessions
-    is two artifacts, and whoever knows the content alone cannot guess the id. ``length`` grows where two contents share
-    their first digits.
+    In a scope, 20 more digits follow that depend on the content *and* the scope: the same content of two sessions is
+    two artifacts, and nobody can guess the id from the content alone. ``length`` is the number of digits of the
+    content's hash; it grows where two contents share their first digits.
     """
     head = f"{namespace}_{digest[:length]}"
     if not scope:
@@ -40,12 +40,12 @@ def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int
 
 
 def candidate_ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
-    """The ids to try for some content, the shortest first."""
+    """Yield the ids that some content may have, the shortest first: a longer one is needed on a collision."""
     return (artifact_id(namespace, digest, scope, length) for length in (12, *range(16, 65, 8)))
 
 
 def digest_prefix(key: str) -> str:
-    """The first digits of the SHA-256 of an artifact's content, at least 12 of them."""
+    """Return the digits of the content's SHA-256 that stand in an id, at least 12 of them."""
     return key.rpartition("_")[2].partition("-")[0]
 
 
@@ -65,8 +65,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Everything that is kept of an artifact. The last of ``names`` is the current one; ``stored`` is when it was put
-    here last, in seconds since 1970; ``blob`` is where its content lies, for stores that do not go by its hash."""
+    """Everything that a store keeps of an artifact beside its content.
+
+    The last of ``names`` is the current one. ``stored`` is when the artifact was stored last, in seconds since 1970.
+    ``blob`` is the key of the content, in stores that do not find it by its hash.
+    """
 
     id: str
     sha256: str
@@ -90,7 +93,8 @@ class Metadata:
         names: tuple[Name, ...] = (),
         blob: str = "",
     ) -> Metadata:
-        """Of measured and description content; ``old`` is the record that it replaces, owner time of creation stays."""
+        """Return the metadata of content that was measured and described. ``old`` is the metadata that it replaces:
+        its time of creation stays, and its name unless another was suggested."""
         created = {"created": old.source["created"]} if old and "created" in old.source else {}
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
@@ -99,11 +103,11 @@ class Metadata:
 
     @property
     def age_key(self) -> tuple[str, str]:
-        """Sorts the oldest first."""
+        """The key that sorts metadata by age, the oldest first."""
         return str(self.source.get("created", "")), self.id
 
     def ref(self, path: Path | None = None) -> ArtifactRef:
-        """The reference to hand out; ``path`` is the readable file, if there is one."""
+        """Return the reference to hand out. ``path`` is the readable file, if there is one."""
         return ArtifactRef(
             id=self.id,
             uri=f"artifact://{self.id}",
@@ -117,7 +121,7 @@ class Metadata:
         )
 
     def encode(self) -> bytes:
-        """The file's content."""
+        """Return the metadata as the JSON of its file."""
         return json.dumps(
             {
                 "version": 1,
@@ -136,7 +140,8 @@ class Metadata:
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
-        """Raises :class:`ValueError` unless ``data`` is the whole, unaltered shape of :meth:`encode`."""
+        """Return the metadata in a file of :meth:`encode`. Raises :class:`ValueError` if a field is missing or of
+        another type, or if the file is the metadata of another id."""
         try:
             raw = json.loads(data)
         except RecursionError as error:
@@ -173,7 +178,7 @@ def _scope(raw: object) -> Scope:
 
 
 def _stored(raw: object, source: Mapping[str, object]) -> float:
-    """When it was stored, of metadata without this field: when it was created."""
+    """Return when the artifact was stored; metadata without this field has only the time of its creation."""
     if isinstance(raw, float | int):
         return float(raw)
     return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()

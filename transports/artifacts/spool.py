@@ -1,5 +1,5 @@
-"""Staged files of stores that have no folder of their own: what is written goes where the store wants it, and a
-temporary folder is made only when somebody asks for ``path``."""
+"""Staged files of stores without a folder: chunks go where the store wants them, and a temporary folder is made only
+when ``path`` is asked for."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
 
 
 class SpooledFile(StagedFile):
-    """See :class:`~transports.artifacts.base.Staged`. A store says in :meth:`_store_chunk` what becomes of a chunk, and takes
-    what somebody else wrote from :attr:`external`."""
+    """A staged file in memory, or wherever the store puts its chunks.
+
+    A subclass says in :meth:`_store_chunk` where a chunk goes. Content that another program wrote to ``path`` is in
+    :attr:`external_file`.
+    """
 
     def __init__(self, store: ArtifactStore) -> None:
         super().__init__(store)
@@ -39,7 +42,7 @@ class SpooledFile(StagedFile):
         self._meter = Meter(self._store.max_bytes)
         self._written = False
         self._usable = True
-        #: The file that somebody else wrote at ``path``, once it is measured.
+        #: The file that another program wrote at ``path``, once it is measured.
         self.external_file: Path | None = None
 
     @property
@@ -59,7 +62,7 @@ class SpooledFile(StagedFile):
 
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
-        self._usable = False  # until all is well: what is written by half must never be committed
+        self._usable = False  # until the whole chunk is written: half of it must never be committed
         view = as_bytes(chunk)
         if len(view) <= _INLINE:
             self._add(view)
@@ -73,7 +76,7 @@ class SpooledFile(StagedFile):
 
     @abstractmethod
     def _store_chunk(self, chunk: memoryview) -> None:
-        """Store a chunk of what is written; it may change afterwards."""
+        """Store a chunk. It must be copied: the caller may change its buffer afterwards."""
 
     async def reset(self) -> None:
         self._check(usable=False)
@@ -95,18 +98,20 @@ class SpooledFile(StagedFile):
                 return False
             try:
                 self._meter = measure_file(fd, self._store.max_bytes)
-                self._measured_state = _state(os.fstat(fd))
+                self._measured_state = _fingerprint(os.fstat(fd))
             finally:
                 os.close(fd)
         self.external_file = self.path
         return True
 
     def check_external_file(self) -> None:
-        """Raises :class:`~transports.errors.StoreError` if the external file changed since it was measured; call it once
-        the content was read again and before it becomes visible."""
+        """Raise :class:`~transports.errors.StoreError` if the external file has changed since it was measured.
+
+        A store calls it after it has read the content again and before that becomes visible.
+        """
         if self.external_file is not None:
             with map_os_errors("read the staged file", self.external_file.parent):
-                if _state(self.external_file.lstat()) != self._measured_state:
+                if _fingerprint(self.external_file.lstat()) != self._measured_state:
                     raise StoreError("the staged file changed after it was measured; commit it when it is finished")
 
     async def aclose(self) -> None:
@@ -116,7 +121,7 @@ class SpooledFile(StagedFile):
 
 @cache
 def _sweep() -> None:
-    """Remove the folders of processes that were killed."""
+    """Remove the folders that killed processes left, once per process."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
         name = _NAME.match(folder.name)
         with suppress(OSError):
@@ -126,5 +131,5 @@ def _sweep() -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _state(found: os.stat_result) -> tuple[int, int, int]:
+def _fingerprint(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
