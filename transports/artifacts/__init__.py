@@ -54,8 +54,10 @@ def open_store(
     retention: Retention | None = None,
     audit: AuditLog | str | Path | None = None,
 ) -> ArtifactStore:
-    """Return the store at an address: ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``,
-    ``s3://bucket/prefix`` (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
+    """Return the store at an address.
+
+    ``url`` is ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``, ``s3://bucket/prefix``
+    (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
 
     ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
     ``audit`` is a file for the audit log. Nothing on the disk is touched before something is stored. Raises

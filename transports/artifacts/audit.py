@@ -33,7 +33,7 @@ class AuditLog:
         os.close(self._open())
 
     def write(self, action: str, who: Scope, **facts: object) -> None:
-        """Append one line. ``who`` is the scope that acted; ``facts`` are JSON values, of which ``None`` is left out."""
+        """Append one line. ``who`` is the scope that acted; ``facts`` are JSON values, and ``None`` is left out."""
         line: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "action": action,

@@ -57,7 +57,7 @@ def not_found(artifact_id: str) -> ArtifactNotFound:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A readable file of an artifact: its ``name`` in the root, and the one that was ``asked`` for ("" if none)."""
+    """A readable file of an artifact: its ``name`` in the root, and the name that was ``requested`` ("" if none)."""
 
     name: str
     requested: str

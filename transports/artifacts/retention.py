@@ -33,8 +33,11 @@ class Incoming(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """A thing that was removed, or would be in a dry run. ``kind`` is ``artifact``, ``staged``, ``content`` or ``quarantine``;
-    ``reason`` is ``expired``, ``lru``, ``fifo`` or ``orphan``."""
+    """A thing that was removed, or would be in a dry run.
+
+    ``kind`` is ``artifact``, ``staged``, ``content`` or ``quarantine``; ``reason`` is ``expired``, ``lru``, ``fifo``,
+    ``session end`` or ``orphan``.
+    """
 
     kind: str
     id: str

@@ -1,4 +1,4 @@
-"""A whole download: what is checked before the first request, retries, the deadline."""
+"""Downloads: the checks before the first request, the retries, the deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .urls import BadHeader, BadUrl, check_headers, display_unparsed_url, origin
 
 __all__ = ["RETRIES", "download"]
 
-#: Requests after the first, for whatever reason: no connection, a broken body, 429, 5xx.
+#: Requests after the first one, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
 
 log = logging.getLogger("transports.http")
@@ -41,19 +41,20 @@ async def download(
     on_progress: Callable[[int, int | None], None] | None = None,
     resolver: AbstractResolver | None = None,
 ) -> Fetched:
-    """Fetch ``reference`` into ``staged``, which is neither committed nor removed here.
+    """Download ``reference`` into ``staged``, which is neither committed nor removed here.
 
-    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest silence. ``size`` is what the
-    app declared and ``limit`` the most that is taken, both in bytes. ``base_url`` is the app's page: relative URLs are
-    resolved against it, its origin may have any address, and ``cookies`` is request (with a URL) for that origin only.
-    Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for ``expires_at``.
-    ``on_progress`` is told the bytes so far and the expected total, if known; after a restart it counts from zero.
+    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
+    what the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page:
+    relative URLs are resolved against it, its origin may have any address, and ``cookies`` is called (with a URL) for
+    that origin only. Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for
+    ``expires_at``. ``on_progress`` gets the bytes so far and the expected total or ``None``; after a restart it counts
+    from zero again.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
-    from it. Proxy settings of the environment are not used: a proxy would connect in our place, unchecked.
+    from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
 
-    Connections, broken bodies, 429 and 5xx are tried again up to :data:`RETRIES` times in all. Where ``Retry-After``
-    or the pause reaches past ``timeout``, the failure comes out at once, with ``retry_after``.
+    Failed connections, broken bodies, 429 and 5xx are retried, :data:`RETRIES` times in all. Where ``Retry-After`` or
+    the pause reaches past ``timeout``, the failure is raised at once, with ``retry_after``.
 
     Raises :class:`~transports.errors.DownloadFailed` and its subclasses (``code`` is ``TIMEOUT`` at a deadline),
     :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and what ``staged``, ``cookies`` and
@@ -98,17 +99,17 @@ async def download(
 
 async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
     loop = asyncio.get_running_loop()
-    request = 0
+    attempt = 0
     while True:
-        request += 1
+        attempt += 1
         try:
             return await transfer.attempt()
-        except RetryRequest as again:
-            error, wait = again.error, again.wait
+        except RetryRequest as retry:
+            error, wait = retry.error, retry.wait
         if wait is None:
-            wait = backoff_delay(request)
+            wait = backoff_delay(attempt)
         ends = deadline.when()
-        if request > RETRIES or (ends is not None and loop.time() + wait >= ends):
+        if attempt > RETRIES or (ends is not None and loop.time() + wait >= ends):
             raise error
-        log.info("attempt %d of %d, next in %.1f s: %s", request, RETRIES + 1, wait, error.message)
+        log.info("attempt %d of %d, next in %.1f s: %s", attempt, RETRIES + 1, wait, error.message)
         await asyncio.sleep(wait)

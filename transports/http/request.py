@@ -1,4 +1,4 @@
-"""One request on a connection of its own, and what its failure means."""
+"""A single request on a connection of its own, and its failures as typed errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _BUFFER = 1 << 18  # bytes; a body is handed over in pieces of up to twice this
 
 
 class RetryRequest(Exception):
-    """Worth another request; ``error`` comes out if there is none left. ``wait``: what the server asks for, seconds."""
+    """Raised when another request may succeed.
+
+    ``error`` is raised instead when no attempts are left. ``wait`` is the time in seconds that the server asks for.
+    """
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
         super().__init__(error.message)
@@ -41,10 +44,11 @@ async def get(
     stall_timeout: float,
     resolver: AbstractResolver | None,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """GET ``url`` without following redirects; ``display_url`` is its name in messages.
+    """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
 
-    The connection is never shared or kept, so that none escapes the address check (off with ``allow_private``), and is
-    closed at the end, also by cancellation. Raises :class:`Again` or :class:`~transports.errors.DownloadFailed`.
+    The connection is never shared or reused, so that each one passes the address check (off with ``allow_private``). It
+    is closed at the end of the block, also on cancellation. ``stall_timeout`` in seconds is for connecting, and for
+    each time without a byte. Raises :class:`Again` or :class:`~transports.errors.DownloadFailed`.
     """
     guard = AddressGuard(allow_private=allow_private)
     async with aiohttp.ClientSession(
@@ -65,15 +69,15 @@ async def get(
             response = await session.get(url, headers=headers, allow_redirects=False)
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
             failure = error
-        if failure is not None:  # outside of `except`, because aiohttp's errors quote the URL with its query
-            _no_answer(failure, guard, display_url, stall_timeout)
+        if failure is not None:  # outside `except`: aiohttp's errors quote the URL with its query, and would be chained
+            _raise_no_answer(failure, guard, display_url, stall_timeout)
         try:
             yield response
         finally:
             response.close()
 
 
-def _no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:
+def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         raise AddressBlocked(
@@ -118,8 +122,11 @@ def failure_reason(failure: Exception) -> str:
 
 
 async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
-    """The start of an error's body as text: at most 200 characters, without control characters and without any of
-    ``secrets``, which servers like to quote. Empty where it cannot be read soon."""
+    """Return the start of an error's body as text, for a message.
+
+    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. Empty if
+    it does not arrive within two seconds.
+    """
     if content_coding(response.headers):
         return ""
     data = b""
@@ -129,10 +136,12 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
                 data += chunk
     except (aiohttp.ClientError, OSError):
         pass
-    text = one_line(data.decode("utf-8", "replace"), len(data))  # first, or a control character could hide a secret
+    text = one_line(
+        data.decode("utf-8", "replace"), len(data)
+    )  # before the search: a control character could split a secret
     ordered = sorted(secrets, key=len, reverse=True)
     for secret in ordered:
         text = text.replace(secret, "…")
-    if len(data) >= _EXCERPT_BYTES and ordered:  # half a secret may stand at the end
+    if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
         text = text[: -len(ordered[0])]
     return text[:_EXCERPT]

@@ -25,8 +25,8 @@ _MEANING = {
 async def status_error(
     response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
 ) -> RetryRequest | DownloadFailed:
-    """The error that ``response`` means. Only 429 and 5xx are worth another request (:class:`.connect.Again`); past
-    ``expires_at``, the usual answers to a link that is over are one (:class:`~transports.errors.UrlExpired`)."""
+    """Return the error for a response. 429 and 5xx are a :class:`~.request.RetryRequest`; 410, and 401, 403 and 404 after
+    ``expires_at``, are :class:`~transports.errors.UrlExpired`."""
     status, late = response.status, request.seconds_past_expiry()
     if status == 410 or (late is not None and status in (401, 403, 404)):
         return url_expired(display_url, late, status)
@@ -34,16 +34,19 @@ async def status_error(
     if status >= 400 and (body := await body_excerpt(response, secrets)):
         details["body"] = body
     meaning = f": {_MEANING[status]}" if status in _MEANING else ""
-    repeat = status == 429 or 500 <= status < 600
-    wait = retry_after(response.headers.get("Retry-After"), request.clock()) if repeat else None
+    retryable = status == 429 or 500 <= status < 600
+    wait = retry_after(response.headers.get("Retry-After"), request.clock()) if retryable else None
     error = DownloadFailed(
-        f"{display_url} answered {status_phrase(status)}{meaning}", retryable=repeat, retry_after=wait, details=details
+        f"{display_url} answered {status_phrase(status)}{meaning}",
+        retryable=retryable,
+        retry_after=wait,
+        details=details,
     )
-    return RetryRequest(error, wait) if repeat else error
+    return RetryRequest(error, wait) if retryable else error
 
 
 def status_phrase(status: int) -> str:
-    """An HTTP status as people know it: ``404 Not Found``."""
+    """Return a status with its phrase: ``404 Not Found``."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:

@@ -1,4 +1,4 @@
-"""One download's attempts: redirects by hand, credentials, resuming (RFC 9110 §14), the body."""
+"""The attempts of one download: redirects followed by hand, credentials, resuming (RFC 9110 §14), the body."""
 
 from __future__ import annotations
 
@@ -19,16 +19,22 @@ from .urls import BadUrl, Target, add_query, resolve_redirect, secret_forms
 
 __all__ = ["MAX_REDIRECTS", "REDIRECTS", "Transfer"]
 
+#: Redirects that are followed in one attempt.
 MAX_REDIRECTS = 5
+#: The status codes that are redirects.
 REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Transfer:
-    """``head`` describes the representation whose first bytes are staged; bytes of two are never joined."""
+    """A download in progress.
+
+    ``representation`` describes the one whose first bytes are staged; bytes of two are never joined. ``attempts`` counts
+    the requests for the file, ``left_origin`` says whether a redirect led away from the URL's own origin.
+    """
 
     def __init__(self, request: DownloadRequest, staged: Staged) -> None:
         self.request, self.staged = request, staged
-        self.head: Representation | None = None
+        self.representation: Representation | None = None
         self.attempts = 0
         self.left_origin = False
         reference, start = request.reference, request.start
@@ -41,11 +47,14 @@ class Transfer:
         )
 
     async def attempt(self) -> Fetched:
-        """Everything from the first URL to the last byte. Raises :class:`.connect.Again` where it may be repeated."""
+        """Download everything, or the rest of it, from the first URL to the last byte.
+
+        Raises :class:`~.request.RetryRequest` if another attempt may succeed.
+        """
         self.attempts += 1
         conditions: dict[str, str] = {}
-        if self.staged.size and self.head is not None and self.head.validator:
-            conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.head.validator}
+        if self.staged.size and self.representation is not None and self.representation.validator:
+            conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
         else:
             await self._restart()
         target, trusted = self.request.start, True
@@ -71,7 +80,7 @@ class Transfer:
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     async def _restart(self) -> None:
-        self.head = None
+        self.representation = None
         if self.staged.size:
             await self.staged.reset()
 
@@ -80,7 +89,7 @@ class Transfer:
     async def _request(
         self, target: Target, trusted: bool, conditions: Mapping[str, str]
     ) -> tuple[URL, CIMultiDict[str]]:
-        """What is sent to ``target``; with credentials if it is ``trusted``."""
+        """Return the URL and the headers for ``target``, with credentials if it is ``trusted``."""
         headers = CIMultiDict({"Accept-Encoding": "identity"} | dict(conditions))
         if not trusted:
             return target.url, headers
@@ -120,13 +129,13 @@ class Transfer:
         if response.status == 200 or (response.status == 206 and conditional):
             if coding := content_coding(response.headers):
                 raise EncodingRefused(
-                    f"{display_url} came in the coding {coding[:40]!r}, although request for as it is; nothing was stored",
+                    f"{display_url} came in the coding {coding[:40]!r}, although none was asked for; nothing was stored",
                     details={"url": display_url, "encoding": coding[:40]},
                 )
-            if response.status == 200:  # also where the rest was request for: the server starts again, and so do we
+            if response.status == 200:  # also if the rest was asked for: the server starts again, and so do we
                 await self._restart()
-                self.head = Representation.from_headers(response.headers)
-                self._expect(self.head.total, display_url)
+                self.representation = Representation.from_headers(response.headers)
+                self._expect(self.representation.total, display_url)
             else:
                 await self._continue(response, display_url)
             return await self._body(response, display_url)
@@ -136,28 +145,28 @@ class Transfer:
         raise await status_error(response, display_url, self.request, self.secrets)
 
     def _expect(self, total: int | None, display_url: str) -> None:
-        """Before any byte: the announced length against the declared size and the limit."""
+        """Compare the announced length with the declared size and the limit, before any byte is read."""
         if total is not None and self.request.size is not None and total != self.request.size:
             raise self._mismatch(display_url, total, f"the server announces {total}")
         if total is not None and total > self.request.limit:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
     async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
-        """Accepts a 206 that starts where the staged bytes end and is about the same representation; else all is
-        forgotten and request for again."""
-        head, span = self.head, content_range(response.headers.get("Content-Range"))
-        if head is not None and span is not None and head.matches(response.headers):
+        """Accept a 206 that starts where the staged bytes end and is of the same representation. Otherwise drop the
+        staged bytes and raise :class:`~.request.RetryRequest`."""
+        known, span = self.representation, content_range(response.headers.get("Content-Range"))
+        if known is not None and span is not None and known.matches(response.headers):
             first, _, total = span
-            if first == self.staged.size and head.total in (None, total):
+            if first == self.staged.size and known.total in (None, total):
                 self._expect(total, display_url)
-                self.head = replace(head, total=total)
+                self.representation = replace(known, total=total)
                 return
         error = self._truncated(display_url, "the server did not continue where the body broke off")
         await self._restart()
         raise RetryRequest(error, 0.0)
 
     async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
-        head, size = self.head, self.request.size
+        head, size = self.representation, self.request.size
         assert head is not None
         expected = head.total if size is None else size
         while True:
@@ -168,11 +177,11 @@ class Transfer:
                 failure = error
             if failure is not None:
                 if self.staged.size == expected:
-                    break  # only the end of the chunks is missing, and the size proves as much as that would
+                    break  # only the last chunk marker is missing, and the size proves that the body is whole
                 raise RetryRequest(self._truncated(display_url, failure_reason(failure)))
             if not chunk:
                 break
-            await self._keep(chunk, display_url, expected)
+            await self._write(chunk, display_url, expected)
         if expected is not None and self.staged.size < expected:
             if head.framed and head.total is None and size is not None:
                 raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
@@ -182,7 +191,7 @@ class Transfer:
         complete = head.framed or expected is not None
         return Fetched(head.content_type, head.filename, complete, self.attempts, self.left_origin)
 
-    async def _keep(self, chunk: bytes, display_url: str, expected: int | None) -> None:
+    async def _write(self, chunk: bytes, display_url: str, expected: int | None) -> None:
         now = self.staged.size + len(chunk)
         if expected is not None and now > expected:
             if self.request.size is not None:
@@ -205,7 +214,11 @@ class Transfer:
         )
 
     def _truncated(self, display_url: str, why: str) -> Truncated:
-        total = self.request.size if self.request.size is not None or self.head is None else self.head.total
+        total = (
+            self.request.size
+            if self.request.size is not None or self.representation is None
+            else self.representation.total
+        )
         of = "an unknown number of" if total is None else str(total)
         return Truncated(
             f"{display_url}: {why}, after {self.staged.size} of {of} bytes, at attempt {self.attempts}",

@@ -1,5 +1,4 @@
-"""What a local store needs now and then: sweeping up behind writers that died, and a look at what lies in its folders.
-Every method blocks."""
+"""Maintenance of a local store: removing what killed writers left, and checking what lies in its folders."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ __all__ = ["Maintenance"]
 logger = logging.getLogger("transports.artifacts")
 
 _MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
-_QUARANTINE = 86400.0  # seconds that somebody has for a look at damaged content
+_QUARANTINE = 86400.0  # seconds that damaged content is kept for a look at it
 _STAGED = re.compile(r"(\d+)-[0-9a-f]+")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
 class Maintenance:
-    """The sweep and the check of one store."""
+    """The sweep and the check of one store. Every method blocks."""
 
     def __init__(self, tree: Tree, blobs: BlobStore, catalog: Catalog) -> None:
         self._tree = tree
@@ -38,7 +37,7 @@ class Maintenance:
         self._swept = False
 
     def sweep_once(self) -> None:
-        """Remove what dead writers left, the first time; problems are logged."""
+        """Remove the staged files of dead writers at the first call; problems are logged."""
         if not self._swept:
             self._swept = True
             try:
@@ -47,7 +46,10 @@ class Maintenance:
                 logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
     def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """Staged files owner writer is gone, content without metadata, old quarantine."""
+        """Remove staged files whose writer is gone, content without metadata, and quarantined content after a day.
+
+        Returns what was removed; ``dry_run`` only returns it.
+        """
         out = self._staged(dry_run=dry_run)
         for digest, size, age in self._orphans():
             if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
@@ -72,7 +74,7 @@ class Maintenance:
         return out
 
     def _orphans(self) -> list[tuple[str, int, float]]:
-        """Content that no readable metadata speaks of: hash, size, age in seconds."""
+        """Return the content that no readable metadata names: hash, size in bytes, age in seconds."""
         blobs = [
             (name, status.st_size, time.time() - status.st_ctime)
             for shard in self._shards()
@@ -81,15 +83,15 @@ class Maintenance:
         ]
         if not blobs:
             return []
-        used = {record.sha256 for record in self._catalog.all_metadata()}
+        used = {metadata.sha256 for metadata in self._catalog.all_metadata()}
         return [blob for blob in blobs if blob[0] not in used]
 
     def check(self) -> list[Problem]:
-        """What is wrong beside damaged content. The index is made anew if it differs from the metadata."""
+        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired."""
         problems = list(self._symlinks())
         keys = self._catalog.keys()
-        records = list(self._catalog.read_all(keys)) if keys else []
-        readable = {record.id for record, _ in records}
+        found = list(self._catalog.read_all(keys)) if keys else []
+        readable = {metadata.id for metadata, _ in found}
         problems += [
             Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
             for key in keys
@@ -101,15 +103,15 @@ class Maintenance:
             )
             for digest, size, _ in self._orphans()
         ]
-        wrong = self._catalog.index.differences(records, keys) or []
+        wrong = self._catalog.index.differences(found, keys) or []
         if wrong:
             self._catalog.index.forget(wrong)
-            self._catalog.index.put([(record, inode) for record, inode in records if record.id in set(wrong)])
-        problems += [Problem("index", key, "the index said something else than the metadata; mended") for key in wrong]
+            self._catalog.index.put([(metadata, inode) for metadata, inode in found if metadata.id in set(wrong)])
+        problems += [Problem("index", key, "the index differed from the metadata; it is repaired") for key in wrong]
         return problems
 
     def _symlinks(self) -> Iterator[Problem]:
-        """Symlinks: they are never followed, and nobody else should be able to put one here."""
+        """Find symlinks in the store's own folders. They are never followed, and nobody should have put one there."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
         for parts in (*folders, *(("blobs", one) for one in self._shards())):
             try:
@@ -130,7 +132,7 @@ class Maintenance:
             return []
 
     def _files(self, *parts: str) -> Iterator[tuple[int, str, os.stat_result]]:
-        """The regular files of a folder, with its descriptor."""
+        """Yield the regular files of a folder: its descriptor, name, status."""
         try:
             with self._tree.folder(".abp", *parts) as folder:
                 for name in os.listdir(folder):  # noqa: PTH208 - a descriptor

@@ -1,4 +1,4 @@
-"""Staged files of the local store."""
+"""Staged files of the local store: written in its staging folder, on the same file system as the blobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
 
 
 class LocalStaged(StagedFile):
-    """See :class:`~transports.artifacts.base.Staged`. The file is made by the first bytes that are written."""
+    """A staged file below ``.abp/staging``. The file is made when the first bytes are written."""
 
     def __init__(self, store: ArtifactStore, tree: Tree, blobs: BlobStore) -> None:
         super().__init__(store)
@@ -54,10 +54,10 @@ class LocalStaged(StagedFile):
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
         view = as_bytes(chunk)
-        self._usable = False  # until all is well: what is written by half must never be committed
+        self._usable = False  # until the whole chunk is written: half of it must never be committed
         if len(view) <= _INLINE:
             self._meter.add(view)
-            # small chunks wait for company; bytes cannot change under us, other buffers can
+            # Small chunks are collected. Bytes never change, but the caller may use another buffer again.
             self._pending.append(view if isinstance(view.obj, bytes) else memoryview(bytes(view)))
             self._waiting += len(view)
             if self._waiting >= _PIECE:
@@ -102,9 +102,9 @@ class LocalStaged(StagedFile):
                     self._flush()
                     self._usable = True
                 os.fsync(self._fd)
-                record = self._blobs.publish(self._name, self._fd, meter, description, self._store.scope)
-                self._committed = True  # also if whoever waits for it is cancelled
-                return record.ref(self._tree.root / record.names[-1].name)
+                metadata = self._blobs.publish(self._name, self._fd, meter, description, self._store.scope)
+                self._committed = True  # here, because the caller may be cancelled while the thread works
+                return metadata.ref(self._tree.root / metadata.names[-1].name)
 
         return await in_thread(work)
 
@@ -112,7 +112,7 @@ class LocalStaged(StagedFile):
         self._close()
         try:
             with self._tree.folder(".abp", "staging") as staging:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not hold us up
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
                 self._fd = os.open(self._name, flags, dir_fd=staging)
         except FileNotFoundError:
             return False
@@ -123,8 +123,7 @@ class LocalStaged(StagedFile):
         return True
 
     def _measure_external_file(self) -> None:
-        # Writing back to the disk and hashing keep different parts of the machine busy: together they take as long as
-        # the slower one.
+        # Syncing keeps the disk busy and hashing the processor: side by side they take as long as the slower one.
         failed: list[OSError] = []
 
         def sync() -> None:
@@ -158,7 +157,10 @@ class LocalStaged(StagedFile):
             logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
-        """Never raises but for a cancellation, which it delays."""
+        """Close the file, and remove it unless it was committed.
+
+        Errors of the disk are logged, not raised. A cancellation is delayed until the file is gone.
+        """
         if self._committed:
             self._close()
         else:

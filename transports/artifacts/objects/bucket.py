@@ -1,5 +1,7 @@
-"""One bucket of an object store (S3, GCS, Azure), through ``obstore``: a few verbs, each with an end in time and with
-our errors. ``obstore`` is imported here and nowhere else, when a bucket is first opened."""
+"""A bucket of an object store (S3, GCS, Azure) through ``obstore``: a few operations with time limits and typed errors.
+
+``obstore`` is imported here and nowhere else, when a bucket is first opened.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ __all__ = ["Bucket", "ListedObject"]
 
 T = TypeVar("T")
 
-_PART = 5 << 20  # bytes; the least that S3 takes. Larger content goes up in parts of this size, several at once
+_PART = 5 << 20  # bytes, the smallest part that S3 takes. Larger content is uploaded in parts of this size
 _PARTS = 9000  # S3 takes 10,000
-_CONCURRENCY = 4
+_CONCURRENCY = 4  # parts that are uploaded at once
 _DAY = timedelta(days=1)
-_THREAD_GRACE = 0.2  # seconds
+_THREAD_GRACE = 0.2  # seconds at the end of the program
 _REFUSALS = {
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -44,7 +46,7 @@ _REFUSALS = {
 
 
 class ListedObject(NamedTuple):
-    """One object in a listing. ``key`` is below the store's prefix."""
+    """An object in a listing. ``key`` is relative to the store's prefix; ``size`` is in bytes."""
 
     key: str
     size: int
@@ -53,14 +55,16 @@ class ListedObject(NamedTuple):
 
 
 class Bucket:
-    """``url`` is ``s3://bucket/prefix`` (``gs://``, ``az://``…); credentials and the endpoint come from the usual
-    environment variables (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
+    """The objects below one prefix of a bucket.
 
-    ``timeout`` in seconds: a request, or one part of an upload, or a pause in a download may take that long in all,
-    with its retries. Plain HTTP is refused but for an endpoint on this machine (or with ``AWS_ALLOW_HTTP``).
+    ``url`` is ``s3://bucket/prefix`` (``gs://``, ``az://``…). Credentials and the endpoint come from the usual
+    environment variables (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``). ``timeout`` in seconds limits a request with its
+    retries, one part of an upload, and a pause in a download. Plain HTTP is refused except for an endpoint on this
+    machine, or with ``AWS_ALLOW_HTTP``.
 
-    Every method raises :class:`~transports.errors.StoreUnavailable`; :class:`FileNotFoundError` goes through. Raises
-    :class:`~transports.errors.UsageError` if ``obstore`` is not installed or the URL or a variable makes no sense.
+    Every method raises :class:`~transports.errors.StoreUnavailable`, and :class:`FileNotFoundError` for a missing
+    object. Making one raises :class:`~transports.errors.UsageError` if ``obstore`` is not installed or the URL or a
+    variable is not valid.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -75,14 +79,14 @@ class Bucket:
         retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
-            # a download may take as long as it likes, while something arrives
+            # a download may take any time as long as bytes arrive
             streaming = {**options, "timeout": _DAY, "read_timeout": half}
             self._streaming_store = open_url(url, client_options=streaming, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
             raise UsageError(f"cannot use {url}: {_first_line(error)}") from None
 
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> None:
-        """Upload at once or not at all; a :class:`~pathlib.Path` is read piece by piece."""
+        """Upload an object, whole or not at all. A file given as a :class:`~pathlib.Path` is read piece by piece."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         part = max(_PART, size // _PARTS + 1)
         work = self._obstore.put_async(
@@ -93,11 +97,11 @@ class Bucket:
             chunk_size=part,
             max_concurrency=_CONCURRENCY,
         )
-        # each part has its own end; this one is for all of them, one after the other
+        # each part has its own limit; this one is for all of them in a row
         await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
 
     async def get(self, key: str) -> bytes:
-        """The whole of a small object."""
+        """Return the content of a small object."""
 
         async def work() -> bytes:
             result = await self._obstore.get_async(self._store, key)
@@ -106,11 +110,11 @@ class Bucket:
         return await self._call(work(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """The bytes ``start`` to ``end`` (exclusive; not none) in pieces of at most ``chunk_size``. A connection that
-        breaks off is made again, and goes on where it was."""
+        """Stream the bytes ``start`` to ``end`` (exclusive, and greater than ``start``) in pieces of at most
+        ``chunk_size`` bytes. A download that breaks off is resumed."""
         action = f"read {key}"
-        asked = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
-        result = await self._call(asked, action, self._timeout)
+        request = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
+        result = await self._call(request, action, self._timeout)
         chunks: AsyncIterator[object] = aiter(result.stream(min_chunk_size=min(chunk_size, 1 << 20)))
         while True:
             try:
@@ -121,12 +125,12 @@ class Bucket:
                 yield bytes(chunk[at : at + chunk_size])
 
     async def sign(self, key: str, seconds: float) -> str:
-        """An address from which anybody can fetch the object for that time."""
+        """Return a signed URL from which anybody can fetch the object for that many seconds."""
         work = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
         return str(await self._call(work, f"sign {key}", self._timeout))
 
     async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
-        """Every object below ``prefix``."""
+        """Yield every object below ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
@@ -137,22 +141,22 @@ class Bucket:
                 yield ListedObject(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
 
     async def delete(self, key: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         with suppress(FileNotFoundError):
             await self._call(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
     async def move(self, key: str, new: str) -> None:
-        """Give an object another key."""
+        """Rename an object."""
         await self._call(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
     async def _call(self, work: Awaitable[T], action: str, seconds: float) -> T:
-        with self._reporting(action):
+        with self._map_errors(action):
             async with asyncio.timeout(seconds):
                 return await work
 
     @contextmanager
-    def _reporting(self, action: str) -> Iterator[None]:
-        """The library's words are left out: a server's answer may quote the signed request."""
+    def _map_errors(self, action: str) -> Iterator[None]:
+        """Map errors without quoting the library's messages: a server's answer may contain the signed request."""
         try:
             yield
         except (self._errors.BaseError, TimeoutError, OSError) as error:
@@ -170,7 +174,7 @@ class Bucket:
                     details=details,
                 ) from None
             raise StoreUnavailable(
-                f"cannot {action} in {self.url}: the server gives no good answer ({reason}); try again, and check "
+                f"cannot {action} in {self.url}: the server did not answer properly ({reason}); try again, and check "
                 "AWS_ENDPOINT_URL and the network",
                 retryable=True,
                 details=details,
@@ -179,8 +183,8 @@ class Bucket:
 
 @cache
 def _outlive_threads() -> None:
-    """Its threads let go of our objects a moment after they have answered; in a Python that is ending by then they
-    would abort the whole program."""
+    """Wait a moment at exit: the library's threads release Python objects shortly after they have answered, and would
+    abort an interpreter that is shutting down."""
     atexit.register(time.sleep, _THREAD_GRACE)
 
 
@@ -209,7 +213,7 @@ def _endpoint_is_local() -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """What a server called the error, or its kind: a word without anything of the request."""
+    """Return the server's code of an error, or its kind: one word, without anything from the request."""
     text = str(error)
     named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
     if named:

@@ -1,4 +1,4 @@
-"""Artifacts in an object store: Amazon S3 and what speaks like it, Google Cloud Storage, Azure."""
+"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ __all__ = ["ObjectStore"]
 
 logger = logging.getLogger("transports.artifacts")
 
-_IN_MEMORY = 1 << 20  # bytes that are written before a temporary file is made
-_CONCURRENCY = 16  # requests for metadata
+_IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
+_CONCURRENCY = 16  # requests for metadata at once
 _MAX_AGE = 3600.0  # seconds that content may wait for its metadata
-_QUARANTINE = 86400.0
+_QUARANTINE = 86400.0  # seconds that damaged content is kept for a look at it
 
 
 @dataclass(slots=True)
 class _State:
-    """What all views of one store share: metadata that was read (with its ETag), when artifacts were used, which
-    content is being read, and which of that is to be removed afterwards."""
+    """The state that all views of one store share.
 
-    records: dict[str, tuple[str, Metadata]] = field(default_factory=dict)
+    ``metadata`` caches what was read, with its ETag; ``used`` is when artifacts were read last. ``reading`` counts the
+    readers of each content, and ``delete_after_read`` is the content to be removed when the last of them is done.
+    """
+
+    metadata: dict[str, tuple[str, Metadata]] = field(default_factory=dict)
     used: dict[str, float] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
     delete_after_read: set[str] = field(default_factory=set)
@@ -50,16 +53,16 @@ class ObjectStore(ArtifactStore):
     """Keeps below ``s3://bucket/prefix``::
 
         meta/<id>.json                an artifact exists if and only if this does
-        content/<sha256>-<chance>     its content, never shared with another artifact
-        quarantine/…                  content that was damaged
+        content/<sha256>-<random>     its content, never shared with another artifact
+        quarantine/…                  damaged content
 
-    Content is staged and verified on this machine, then uploaded, then named by its metadata, which is one request and
-    so at once. Whatever fails before leaves at most content that nobody names; :meth:`gc` removes it an hour later.
-    Parts of an upload owner process was killed are not content yet and cannot be listed here: give the bucket a
-    lifecycle rule that aborts incomplete multipart uploads (``docs/stores.md``).
+    Content is staged and verified on this machine, then uploaded, then named by its metadata in a single request, which
+    is the commit. A failure before that leaves at most content that no metadata names; :meth:`gc` removes it an hour
+    later. The parts of an upload whose process was killed are not listed as content: give the bucket a lifecycle rule
+    that aborts incomplete multipart uploads (``docs/stores.md``).
 
-    ``timeout`` in seconds is how long a request may take with its retries, and how long a download may pause: then
-    every method raises :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
+    ``timeout`` in seconds limits a request with its retries, and a pause in a download; after that every method raises
+    :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
     """
 
     def __init__(
@@ -85,7 +88,8 @@ class ObjectStore(ArtifactStore):
     async def publish(
         self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
     ) -> ArtifactRef:
-        """Make measured content an artifact of this view's scope; ``check`` is called when it is uploaded."""
+        """Make measured content an artifact of this view's scope. ``check`` is called after the upload, before the
+        artifact is visible."""
         digest, scope = meter.sha256, self.scope
         for key in candidate_ids(description.namespace, digest, scope):
             old = await self._load(key)
@@ -93,60 +97,60 @@ class ObjectStore(ArtifactStore):
                 break
         await self._bucket.put(blob, data, description.mime_type)
         check()
-        record = Metadata.new(key, meter, description, scope, old=old, blob=blob)
-        await self._bucket.put(f"meta/{key}.json", record.encode(), "application/json")
-        self._state.records[key] = ("", record)
-        self._state.used[key] = record.stored
+        metadata = Metadata.new(key, meter, description, scope, old=old, blob=blob)
+        await self._bucket.put(f"meta/{key}.json", metadata.encode(), "application/json")
+        self._state.metadata[key] = ("", metadata)
+        self._state.used[key] = metadata.stored
         if old and old.blob != blob:
             await self._delete_content(old.blob)
-        return record.ref()
+        return metadata.ref()
 
     async def _load(self, key: str) -> Metadata | None:
         try:
             data = await self._bucket.get(f"meta/{key}.json")
-            record = Metadata.decode(data, key)
+            metadata = Metadata.decode(data, key)
         except FileNotFoundError:
-            self._state.records.pop(key, None)
+            self._state.metadata.pop(key, None)
             return None
         except ValueError as error:
             raise Corrupt(
                 f"the metadata of artifact {key} is damaged ({error}); delete the artifact or store it again",
                 details={"id": key},
             ) from error
-        self._state.records[key] = ("", record)
-        return record
+        self._state.metadata[key] = ("", metadata)
+        return metadata
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        record = await self._load(artifact_id) if ID.fullmatch(artifact_id) else None
-        if record is None:
+        metadata = await self._load(artifact_id) if ID.fullmatch(artifact_id) else None
+        if metadata is None:
             raise not_found(artifact_id)
-        return record.ref(), record.stored
+        return metadata.ref(), metadata.stored
 
     async def _all(self, scope: Scope) -> list[Metadata]:
-        """Metadata is read once and then again only where it changed."""
-        turns = asyncio.Semaphore(_CONCURRENCY)
+        """Return the metadata that ``scope`` covers. A file is read again only if its ETag has changed."""
+        slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def read(listed: ListedObject, key: str) -> Metadata | None:
-            e_tag, record = self._state.records.get(key, ("", None))
-            if record is None or e_tag != listed.e_tag or not e_tag:
-                async with turns:
+            e_tag, metadata = self._state.metadata.get(key, ("", None))
+            if metadata is None or e_tag != listed.e_tag or not e_tag:
+                async with slots:
                     try:
-                        record = await self._load(key)
+                        metadata = await self._load(key)
                     except Corrupt as error:
                         logger.warning("%s", error.message)
                         return None
-                if record:
-                    self._state.records[key] = (listed.e_tag, record)
-            return record
+                if metadata:
+                    self._state.metadata[key] = (listed.e_tag, metadata)
+            return metadata
 
         listed = [one async for one in self._bucket.list("meta/")]
         keys = [one.key.rpartition("/")[2].removesuffix(".json") for one in listed]
         wanted = [(one, key) for one, key in zip(listed, keys, strict=True) if ID.fullmatch(key)]
         found = await asyncio.gather(*(read(one, key) for one, key in wanted))
-        return [record for record in found if record and scope.covers(record.scope)]
+        return [metadata for metadata in found if metadata and scope.covers(metadata.scope)]
 
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        return [record.ref() for record in sorted(await self._all(scope), key=lambda record: record.age_key)]
+        return [one.ref() for one in sorted(await self._all(scope), key=lambda one: one.age_key)]
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         used = self._state.used
@@ -159,40 +163,40 @@ class ObjectStore(ArtifactStore):
         self._state.used[artifact_id] = time.time()
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        record = self._state.records[ref.id][1]
-        self._state.reading[record.blob] += 1
-        digest, at = hashlib.sha256(), start
+        blob = self._state.metadata[ref.id][1].blob
+        self._state.reading[blob] += 1
+        digest, position = hashlib.sha256(), start
         try:
-            while at < end:
+            while position < end:
                 try:
-                    async for chunk in self._bucket.stream(record.blob, at, end, chunk_size):
-                        at += len(chunk)
+                    async for chunk in self._bucket.stream(blob, position, end, chunk_size):
+                        position += len(chunk)
                         digest.update(chunk)
                         yield chunk
-                    if at < end:
+                    if position < end:
                         raise self._corrupt(ref, "it is too short")
                 except FileNotFoundError:
                     current = await self._load(ref.id)
                     if current is None:
                         raise not_found(ref.id) from None
-                    if current.blob == record.blob:
+                    if current.blob == blob:
                         raise self._corrupt(ref, "its content is missing") from None
                     self._state.reading[current.blob] += 1  # it was stored again meanwhile
-                    await self._release_content(record.blob)
-                    record = current
+                    await self._release_content(blob)
+                    blob = current.blob
             if end - start == ref.size_bytes and digest.hexdigest() != ref.sha256:
-                await self._raise_mismatch(ref, record.blob)
+                await self._raise_mismatch(ref, blob)
         finally:
-            await self._release_content(record.blob)
+            await self._release_content(blob)
 
     async def _raise_mismatch(self, ref: ArtifactRef, blob: str) -> None:
-        """What arrived is not what was stored: was it damaged there, or on its way?"""
+        """Read again content that did not match its hash, to tell damage in the store from damage on the way."""
         digest = hashlib.sha256()
         async for chunk in self._bucket.stream(blob, 0, ref.size_bytes, 1 << 20):
             digest.update(chunk)
         if digest.hexdigest() == ref.sha256:
             raise StoreUnavailable(
-                f"artifact {ref.id} was damaged on its way from {self.url}; what is stored is whole: read it again",
+                f"artifact {ref.id} was damaged on its way from {self.url}; what is stored is intact: read it again",
                 retryable=True,
                 details={"id": ref.id},
             )
@@ -203,30 +207,28 @@ class ObjectStore(ArtifactStore):
         return Corrupt(f"artifact {ref.id} is damaged: {what}; store it again", details={"id": ref.id})
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
-        """Seven days at most, which is S3's limit."""
+        """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
         await self._require_visible(artifact_id, "read")
-        return await self._bucket.sign(self._state.records[artifact_id][1].blob, seconds)
+        return await self._bucket.sign(self._state.metadata[artifact_id][1].blob, seconds)
 
     async def _delete(self, artifact_id: str) -> bool:
         if not ID.fullmatch(artifact_id):
             return False
         try:
-            record = await self._load(artifact_id)
+            metadata = await self._load(artifact_id)
+            if metadata is None:
+                return False
         except Corrupt:
-            record, broken = None, True
-        else:
-            broken = False
-        if record is None and not broken:
-            return False
+            metadata = None  # it does not tell where its content is; gc finds that
         await self._bucket.delete(f"meta/{artifact_id}.json")
-        self._state.records.pop(artifact_id, None)
+        self._state.metadata.pop(artifact_id, None)
         self._state.used.pop(artifact_id, None)
-        if record:
-            await self._delete_content(record.blob)
+        if metadata:
+            await self._delete_content(metadata.blob)
         return True
 
     async def _delete_content(self, blob: str) -> None:
-        """Remove content, once nobody in this process reads it any more."""
+        """Remove content when the last reader in this process is done."""
         if self._state.reading[blob]:
             self._state.delete_after_read.add(blob)
         else:
@@ -243,7 +245,7 @@ class ObjectStore(ArtifactStore):
     async def _sweep(self, *, dry_run: bool) -> list[Removal]:
         now = time.time()
         found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
-        used = {record.blob for record in await self._all(Scope())} if found else set()
+        used = {metadata.blob for metadata in await self._all(Scope())} if found else set()
         out = [
             Removal("content", one.key, one.size, "orphan")
             for one in found
@@ -259,23 +261,25 @@ class ObjectStore(ArtifactStore):
 
 
 class _Staged(SpooledFile):
-    """Content is kept in memory while it is small, then in a temporary file: it is uploaded when all of it is verified,
-    and again if that failed."""
+    """A staged file in memory while it is small, then in a temporary file.
+
+    It is uploaded when all of it is verified, and may be committed again if the upload failed.
+    """
 
     _store: ObjectStore
 
     def _start(self) -> None:
         super()._start()
         self._chunks: list[bytes] = []
-        self._held = 0
+        self._in_memory = 0
         self._file: IO[bytes] | None = None
         self._blob = f"-{secrets.token_hex(8)}"
 
     def _store_chunk(self, chunk: memoryview) -> None:
         if self._file is None:
             self._chunks.append(bytes(chunk))
-            self._held += len(chunk)
-            if self._held <= _IN_MEMORY:
+            self._in_memory += len(chunk)
+            if self._in_memory <= _IN_MEMORY:
                 return
             chunk = memoryview(b"".join(self._chunks))
             with map_os_errors("make a temporary file", self._scratch()):
