@@ -65,10 +65,8 @@ class ManifestCache:
         """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if it may and need be stored."""
         self._put(url, body, headers.copy(), requested_at)
 
-    def revalidated(
-        self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float
-    ) -> None:
-        """Update a stored response after a 304: its body stays, headers of the 304 replace its own (RFC 9111 §4.3.4)."""
+    def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Update a stored response after a 304, whose headers replace its own (RFC 9111 §4.3.4)."""
         merged = cached.headers.copy()
         for name in (*_PER_RESPONSE, *headers):
             merged.popall(name, None)
@@ -97,9 +95,8 @@ def _lifetime(headers: CIMultiDict[str]) -> float | None:
         directives.setdefault(name.lower(), value.strip('"'))
     if "no-store" in directives:
         return None
-    if "no-cache" in directives or "*" in ",".join(
-        headers.getall("Vary", [])
-    ):  # other headers of the request never vary here
+    # of the values of Vary only * matters: the headers of our requests are always the same
+    if "no-cache" in directives or "*" in ",".join(headers.getall("Vary", [])):
         return 0
     if "max-age" in directives:
         return _seconds(directives["max-age"])

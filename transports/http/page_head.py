@@ -86,9 +86,8 @@ def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
     visible = _COMMENT.sub(b"", start[:_PRESCAN])
     if match := _META_CHARSET.search(visible):
         charset = _codec(match[1].decode("ascii", "replace"))
-        return (
-            charset if charset and not charset.startswith("utf-16") else "utf-8"
-        )  # the page was readable as ASCII, so it is not UTF-16
+        # the page was readable as ASCII, so it is not UTF-16
+        return charset if charset and not charset.startswith("utf-16") else "utf-8"
     return "utf-8" if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible) else None
 
 

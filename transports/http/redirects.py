@@ -122,7 +122,7 @@ class RedirectedGet:
             message = f"{self.label} answered {status_phrase(response.status)}"
             raise self.error(message, retryable=retryable, status=response.status)
         if coding := content_coding(response.headers):
-            message = f"{self.label} came in the coding {coding[:40]!r}, although asked for as it is"
+            message = f"{self.label} came in the coding {coding[:40]!r}, which was not asked for"
             raise self.error(message, encoding=coding[:40])
 
     async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:

@@ -48,7 +48,7 @@ async def get(
 
     The connection is never shared or reused, so that each one passes the address check (off with ``allow_private``). It
     is closed at the end of the block, also on cancellation. ``stall_timeout`` in seconds is for connecting, and for
-    each time without a byte. Raises :class:`Again` or :class:`~transports.errors.DownloadFailed`.
+    each time without a byte. Raises :class:`RetryRequest` or :class:`~transports.errors.DownloadFailed`.
     """
     guard = AddressGuard(allow_private=allow_private)
     async with aiohttp.ClientSession(
@@ -136,9 +136,8 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
                 data += chunk
     except (aiohttp.ClientError, OSError):
         pass
-    text = one_line(
-        data.decode("utf-8", "replace"), len(data)
-    )  # before the search: a control character could split a secret
+    # before the search, because a control character could split a secret
+    text = one_line(data.decode("utf-8", "replace"), len(data))
     ordered = sorted(secrets, key=len, reverse=True)
     for secret in ordered:
         text = text.replace(secret, "…")

@@ -1,4 +1,4 @@
-"""Answers that are not the file: which may be request again, and what they are called."""
+"""Answers that are not the file, as typed errors: which of them may be retried, and what the status means."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _MEANING = {
 async def status_error(
     response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
 ) -> RetryRequest | DownloadFailed:
-    """Return the error for a response. 429 and 5xx are a :class:`~.request.RetryRequest`; 410, and 401, 403 and 404 after
-    ``expires_at``, are :class:`~transports.errors.UrlExpired`."""
+    """Return the error for a response.
+
+    It is a :class:`~.request.RetryRequest` for 429 and 5xx, and :class:`~transports.errors.UrlExpired` for 410, and for
+    401, 403 and 404 after ``expires_at``.
+    """
     status, late = response.status, request.seconds_past_expiry()
     if status == 410 or (late is not None and status in (401, 403, 404)):
         return url_expired(display_url, late, status)

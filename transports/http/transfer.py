@@ -28,8 +28,8 @@ REDIRECTS = (301, 302, 303, 307, 308)
 class Transfer:
     """A download in progress.
 
-    ``representation`` describes the one whose first bytes are staged; bytes of two are never joined. ``attempts`` counts
-    the requests for the file, ``left_origin`` says whether a redirect led away from the URL's own origin.
+    ``representation`` describes the one whose first bytes are staged; bytes of two are never joined. ``attempts``
+    counts the requests for the file, ``left_origin`` says whether a redirect led away from the URL's own origin.
     """
 
     def __init__(self, request: DownloadRequest, staged: Staged) -> None:
@@ -129,7 +129,7 @@ class Transfer:
         if response.status == 200 or (response.status == 206 and conditional):
             if coding := content_coding(response.headers):
                 raise EncodingRefused(
-                    f"{display_url} came in the coding {coding[:40]!r}, although none was asked for; nothing was stored",
+                    f"{display_url} came in the coding {coding[:40]!r}, which was not asked for; nothing was stored",
                     details={"url": display_url, "encoding": coding[:40]},
                 )
             if response.status == 200:  # also if the rest was asked for: the server starts again, and so do we
@@ -166,9 +166,9 @@ class Transfer:
         raise RetryRequest(error, 0.0)
 
     async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
-        head, size = self.representation, self.request.size
-        assert head is not None
-        expected = head.total if size is None else size
+        representation, size = self.representation, self.request.size
+        assert representation is not None
+        expected = representation.total if size is None else size
         while True:
             failure: Exception | None = None
             try:
@@ -183,13 +183,13 @@ class Transfer:
                 break
             await self._write(chunk, display_url, expected)
         if expected is not None and self.staged.size < expected:
-            if head.framed and head.total is None and size is not None:
+            if representation.framed and representation.total is None and size is not None:
                 raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
             raise RetryRequest(self._truncated(display_url, "the body ended early"))
         if not self.staged.size:
             await self.staged.write(b"")  # an empty file is a file too
-        complete = head.framed or expected is not None
-        return Fetched(head.content_type, head.filename, complete, self.attempts, self.left_origin)
+        complete = representation.framed or expected is not None
+        return Fetched(representation.content_type, representation.filename, complete, self.attempts, self.left_origin)
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None) -> None:
         now = self.staged.size + len(chunk)
@@ -214,11 +214,9 @@ class Transfer:
         )
 
     def _truncated(self, display_url: str, why: str) -> Truncated:
-        total = (
-            self.request.size
-            if self.request.size is not None or self.representation is None
-            else self.representation.total
-        )
+        total = self.request.size
+        if total is None and self.representation is not None:
+            total = self.representation.total
         of = "an unknown number of" if total is None else str(total)
         return Truncated(
             f"{display_url}: {why}, after {self.staged.size} of {of} bytes, at attempt {self.attempts}",

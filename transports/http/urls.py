@@ -63,8 +63,10 @@ class BadHeader(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed http(s) URL. ``url`` has no user info and no fragment; ``authorization`` is the user info as the value of
-    an ``Authorization`` header."""
+    """A parsed http(s) URL.
+
+    ``url`` has no user info and no fragment; ``authorization`` is the user info as an ``Authorization`` header.
+    """
 
     url: URL
     authorization: str | None = field(default=None, repr=False)
@@ -192,8 +194,8 @@ def secret_forms(*texts: str) -> set[str]:
 
 
 def display_unparsed_url(text: str) -> str:
-    """Return a URL that could not be parsed, for a message. If it has an ``@``, user info cannot be told apart, and only
-    the scheme is returned."""
+    """Return a URL that could not be parsed, for a message; only its scheme if it has an ``@``, as its user info cannot
+    be told apart."""
     if "@" in text:
         scheme = _SCHEME.match(text.strip())
         return one_line(scheme[0] if scheme else "", 20) + "…"
