@@ -167,7 +167,8 @@ def gc(
     (after a day)."""
 
     async def work() -> int:
-        removed = await store_at(folder, _only_time(ttl)).gc(dry_run=dry_run)
+        async with store_at(folder, _only_time(ttl)) as store:  # its retention keeps an index open
+            removed = await store.gc(dry_run=dry_run)
         size = sum(one.size_bytes for one in removed)
         if as_json:
             print_json(
