@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ipaddress
 import os
 import re
 import time
@@ -20,7 +19,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from ...errors import StoreUnavailable, UsageError
+from ...errors import StoreUnavailable, UsageError, first_line
+from ...protocol.urls import is_loopback
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -83,7 +83,7 @@ class Bucket:
             streaming = {**options, "timeout": _DAY, "read_timeout": half}
             self._streaming_store = open_url(url, client_options=streaming, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
-            raise UsageError(f"cannot use {url}: {_first_line(error)}") from None
+            raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
 
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> None:
         """Upload an object, whole or not at all. A file given as a :class:`~pathlib.Path` is read piece by piece."""
@@ -206,8 +206,7 @@ def _endpoint_is_local() -> bool:
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     try:
-        host = urlsplit(endpoint).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return is_loopback(urlsplit(endpoint).hostname)
     except ValueError:
         return False
 
@@ -219,7 +218,3 @@ def _reason(error: BaseException) -> str:
     if named:
         return named[1]
     return "timeout" if isinstance(error, TimeoutError) or "timed out" in text else "no connection"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200]
