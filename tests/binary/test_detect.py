@@ -86,12 +86,17 @@ def test_a_documented_descriptor() -> None:
         ("_-_-", "text/html", "base64_url", b"\xff\xef\xfe"),
         ("YWJj", "no type", "base64", b"abc"),
         ("", "image/png", "base64", b""),
+        # 3. or the encoding is utf-8, for any type
+        ("YWJj", "text/html", "utf-8", b"YWJj"),
+        ("héllo 世界", "text/plain; charset=iso-8859-1", "UTF-8", "héllo 世界".encode()),
+        ("YWJj", "application/json", "Utf8", b"YWJj"),
+        ("", "text/plain", "utf-8", b""),
         # else it is data
-        ("YWJj", "text/html", "utf-8", None),
         ("YWJj", "text/html", None, None),
         ("YWJj", "TEXT/HTML", "gzip", None),
-        ("YWJj", "application/json", "utf-8", None),
+        ("YWJj", "text/plain", "utf-16", None),
         ("YWJj", "no type", None, None),
+        ("YWJj", "no type", "utf-8", None),
         # text of a textual but binary type, without encoding, is taken as it stands
         ("<svg/>", "image/svg+xml", None, b"<svg/>"),
         ("<a/>", "application/xml", None, b"<a/>"),
@@ -114,6 +119,47 @@ def test_what_is_binary_data_and_how_it_is_decoded(
     assert [cast(BinaryData, found.binary).read() for found in find({"x": node})] == (
         [] if expected is None else [expected]
     )
+
+
+@pytest.mark.parametrize("more", [{"filename": "a.html"}, {"size": 3}, {"size": 3.0}, {"filename": "a", "size": 3}])
+def test_text_with_a_name_or_a_size_is_a_file(more: dict[str, object]) -> None:
+    binary = one({"content": "<p>", "mimeType": "text/html", **more})
+    assert (binary.read(), binary.mime_type, binary.filename) == (b"<p>", "text/html", more.get("filename"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"filename": "", "size": None}, id="empty fields"),
+        pytest.param({"filename": 7}, id="a name that is no text"),
+        pytest.param({"size": "12pt"}, id="the size of a font"),
+        pytest.param({"size": True}, id="a size that is no number"),
+        pytest.param({"filename": "a.html", "encoding": "gzip"}, id="an unknown encoding"),
+        pytest.param({"name": "a.html", "length": 3}, id="other fields"),
+    ],
+)
+def test_text_without_a_name_or_a_size_is_data(more: dict[str, object]) -> None:
+    assert find({"content": "<p>", "mimeType": "text/html", **more}) == []
+
+
+def test_a_data_url_in_the_place_of_text_is_decoded() -> None:
+    node = {"content": "data:text/csv;base64,YSxi", "mimeType": "text/csv", "size": 3}
+    assert one(node).read() == b"a,b"
+    assert one({"content": "data:,", "mimeType": "text/csv", "encoding": "base64"}).read() == b""
+    assert one({"downloadUrl": "data:,", "mimeType": "text/csv"}).read() == b""
+
+
+@pytest.mark.parametrize("size", [8, 9, 12])
+def test_the_size_of_text_is_its_bytes_as_utf_8(size: int) -> None:
+    node = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8"}
+    assert one({**node, "size": 13}).read().decode() == "héllo 世界"
+    with pytest.raises(SizeMismatch):
+        one({**node, "size": size}).read()
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, 2**60])
+def test_a_size_that_cannot_be_is_an_error_for_text_too(size: float) -> None:
+    assert isinstance(fault({"content": "<p>", "mimeType": "text/html", "size": size}, ""), BadDescriptor)
 
 
 @pytest.mark.parametrize("encoding", ["hex", 7, "", {"a": 1}, "x" * 100])

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import UsageError
 from ..protocol.messages import JSONValue, encode_json
 
-__all__ = ["LEAST", "clamp", "json_size"]
+__all__ = ["LEAST", "MAX_BYTES", "clamp", "json_size"]
 
+#: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (seed 002 §4.4).
+MAX_BYTES = 50_000
 #: A limit below this many bytes would leave no room for saying what was left out.
 LEAST = 64
 #: What every item of a list gets at least, in bytes, if it is shown at all; a field of an object, if all fit so.

@@ -10,7 +10,7 @@ from ..artifacts import ArtifactRef
 from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
 from ..protocol.messages import Effect, JSONValue, encode_json
-from .guard import clamp, json_size
+from .guard import MAX_BYTES, clamp, json_size
 from .policy import Step
 
 __all__ = ["Result"]
@@ -20,6 +20,8 @@ __all__ = ["Result"]
 _FILES = ("clipboard", "download", "print")
 #: Bytes below which a view of an answer could not say where all of it is.
 _LEAST = 1024
+#: Places that the message of an error names.
+_MOST_PLACES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,41 @@ class Result:
     steps: tuple[Step, ...] = ()
     #: What configured fields say of their files.
     summaries: tuple[str, ...] = ()
-    #: What agents see in the place of texts that have files of their own.
-    texts: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
-    #: Which of the artifacts have their references in ``data``.
-    held: frozenset[str] = field(default=frozenset(), repr=False)
+    #: What agents see in the place of long texts, by their place in ``data``.
+    previews: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
+    #: Keys of ``artifacts`` whose references stand in ``data``.
+    inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def artifact(self, place: str | None = None) -> ArtifactRef:
+        """Return one reference: that at ``place``, or the only one.
+
+        Without ``place``, files that the router made besides do not count: a long text's own file, and the answer as
+        JSON if the app answered a file. So a program gets the same file however large the rest of the answer is.
+
+        Raises :class:`~transports.errors.UsageError`, which names the places, if nothing is stored at ``place``, or
+        if there is not exactly one file.
+        """
+        if place is not None:
+            if place in self.artifacts:
+                return self.artifacts[place]
+            raise self._no_artifact(f"there is no artifact at {place!r}")
+        added = {"", *map(field_of, self.previews)} - self.inline_fields
+        files = [name for name in self.artifacts if name not in added]
+        if len(files) == 1:
+            return self.artifacts[files[0]]
+        if not files and "" in self.artifacts:
+            return self.artifacts[""]
+        raise self._no_artifact(
+            f"there are {len(files)} artifacts; name one by its place" if files else "there is none"
+        )
+
+    def _no_artifact(self, reason: str) -> UsageError:
+        places = [*self.artifacts]
+        listed = ", ".join(repr(place) for place in places[:_MOST_PLACES]) or "none"
+        more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
+        return UsageError(
+            f"{self.capability}: {reason}; places with an artifact: {listed}{more}", details={"places": places}
+        )
 
     def as_dict(self) -> dict[str, object]:
         """The result document of the command line."""
@@ -66,7 +99,7 @@ class Result:
             document["effects"] = [effect.as_dict() for effect in self.effects]
         return document
 
-    def for_agent(self, *, max_bytes: int = 50_000) -> dict[str, JSONValue]:
+    def for_agent(self, *, max_bytes: int = MAX_BYTES) -> dict[str, JSONValue]:
         """What a model may be given: JSON of at most ``max_bytes`` as compact UTF-8 (seed 002 §4.4).
 
         ``data`` with a reference and a preview in the place of each long text; ``artifacts`` that do not stand in it;
@@ -84,9 +117,9 @@ class Result:
         return {**head, **cast(dict[str, JSONValue], cut)}
 
     def _view(self) -> dict[str, JSONValue]:
-        view: dict[str, object] = {"data": replace(self.data, self.texts)}
-        shown = self.held | {field_of(place) for place in self.texts}
-        if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in shown}:
+        view: dict[str, object] = {"data": replace(self.data, self.previews)}
+        inline = self.inline_fields | {field_of(place) for place in self.previews}
+        if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in inline}:
             view["artifacts"] = beside
         if self.warnings:
             view["warnings"] = list(self.warnings)
@@ -97,9 +130,11 @@ class Result:
     def _whole(self, room: int) -> JSONValue:
         """How much there is, and where it is. A path that leaves no room for anything else is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
-        ref = self.artifacts.get("") if "" not in self.held else None
+        ref = self.artifacts.get("") if "" not in self.inline_fields else None
         if ref is None or ref.source.get("truncated"):
-            return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
+            return about | {
+                "note": "values were cut; the whole answer was not stored: ask for a part of it"
+            }
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
         full = about | {"path": ref.path}
         return full if json_size(full) <= room else about
@@ -109,7 +144,7 @@ class Result:
         lines = list(self.summaries)
         for place, ref in self.artifacts.items():
             where = ref.path or ref.uri
-            if place == "" and ref.mime_type == "application/json":
+            if place == "" and place not in self.inline_fields:
                 lines += [f"Output saved to file: {where}", f"Size: {len(encode_json(self.data).decode())} characters"]
             else:
                 lines += [f"File saved: {where}", f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]

@@ -18,10 +18,11 @@ from ..protocol.schema import differences
 from .blocks import opened
 from .fetch import Fetcher
 from .fields import Matched, matches
+from .guard import MAX_BYTES, clamp
 from .policy import RoutingPolicy, Step
 from .presets import ABP
 from .result import Result
-from .sizes import long_texts, preview
+from .sizes import long_texts, preview, shorten
 
 __all__ = ["Router"]
 
@@ -83,7 +84,8 @@ class Router:
         notes = list(warnings)
         summaries: list[str] = []
         stored: dict[str, ArtifactRef] = {}
-        replacements: dict[Place, object] = {}
+        references: dict[Place, dict[str, object]] = {}
+        texts: dict[Place, str] = {}
         failures: list[tuple[Found, ABPError]] = []
         waiting = deque((*found, *beside))
         try:
@@ -93,10 +95,12 @@ class Router:
                     ref = await self._store_one(item, capability, record)
                 except ABPError as error:
                     failures.append((item, error))
-                    replacements[item.path] = {"error": error.as_dict()}
+                    references[item.path] = {"error": error.as_dict()}
                 else:
                     stored[item.field] = ref
-                    replacements[item.path] = _reference(ref, item)
+                    references[item.path] = _reference(ref, item)
+                    if (text := _declared_text(item)) is not None:
+                        texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                     notes += [f"{item.field or 'answer'}: {warning}" for warning in _texts(ref.source.get("warnings"))]
                     if rule := seen.configured.get(item.path):
                         summaries.append(rule.summary(ref))
@@ -108,13 +112,21 @@ class Router:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)
         for item in beside:
-            replacements.pop(item.path, None)
-        held = frozenset([item.field for item in found])
-        routed = cast(JSONValue, replace(data, replacements))
-        texts: Mapping[Place, JSONValue] = {}
+            references.pop(item.path, None)
+        inline_fields = frozenset([item.field for item in found])
+        routed = cast(JSONValue, replace(data, references))
+        previews: dict[Place, JSONValue] = {}
         if not failures:
             alone = not found and not beside
-            texts = await self._store_sizes(routed, capability, record, stored, steps, alone=alone)
+            previews = await self._store_sizes(routed, capability, record, stored, steps, alone=alone)
+        # Text that is a file already counts for no size limit above; an agent sees the beginning of a long one.
+        routed = cast(
+            JSONValue, replace(routed, {place: {**references[place], "text": texts[place]} for place in texts})
+        )
+        limit = self._policy.max_inline_chars
+        previews |= {
+            (*place, "text"): shorten(text) for place, text in texts.items() if limit is not None and len(text) > limit
+        }
         if schema:
             notes += differences(schema, routed, [item.path for item in found])
         metadata = _metadata(data, found) if found or beside else {}
@@ -130,8 +142,8 @@ class Router:
             metadata,
             tuple(steps),
             tuple(summaries),
-            texts,
-            held,
+            previews,
+            inline_fields,
         )
         if failures:
             raise self._failure(failures, result)
@@ -274,6 +286,14 @@ def _encoded(routed: object, capability: str) -> bytes:
 def _reference(ref: ArtifactRef, item: Found) -> dict[str, object]:
     extra = item.binary.extra if isinstance(item.binary, BinaryData) else {}
     return {**ref.as_dict(), "metadata": dict(extra)} if extra else ref.as_dict()
+
+
+def _declared_text(item: Found) -> str | None:
+    """The text of a descriptor whose content is text (``encoding: "utf-8"``)."""
+    if item.layer != "abp" or not isinstance(item.binary, BinaryData):
+        return None
+    content = item.binary.content
+    return str(content.text) if isinstance(content, Encoded) and content.encoding == "utf-8" else None
 
 
 def _metadata(data: object, found: Sequence[Found]) -> Mapping[str, object]:

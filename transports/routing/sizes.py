@@ -7,7 +7,7 @@ from ..binary.detect import Place
 from ..binary.media import is_binary_mime, normalise_mime, sniff
 from ..protocol.messages import JSONValue
 
-__all__ = ["long_texts", "preview"]
+__all__ = ["long_texts", "preview", "shorten"]
 
 _PREVIEW = 200  # characters
 
@@ -54,5 +54,10 @@ def preview(text: str, ref: ArtifactRef) -> JSONValue:
     return {
         "artifact": reference | about,
         "summary": f"Large text {kept} ({len(text):,} characters)",
-        "preview": text[:_PREVIEW] + "…",
+        "preview": shorten(text),
     }
+
+
+def shorten(text: str) -> str:
+    """Return the first 200 characters of a long text."""
+    return text[:_PREVIEW] + "…"

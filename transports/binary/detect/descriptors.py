@@ -18,14 +18,21 @@ DESCRIPTOR_KEYS = {"content", "mimeType", "encoding", "size", "filename", "downl
 
 
 def described(node: Mapping[str, object]) -> BinaryData | None:
+    """Return the content of the descriptor ``node`` with what the descriptor says of it, or ``None`` if it is plain
+    data.
+
+    ``downloadUrl`` wins over ``content`` (seed 001). Content that is no text needs no ``mimeType``. Raises
+    :class:`~transports.errors.BadDescriptor` for an invalid ``size``, ``expiresAt`` or ``auth``,
+    :class:`~transports.errors.BadEncoding` for an unknown ``encoding`` of a binary type, and
+    :class:`~transports.errors.UnsupportedBinary` for content that the page could not read.
+    """
     mime_type, content, url = node.get("mimeType"), node.get("content"), node.get("downloadUrl")
     bare: BinaryData | None
-    if isinstance(mime_type, str) and isinstance(url, str) and url:  # "check for downloadUrl first" (seed 001)
-        bare = BinaryData(
-            data_url(url) or Download(url, _expiry(node.get("expiresAt")), *_credentials(node.get("auth")))
-        )
+    if isinstance(mime_type, str) and isinstance(url, str) and url:
+        inline = data_url(url)
+        bare = BinaryData(_download(url, node) if inline is None else inline)
     elif isinstance(content, str):
-        bare = _encoded(content, mime_type, node.get("encoding")) if isinstance(mime_type, str) else None
+        bare = _text_content(content, mime_type, node) if isinstance(mime_type, str) else None
     else:
         bare = leaf(content)
     if bare is None:
@@ -49,21 +56,37 @@ def declared(bare: BinaryData, node: Mapping[str, object], extra: Mapping[str, o
 _TEXTUAL = re.compile(r"[+/](x-)?(xml|json|javascript|ecmascript|yaml|rtf|postscript|sql|sh)$")
 
 
-def _encoded(text: str, mime_type: str, encoding: object) -> BinaryData | None:
-    """Seed 000: text is binary data if its MIME type is binary or its encoding is base64; else it is plain data."""
+def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> BinaryData | None:
+    """Return ``content`` that arrived as text, or ``None`` if the descriptor is plain data.
+
+    An ``encoding`` decides for any type. Without one, content of a binary type is base64 (seed 000), and content of a
+    text type is a file only if the descriptor also names or measures it.
+    """
+    encoding = node.get("encoding")
     if is_base64_name(encoding):
-        return BinaryData(data_url(text) or Encoded(text, "base64"))
+        inline = data_url(text)
+        return BinaryData(Encoded(text, "base64") if inline is None else inline)
     bare = normalise_mime(mime_type)
-    if bare is None or not is_binary_mime(bare):
+    if bare is None:
         return None
     if isinstance(encoding, str) and encoding.lower() in ("utf-8", "utf8"):
         return BinaryData(Encoded(text, "utf-8"))
-    if encoding is not None:
+    binary = is_binary_mime(bare)
+    if binary and encoding is not None:
         raise BadEncoding(f"unknown encoding {shown(encoding)}; ABP knows 'base64' and 'utf-8'")
+    if not binary and (encoding is not None or not _is_named_or_measured(node)):
+        return None
     if (inline := data_url(text)) is not None:
         return BinaryData(inline)
-    as_it_stands = _TEXTUAL.search(bare) and not is_base64(text)
-    return BinaryData(Encoded(text, "utf-8" if as_it_stands else "base64"))
+    literal = not binary or (_TEXTUAL.search(bare) and not is_base64(text))
+    return BinaryData(Encoded(text, "utf-8" if literal else "base64"))
+
+
+def _is_named_or_measured(node: Mapping[str, object]) -> bool:
+    """Whether a descriptor has a file name, or a size that is a number: ``size: "12pt"`` is somebody's font."""
+    filename, size = node.get("filename"), node.get("size")
+    named = isinstance(filename, str) and bool(filename)
+    return named or (isinstance(size, int | float) and not isinstance(size, bool))
 
 
 def surely_base64(mime_type: object, encoding: object) -> bool:
@@ -83,6 +106,10 @@ def _size(value: object) -> int | None:
     if not 0 <= value <= _MAX_SIZE:
         raise BadDescriptor(f"size must be between 0 and 2^53-1 bytes, the app sent {shown(value)}")
     return int(value)
+
+
+def _download(url: str, node: Mapping[str, object]) -> Download:
+    return Download(url, _expiry(node.get("expiresAt")), *_credentials(node.get("auth")))
 
 
 def _expiry(value: object) -> float | None:
