@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from webapp_fixture.csvtext import encode
 from webapp_fixture.generate import generate
 from webapp_fixture.problems import AbpError
 from webapp_fixture.records import State
@@ -67,6 +68,18 @@ def wrap(data: bytes, mime_type: str = OCTETS, filename: str | None = None, size
     wrapped = {"content": base64.b64encode(data).decode(), "mimeType": mime_type, "encoding": "base64"}
     named = {} if filename is None else {"filename": filename}
     return {**wrapped, "size": len(data) if size is None else size, **named}
+
+
+def wrap_text(text: str, mime_type: str, filename: str) -> dict[str, Any]:
+    """Text as BinaryData with ``encoding: "utf-8"``; ``size`` counts UTF-8 bytes."""
+    data = encode(text)
+    return {
+        "content": data.decode(),
+        "mimeType": mime_type,
+        "encoding": "utf-8",
+        "size": len(data),
+        "filename": filename,
+    }
 
 
 async def generated_base64(size: int, seed: int) -> str:

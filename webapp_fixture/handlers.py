@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from webapp_fixture.binarydata import OCTETS, download_address, filename_for, generated_base64, read_binary, wrap
+from webapp_fixture.binarydata import OCTETS, download_address, filename_for, generated_base64, read_binary, wrap, wrap_text
 from webapp_fixture.calls import Capability, Context, Handler, Json, Record
 from webapp_fixture.csvtext import csv_to_items, encode, format_csv
 from webapp_fixture.definitions import capabilities
@@ -61,6 +61,13 @@ def sync(function: Callable[[Json], Any]) -> Handler:
     return handler
 
 
+def markdown_to_html(params: Json) -> Json:
+    """Markdown as an HTML fragment."""
+    rendered = render_markdown(params["markdown"], params.get("title"))
+    html = wrap_text(rendered["html"], "text/html", filename_for(rendered["title"], "html"))
+    return {**rendered, "html": html}
+
+
 def export_html(params: Json) -> Json:
     """A complete HTML document."""
     markdown, html = params.get("markdown"), params.get("html")
@@ -74,7 +81,7 @@ def export_html(params: Json) -> Json:
         body, title = rendered["html"], rendered["title"]
     whole = re.match(r"\s*(<!doctype|<html)", body, re.IGNORECASE)
     content = body if whole else DOCUMENT.format(title=escape_html(title), style=STYLE, body=body)
-    return {"document": wrap(encode(content), "text/html", filename_for(title, "html"))}
+    return {"document": wrap_text(content, "text/html", filename_for(title, "html"))}
 
 
 def export_pdf(params: Json) -> Json:
@@ -97,7 +104,7 @@ def archive_gzip(params: Json) -> Json:
 def data_csv(params: Json) -> Json:
     """Rows as CSV, byte for byte what the page makes."""
     rows = params["rows"]
-    return {"file": wrap(encode(format_csv(rows)), "text/csv", "data.csv"), "rows": len(rows)}
+    return {"file": wrap_text(format_csv(rows), "text/csv", "data.csv"), "rows": len(rows)}
 
 
 def data_json(params: Json) -> Json:
@@ -232,7 +239,7 @@ def greeting(name: str) -> Capability:
 def app_handlers(state: State, record: Record) -> dict[str, Handler]:
     """What runs each capability on one connection."""
     return {
-        "convert.markdownToHtml": sync(lambda params: render_markdown(params["markdown"], params.get("title"))),
+        "convert.markdownToHtml": sync(markdown_to_html),
         "export.html": sync(export_html),
         "export.pdf": sync(export_pdf),
         "archive.gzip": sync(archive_gzip),
