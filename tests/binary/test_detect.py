@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Download, Encoded, Handle
-from transports.binary.detect import Found, Place, contents, find, replace
-from transports.binary.detect.heuristics import guessed
+from transports.binary.detect import Found, Place, find, find_values, replace
+from transports.binary.detect.heuristics import recognise_file
 from transports.errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, SizeMismatch, UnsupportedBinary
 
 NOISE = random.Random(4).randbytes(3000)
@@ -726,17 +726,17 @@ def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyP
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
     monkeypatch.setattr("transports.binary.detect.heuristics._IN_HAND", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
-    guess = guessed(b64(content))
+    guess = recognise_file(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)
     assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
-    assert guessed(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+    assert recognise_file(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
 
 
 def test_a_guess_is_about_long_text_only() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
-    assert guessed(b64(content)) is not None
-    assert guessed(b64(content), min_chars=5000) is None
+    assert recognise_file(b64(content)) is not None
+    assert recognise_file(b64(content), min_chars=5000) is None
 
 
 def test_numbers_are_no_content() -> None:
-    assert [found.path for found in contents({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]
+    assert [found.path for found in find_values({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]

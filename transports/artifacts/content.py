@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from ..binary import verify_size
-from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
+from ..binary.filenames import safe_filename
+from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError, redact_url
 from ..protocol.messages import decode_json, encode_json
 

@@ -11,7 +11,7 @@ from typing import Any
 import pybase64
 
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Place, replace, surely_base64
+from ..binary.detect import Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
 from .base64_runs import decode_with_runs, text_of
 from .messages import Message, encode_json
@@ -80,6 +80,6 @@ def decode_envelope(data: bytes) -> Message:
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:
     """A run as content where its description says so (seed 000), else as text."""
-    described = surely_base64(node.get("mimeType"), node.get("encoding"))
+    described = declares_base64(node.get("mimeType"), node.get("encoding"))
     plain = described and _OTHERWISE.search(run[:_LOOKED_AT]) is None
     return BinaryData(Encoded(run, "base64")) if plain else text_of(run)

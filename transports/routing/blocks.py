@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from ..binary.detect import Place, find, replace
 from ..errors import ProtocolError
 from ..protocol.messages import decode_json
-from .fields import matches
+from .fields import match_fields
 from .policy import FieldRule, Step
 
-__all__ = ["opened"]
+__all__ = ["parse_text_blocks"]
 
 
-def opened(data: object, rules: Sequence[FieldRule], guess_from: int | None) -> tuple[object, list[Place], list[Step]]:
+def parse_text_blocks(
+    data: object, rules: Sequence[FieldRule], guess_from: int | None
+) -> tuple[object, list[Place], list[Step]]:
     """``data``, or a copy where the JSON of text blocks that holds a file is a tree in the text's place (servers answer
     structured results as text, seed 002 §3.3); the places at which rules for a tool's own result begin; and what was
     done. Anything but an answer with content blocks is left alone."""
@@ -43,6 +45,6 @@ def _tree(text: object, rules: Sequence[FieldRule], guess_from: int | None) -> o
         return None
     try:
         tree = decode_json(text)
-        return tree if matches(tree, rules) or find(tree, guess_from=guess_from) else None
+        return tree if match_fields(tree, rules) or find(tree, guess_from=guess_from) else None
     except ProtocolError:
         return None

@@ -82,7 +82,7 @@ class Fetcher:
             filename=binary.filename or fetched.filename,
         )
 
-    def address(self, binary: BinaryData) -> str | None:
+    def content_url(self, binary: BinaryData) -> str | None:
         """The absolute URL of content behind a ``downloadUrl``, for messages."""
         if not isinstance(binary.content, Download):
             return None

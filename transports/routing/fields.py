@@ -9,11 +9,11 @@ from itertools import product
 
 from ..artifacts import ArtifactRef
 from ..binary import BinaryData, Encoded
-from ..binary.detect import MAX_DEPTH, Place, sniffed
+from ..binary.detect import MAX_DEPTH, Place, sniff_base64
 from ..binary.media import OCTET_STREAM, extension_for
 from .policy import FieldRule
 
-__all__ = ["Matched", "human_size", "matches"]
+__all__ = ["FieldMatch", "human_size", "match_fields"]
 
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _HOLE = re.compile(r"\{([^{}]*)\}")
@@ -24,7 +24,7 @@ _LONGEST = 200  # characters of an app's value in a summary
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class FieldMatch:
     """A field that a rule points at: its place, its content, its rule, and the fields beside it."""
 
     place: Place
@@ -45,17 +45,17 @@ class Matched:
         return _filled(self.rule.summary, self.beside, known)
 
 
-def matches(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[Matched]:
+def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
     """The fields of ``data`` that hold text where a rule points, beginning at each of ``roots``; the first rule that
     points at a field has it. Where there is no text, there is nothing to take out."""
-    found: dict[Place, Matched] = {}
+    found: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
         for start, tree, _ in _reached(data, root, (), {}):
             for place, node, beside in _reached(tree, _steps(rule.path), start, {}):
                 if isinstance(node, str) and node and place not in found:
                     binary = _content(node, rule, beside)
                     if binary is not None:
-                        found[place] = Matched(place, binary, rule, beside)
+                        found[place] = FieldMatch(place, binary, rule, beside)
     return list(found.values())
 
 
@@ -103,7 +103,7 @@ def _content(text: str, rule: FieldRule, beside: Mapping[str, object]) -> Binary
             return None
         head = _DATA_URL.match(text)
         bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
-        if len(bare) < _WORD and rule.mime_type is not None and sniffed(bare) is None:
+        if len(bare) < _WORD and rule.mime_type is not None and sniff_base64(bare) is None:
             return None  # "pending" is base64, too
         encoded = Encoded(bare, "base64")
     filename = _filled(rule.filename, beside, {}) if rule.filename else None

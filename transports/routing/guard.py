@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import UsageError
 from ..protocol.messages import JSONValue, encode_json
 
-__all__ = ["LEAST", "MAX_BYTES", "clamp", "json_size"]
+__all__ = ["MAX_BYTES", "MIN_BYTES", "clamp", "json_size"]
 
 #: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (seed 002 §4.4).
 MAX_BYTES = 50_000
 #: A limit below this many bytes would leave no room for saying what was left out.
-LEAST = 64
+MIN_BYTES = 64
 #: What every item of a list gets at least, in bytes, if it is shown at all; a field of an object, if all fit so.
 _WORTH = 256
 _MARK = "…"
@@ -32,8 +32,8 @@ def json_size(value: object) -> int:
 def clamp(value: JSONValue, max_bytes: int) -> JSONValue:
     """``value``, or what of it fits into ``max_bytes``. Raises :class:`~transports.errors.UsageError` for a limit below
     :data:`LEAST`."""
-    if max_bytes < LEAST:
-        raise UsageError(f"max_bytes must be at least {LEAST} (it is {max_bytes})")
+    if max_bytes < MIN_BYTES:
+        raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
     return _fit(value, max_bytes)
 
 

@@ -132,9 +132,7 @@ class Result:
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = self.artifacts.get("") if "" not in self.inline_fields else None
         if ref is None or ref.source.get("truncated"):
-            return about | {
-                "note": "values were cut; the whole answer was not stored: ask for a part of it"
-            }
+            return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
         full = about | {"path": ref.path}
         return full if json_size(full) <= room else about

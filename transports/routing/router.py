@@ -11,13 +11,13 @@ from typing import NamedTuple, cast
 
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Found, Place, contents, field_of, find, replace
+from ..binary.detect import Found, Place, field_of, find, find_values, replace
 from ..errors import ABPError, UsageError, redact_url
 from ..protocol.messages import Effect, JSONValue, encode_json
 from ..protocol.schema import differences
-from .blocks import opened
+from .blocks import parse_text_blocks
 from .fetch import Fetcher
-from .fields import Matched, matches
+from .fields import FieldMatch, match_fields
 from .guard import MAX_BYTES, clamp
 from .policy import RoutingPolicy, Step
 from .presets import ABP
@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 
     data: object
     found: list[Found]
-    configured: Mapping[Place, Matched] = {}
+    configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
 
 
@@ -162,7 +162,7 @@ class Router:
         """What the transformer made of the answer; ``None`` if it leaves it to the other layers."""
         if self._policy.transformer is None:
             return None
-        before = contents(data)
+        before = find_values(data)
         try:
             given = self._policy.transformer(capability, data)
             made = await given if inspect.isawaitable(given) else given
@@ -171,15 +171,15 @@ class Router:
             raise
         if made is None:
             return None
-        found = contents(made)
+        found = find_values(made)
         await self._release(before, found)
         return _Seen(made, found, {}, [Step("custom", "", "the transformer's answer; no other layer read it")])
 
     def _ruled(self, data: object, capability: str) -> _Seen:
         """Configured fields first, then what content blocks, descriptors and long texts hold beside them."""
         rules = self._policy.rules(capability)
-        data, roots, steps = opened(data, rules, self._guess_from)
-        configured = {match.place: match for match in matches(data, rules, roots)}
+        data, roots, steps = parse_text_blocks(data, rules, self._guess_from)
+        configured = {match.place: match for match in match_fields(data, rules, roots)}
         found = [Found(place, match.binary) for place, match in configured.items()]
         found += [
             item
@@ -259,7 +259,7 @@ class Router:
     def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
         error.details.setdefault("field", item.field)
-        if isinstance(item.binary, BinaryData) and (url := self._fetcher.address(item.binary)):
+        if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]

@@ -14,7 +14,7 @@ from typing import Literal, Self
 from ..artifacts import ArtifactStore, Scope
 from ..base import PageTools, Transport
 from ..binary.detect import Found
-from ..binary.params import outgoing
+from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
 from ..protocol.capabilities import Capabilities, cautions, explained
@@ -208,7 +208,7 @@ class Session:
         idempotent: bool,
     ) -> Result:
         started = time.perf_counter()
-        prepared, content = outgoing(dict(params or {}))
+        prepared, content = prepare_params(dict(params or {}))
         known = self.capabilities.get(capability)
         warnings = self._checked(known, prepared, content) if known else []
         if capability in self.resources.names:

@@ -38,7 +38,7 @@ def check_params(
 ) -> list[str]:
     """Check the ``params`` of a call against the capability's ``inputSchema``.
 
-    ``content`` are the places of binaries (:func:`~.binary.params.outgoing`): apps declare those as text, as an
+    ``content`` are the places of binaries (:func:`~.binary.params.prepare_params`): apps declare those as text, as an
     object, or not at all, so nothing at or below them is a fault.
 
     Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
