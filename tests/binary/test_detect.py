@@ -724,7 +724,7 @@ def test_content_text_is_not_copied_into_messages() -> None:
 
 def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
-    monkeypatch.setattr("transports.binary.detect.heuristics._IN_HAND", 2000)
+    monkeypatch.setattr("transports.binary.detect.heuristics._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
     guess = recognise_file(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)

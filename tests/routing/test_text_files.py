@@ -6,8 +6,9 @@ from typing import cast
 import pytest
 
 from transports import LocalStore, Router
+from transports.binary import BinaryData, Encoded
 from transports.errors import BadEncoding, SizeMismatch
-from transports.routing import RoutingPolicy
+from transports.routing import FieldRule, RoutingPolicy
 
 HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
 
@@ -89,3 +90,24 @@ async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalSt
     text = str(node(routed.data, "document")["text"])
     assert len(text.encode()) <= 50_000 and text.endswith("characters]") and text.startswith("x" * 49_000)
     assert await store.get(routed.artifact().id) == b"x" * 200_000
+
+
+async def test_text_beside_the_answer_is_not_in_it(store: LocalStore) -> None:
+    copied = BinaryData(Encoded("copied", "utf-8"), "text/plain")
+    routed = await Router(store).route({"done": True}, capability="x", outputs=[copied])
+    assert routed.data == {"done": True} and await store.get(routed.artifact().id) == b"copied"
+
+
+async def test_a_configured_field_is_taken_out_of_the_answer(store: LocalStore) -> None:
+    policy = RoutingPolicy(fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
+    routed = await Router(store, policy=policy).route({"log": "one line"}, capability="x")
+    assert routed.data == {"log": routed.artifact().as_dict()}
+
+
+async def test_a_failed_file_leaves_the_text_of_the_others(store: LocalStore) -> None:
+    answer = {"good": HELLO, "bad": {**HELLO, "size": 8}}
+    with pytest.raises(SizeMismatch) as caught:
+        await Router(store).route(answer, capability="x")
+    assert caught.value.result is not None
+    assert node(caught.value.result.data, "good")["text"] == "héllo 世界"
+    assert node(caught.value.result.data, "bad").keys() == {"error"}
