@@ -1,4 +1,4 @@
-"""Results of MCP tools: JSON that travels as text in a content block, and links that stay links. No I/O."""
+"""MCP content blocks: JSON that travels as the text of a block is read, links stay links. No I/O."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ __all__ = ["parse_text_blocks"]
 def parse_text_blocks(
     data: object, rules: Sequence[FieldRule], guess_from: int | None
 ) -> tuple[object, list[Place], list[Step]]:
-    """``data``, or a copy where the JSON of text blocks that holds a file is a tree in the text's place (servers answer
-    structured results as text, seed 002 §3.3); the places at which rules for a tool's own result begin; and what was
-    done. Anything but an answer with content blocks is left alone."""
+    """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
+
+    Servers answer structured results as text (seed 002 §3.3). A text becomes a tree only if the tree holds a file; then
+    a copy of ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at each such tree. An
+    answer without content blocks is returned as it is.
+    """
     roots: list[Place] = [()]
     blocks = data.get("content") if isinstance(data, dict) else None
     if not isinstance(blocks, list) or not isinstance(data, dict):
@@ -40,7 +43,7 @@ def parse_text_blocks(
 
 
 def _tree(text: object, rules: Sequence[FieldRule], guess_from: int | None) -> object:
-    """The JSON of a text, if it is some and holds a file."""
+    """The JSON of a text that holds a file, else ``None``."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
