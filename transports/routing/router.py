@@ -11,9 +11,11 @@ from typing import NamedTuple, cast
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, find, find_values, replace
-from ..errors import ABPError, UsageError, redact_url
-from ..protocol.messages import Effect, JSONValue, encode_json
-from ..protocol.schema import differences
+from ..errors import ABPError, UsageError
+from ..protocol.messages import Effect
+from ..protocol.schema import check_output
+from ..protocol.strict_json import JSONValue, encode_json
+from ..protocol.urls import redact_url
 from .blocks import parse_text_blocks
 from .fetch import Fetcher
 from .fields import FieldMatch, match_fields
@@ -126,7 +128,7 @@ class Router:
         routed = cast(JSONValue, replace(routed, with_text))
         previews |= self._text_previews(texts)
         if schema:
-            notes += differences(schema, routed, [item.path for item in found])
+            notes += check_output(schema, routed, [item.path for item in found])
         result = Result(
             capability,
             routed,
