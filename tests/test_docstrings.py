@@ -15,10 +15,8 @@ ROOT = Path(transports.__file__).parent
 PENDING = {
     "adapters",
     "artifacts",
-    "binary",
     "browser",
     "http",
-    "routing",
     "session",
     "surfaces",
     "sync",
