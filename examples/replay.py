@@ -6,6 +6,7 @@ With a URL of an app (such as the one `abp fixture` prints) the conversation is 
 import asyncio
 import sys
 import time
+from pathlib import Path
 
 from transports import Session, connect
 
@@ -13,9 +14,10 @@ from transports import Session, connect
 async def report(app: Session) -> str:
     """The program under test: it does not know which of the two it talks to."""
     page = await app.call("convert.markdownToHtml", {"markdown": "# Sales\n\n- tea\n- coffee"})
-    assert isinstance(page.data, dict)
-    document = await app.call("export.pdf", {"html": page.data["html"]})
-    ref = document.artifacts["document"]
+    file = page.artifact().path
+    assert file is not None, "the local store has paths"
+    document = await app.call("export.pdf", {"html": Path(file).read_text(encoding="utf-8")})
+    ref = document.artifact()
     return f"{ref.mime_type} {ref.sha256}"
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, Transport
 from ..binary.detect import Found
-from ..binary.params import outgoing
+from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
 from ..protocol.capabilities import deprecation_warnings, with_suggestions
@@ -214,7 +214,7 @@ class Session:
         idempotent: bool,
     ) -> Result:
         started = time.perf_counter()
-        prepared, content = outgoing(dict(params or {}))
+        prepared, content = prepare_params(dict(params or {}))
         declared = self.capabilities.get(capability)
         warnings = self._check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:

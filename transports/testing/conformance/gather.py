@@ -15,7 +15,7 @@ from typing import Any
 from ...adapters.playwright import PlaywrightTransport
 from ...adapters.postmessage import PostMessageTransport
 from ...base import Transport
-from ...binary.params import outgoing
+from ...binary.params import prepare_params
 from ...browser.process.extension import extension_folder
 from ...browser.process.launch import Browser
 from ...browser.source import StorageState
@@ -247,7 +247,7 @@ def _lasting(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
 def _lasting_call(evidence: Evidence) -> Mapping[str, object] | None:
     """One of those calls, for a look at the page object itself."""
     for trial in _lasting(evidence.called):
-        _, content = outgoing(dict(trial.params))
+        _, content = prepare_params(dict(trial.params))
         if not content:
             milliseconds = {"timeout": evidence.timeout * 1000, "after": _RUNNING * 1000}
             return {"name": trial.name, "params": dict(trial.params), **milliseconds}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...binary import BinaryData
-from ...binary.params import outgoing
+from ...binary.params import prepare_params
 from ...errors import UsageError
 from ...protocol.schema import check_output, check_params
 
@@ -60,7 +60,7 @@ def made_params(name: str, schema: Mapping[str, object]) -> list[dict[str, objec
 def _checked(name: str, schema: Mapping[str, object], params: object) -> dict[str, object]:
     if not isinstance(params, dict):
         raise Unmade("its parameters are not an object")
-    prepared, content = outgoing(params)
+    prepared, content = prepare_params(params)
     try:
         check_params(name, schema, prepared, [found.path for found in content])
     except UsageError as error:

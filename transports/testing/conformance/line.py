@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from ...base import Transport
-from ...binary.params import outgoing
+from ...binary.params import prepare_params
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError
 from ...protocol.declarations import parse
 from ...protocol.elicitation import default_answer
@@ -93,7 +93,7 @@ class Line:
             return broken
         identity = call_id or str(uuid.uuid4())
         options = {"timeout": round(timeout * 1000), "progressToken": identity, "callId": identity}
-        prepared, content = outgoing(dict(params))
+        prepared, content = prepare_params(dict(params))
         payload = {"capability": capability, "params": prepared, "options": options}
         message = Message("capabilities/call", payload, id=identity, content=content)
         return await self._sent(message, timeout + GRACE)

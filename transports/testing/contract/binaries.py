@@ -72,6 +72,17 @@ async def described(subject: Subject) -> None:
         expect((ref.mime_type, ref.filename), ("application/x-contract", "Übersicht 1.bin"), "type and name")
 
 
+@behaviour("declared text is a file and stays readable", 'seed 000: encoding "utf-8"')
+async def declared_text(subject: Subject) -> None:
+    async with subject.connect() as session:
+        result = await session.call("convert.markdownToHtml", {"markdown": "# 世界"})
+        ref = result.artifact("html")
+        html = value(result.data, "html", "text")
+        expect("<h1>世界</h1>" in html, True, "whether the Markdown was rendered")
+        expect(Path(str(ref.path)).read_bytes(), html.encode(), "the bytes of the file")
+        expect((ref.mime_type, ref.size_bytes), ("text/html", len(html.encode())), "its type and size")
+
+
 @behaviour("content is found six levels down", 'seed 000 "Nested Binary Data Detection"')
 async def deep(subject: Subject) -> None:
     async with subject.connect() as session:

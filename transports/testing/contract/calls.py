@@ -14,8 +14,8 @@ from .behaviour import Subject, behaviour, expect, raises, value
 @behaviour("JSON results become files", "seed 000: every result is a file")
 async def json_results(subject: Subject) -> None:
     async with subject.connect() as session:
-        result = await session.call("convert.markdownToHtml", {"markdown": "# Hi"})
-        expect("<h1>Hi</h1>" in value(result.data, "html"), True, "whether the Markdown was rendered")
+        result = await session.call("data.json", {"csv": "name,sold\r\ntea,12\r\n"})
+        expect(result.data, {"items": [{"name": "tea", "sold": 12}], "count": 1}, "the answer")
         stored = json.loads(Path(str(result.artifacts[""].path)).read_text(encoding="utf-8"))
         expect(stored, result.data, "the stored file")
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ....binary import Encoded
-from ....binary.media import contradicts, safe_filename, sniff
+from ....binary.filenames import safe_filename
+from ....binary.media import contradicts, sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
 from ..evidence import Evidence, Piece
 from ..rules import NotApplicable, Rules
