@@ -47,7 +47,7 @@ async def checked(fixture: Fixture, browser: Browser, kind: str, planted: Plante
 
 
 def found(report: Report) -> dict[str, tuple[str, ...]]:
-    return {one.check.id: one.seen for one in report.outcomes if one.status in ("failed", "warning")}
+    return {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
 
 
 def every_pair() -> Iterator[Any]:

@@ -27,7 +27,7 @@ from tests.support.planted import ALL, ALLOWED, FAULTS
 from transports import BinaryData
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS
-from transports.testing.conformance.inputs import Unmade, made_params, without_required, wrong_type
+from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture.wire import FAULTS as WIRE
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -93,17 +93,17 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
     ],
 )
 def test_the_smallest_parameters(schema: dict[str, Any], params: dict[str, object]) -> None:
-    assert made_params("x", schema) == [params]
+    assert generated_params("x", schema) == [params]
 
 
 def test_examples_are_all_taken_up_to_five() -> None:
     examples = [{"a": number} for number in range(7)]
-    assert made_params("x", {**OBJECT, "examples": examples}) == examples[:5]
+    assert generated_params("x", {**OBJECT, "examples": examples}) == examples[:5]
 
 
 def test_binary_parameters_are_small_files() -> None:
     file = {"properties": {"content": {}, "mimeType": {"type": "string"}}}
-    (params,) = made_params(
+    (params,) = generated_params(
         "x",
         schema_of(image=file, page={"properties": {**file["properties"], "mimeType": {"const": "application/pdf"}}}),
     )
@@ -126,8 +126,8 @@ def test_binary_parameters_are_small_files() -> None:
     ],
 )
 def test_what_cannot_be_made_is_said(schema: dict[str, Any]) -> None:
-    with pytest.raises(Unmade):
-        made_params("x", schema)
+    with pytest.raises(CannotGenerate):
+        generated_params("x", schema)
 
 
 LEAVES = st.one_of(
@@ -159,15 +159,15 @@ SCHEMAS = st.recursive(
 @given(SCHEMAS)
 def test_what_is_made_fits(schema: dict[str, Any]) -> None:
     whole = schema_of(value=schema)
-    (params,) = made_params("x", whole)
+    (params,) = generated_params("x", whole)
     assert jsonschema_rs.is_valid(whole, params)
 
 
 def test_faulty_parameters() -> None:
     schema = schema_of(a={"type": "string"}, b={"type": "integer"})
     assert without_required(schema, {"a": "x", "b": 1}) == ("a", {"b": 1})
-    assert wrong_type(schema, {"a": "x", "b": 1}) == ("a", {"a": 12345, "b": 1})
-    assert without_required({}, {}) is None and wrong_type(schema_of(a={"enum": [1]}), {"a": 1}) is None
+    assert with_wrong_type(schema, {"a": "x", "b": 1}) == ("a", {"a": 12345, "b": 1})
+    assert without_required({}, {}) is None and with_wrong_type(schema_of(a={"enum": [1]}), {"a": 1}) is None
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_text_json_junit_and_badge(
     assert document["success"] is False and document["counts"]["failed"] == 1 and document["kind"] == "websocket"
     (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
     assert failed["id"] == "binary.size" and failed["level"] == "MUST" and failed["source"] and failed["fix"]
-    assert "declared" in failed["seen"][0] and document["called"] == ["fault.wrong_size"]
+    assert "declared" in failed["findings"][0] and document["called"] == ["fault.wrong_size"]
     suite = ElementTree.parse(junit).getroot()[0]
     assert suite.get("failures") == "1" and suite.get("tests") == str(len(CHECKS)) == str(len(suite))
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["binary.size"]

@@ -27,27 +27,27 @@ async def _generated(subject: Subject, size: int) -> None:
 
 
 @behaviour("empty content arrives", "seed 001: size 0 is a size")
-async def empty(subject: Subject) -> None:
+async def _empty(subject: Subject) -> None:
     await _generated(subject, 0)
 
 
 @behaviour("small content arrives byte for byte", "seed 001; DESIGN: bytes are touched once")
-async def small(subject: Subject) -> None:
+async def _small(subject: Subject) -> None:
     await _generated(subject, 1000)
 
 
 @behaviour("content above 256 KB arrives byte for byte", "seed 001; transports.browser: larger content stays behind")
-async def medium(subject: Subject) -> None:
+async def _medium(subject: Subject) -> None:
     await _generated(subject, 256 * 1024 + 1)
 
 
 @behaviour("content of 3 MB arrives byte for byte", "seed 001; FAULTS 13: beyond the usual limits of messages")
-async def large(subject: Subject) -> None:
+async def _large(subject: Subject) -> None:
     await _generated(subject, 3 << 20)
 
 
 @behaviour("content of 8 calls at once is not mixed up", "Transport: any number of requests at once")
-async def at_once(subject: Subject) -> None:
+async def _at_once(subject: Subject) -> None:
     async with subject.connect() as session:
         calls = [session.call("file.generate", {"bytes": 300_000 + n, "seed": n}) for n in range(8)]
         seen = [result.artifacts["file"].sha256 for result in await asyncio.gather(*calls)]
@@ -55,7 +55,7 @@ async def at_once(subject: Subject) -> None:
 
 
 @behaviour("one capability's bytes are the same over all transports", "DESIGN: the same results over another wire")
-async def the_same(subject: Subject) -> None:
+async def _the_same(subject: Subject) -> None:
     async with subject.connect() as session:
         rows = [{"product": "tea", "sold": 12}, {"product": "cöffee, black", "sold": 30}]
         ref = (await session.call("data.csv", {"rows": rows})).artifacts["file"]
@@ -65,7 +65,7 @@ async def the_same(subject: Subject) -> None:
 
 
 @behaviour("type and name of content arrive", "seed 000: mimeType, filename")
-async def described(subject: Subject) -> None:
+async def _described(subject: Subject) -> None:
     params = {"bytes": 10, "filename": "Übersicht 1.bin", "mimeType": "application/x-contract"}
     async with subject.connect() as session:
         ref = (await session.call("file.generate", params)).artifacts["file"]
@@ -73,7 +73,7 @@ async def described(subject: Subject) -> None:
 
 
 @behaviour("content is found six levels down", 'seed 000 "Nested Binary Data Detection"')
-async def deep(subject: Subject) -> None:
+async def _deep(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("shape", {"shape": "deep"})
         expect(_sums(result.artifacts), {"one.two.three.four.five.six": _pattern(1024)}, "the artifacts")
@@ -81,14 +81,14 @@ async def deep(subject: Subject) -> None:
 
 
 @behaviour("content may be the whole answer", "seed 000")
-async def top(subject: Subject) -> None:
+async def _top(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("shape", {"shape": "top"})
         expect(_sums(result.artifacts), {"": _pattern(1024)}, "the artifacts")
 
 
 @behaviour("the flat form is content too", 'PROTOCOL "What public clients and apps get wrong"')
-async def flat(subject: Subject) -> None:
+async def _flat(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("shape", {"shape": "flat"})
         expect([*_sums(result.artifacts).values()], [_pattern(1024)], "the artifacts")
@@ -96,7 +96,7 @@ async def flat(subject: Subject) -> None:
 
 
 @behaviour("a list of content keeps its order", 'seed 000 "Nested Binary Data Detection"')
-async def listed(subject: Subject) -> None:
+async def _listed(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("shape", {"shape": "list", "size": 2000})
         wanted = {f"files.{n}": _pattern(2000 + n) for n in range(3)}
@@ -105,7 +105,7 @@ async def listed(subject: Subject) -> None:
 
 
 @behaviour("large and small content of one answer arrive together", "seed 001; Transport.save")
-async def mixed(subject: Subject) -> None:
+async def _mixed(subject: Subject) -> None:
     async with subject.connect() as session:
         sums = _sums((await session.call("shape", {"shape": "mixed"})).artifacts)
         expect(sums.get("large"), _pattern(300 * 1024), "the large one")
@@ -114,7 +114,7 @@ async def mixed(subject: Subject) -> None:
 
 
 @behaviour("a printed or made PDF is a PDF", "seed 000: window.print; PROTOCOL: export")
-async def pdf(subject: Subject) -> None:
+async def _pdf(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifacts["document"]
         expect(ref.mime_type, "application/pdf", "the type of the document")

@@ -12,7 +12,7 @@ from .behaviour import Subject, behaviour, expect, raises, value
 
 
 @behaviour("JSON results become files", "seed 000: every result is a file")
-async def json_results(subject: Subject) -> None:
+async def _json_results(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("convert.markdownToHtml", {"markdown": "# Hi"})
         expect("<h1>Hi</h1>" in value(result.data, "html"), True, "whether the Markdown was rendered")
@@ -21,14 +21,14 @@ async def json_results(subject: Subject) -> None:
 
 
 @behaviour("a result names its transport", "DESIGN: Result.transport")
-async def names_its_transport(subject: Subject) -> None:
+async def _names_its_transport(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("file.list")
         expect(result.transport, session.transport.name, "the transport of a result")
 
 
 @behaviour("text arrives as it was sent", "RFC 8259 §8.1: any Unicode text")
-async def text(subject: Subject) -> None:
+async def _text(subject: Subject) -> None:
     sent = "é 世界 𝄞 ‮ \u2028 \x00 \\ \" ' <script> %s {} \t\r\n"
     async with subject.connect() as session:
         rows = [{"text": sent, "ключ 🎵": "value"}]
@@ -39,7 +39,7 @@ async def text(subject: Subject) -> None:
 
 
 @behaviour("text comes back as it was answered", "RFC 8259 §8.1; FAULTS 17")
-async def text_back(subject: Subject) -> None:
+async def _text_back(subject: Subject) -> None:
     async with subject.connect() as session:
         answer = (await session.call("shape", {"shape": "nonAscii"})).data
         expect(value(answer, "text"), "é 世界 𝄞 🎼", "text of the answer")
@@ -47,7 +47,7 @@ async def text_back(subject: Subject) -> None:
 
 
 @behaviour("numbers, null and empty values arrive as they were sent", "RFC 8259")
-async def values(subject: Subject) -> None:
+async def _values(subject: Subject) -> None:
     sent: dict[str, object] = {"zero": 0, "negative": -1.5, "large": 2**53 - 1, "small": 1e-300}
     sent |= {"nothing": None, "yes": True, "no": False, "empty": "", "list": [], "object": {}}
     sent |= {"nested": [[1, [2, {"three": 3}]]]}
@@ -57,20 +57,20 @@ async def values(subject: Subject) -> None:
 
 
 @behaviour("a large answer of plain JSON arrives whole", "FAULTS 22; seed 002 §3.1")
-async def large_json(subject: Subject) -> None:
+async def _large_json(subject: Subject) -> None:
     async with subject.connect() as session:
         rows = value((await session.call("fault.big_json", {"megabytes": 3})).data, "rows")
         expect((len(rows), value(rows, -1, "row")), (3072, 3071), "rows of the answer")
 
 
 @behaviour("an answer without data is a success", 'PROTOCOL "The page object": data is optional')
-async def without_data(subject: Subject) -> None:
+async def _without_data(subject: Subject) -> None:
     async with subject.connect() as session:
         expect((await session.call("fault.crash_half")).data, None, "the data of an answer that has none")
 
 
 @behaviour("calls at once each get their own", "FAULTS 19; Transport: any number of requests at once")
-async def at_once(subject: Subject) -> None:
+async def _at_once(subject: Subject) -> None:
     async with subject.connect() as session:
         calls = [session.call("file.digest", {"file": str(n).encode()}) for n in range(40)]
         sums = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
@@ -78,7 +78,7 @@ async def at_once(subject: Subject) -> None:
 
 
 @behaviour("a slow call holds up no quick one", "Transport: any number of requests at once")
-async def slow_and_quick(subject: Subject) -> None:
+async def _slow_and_quick(subject: Subject) -> None:
     async with subject.connect() as session:
         slow = asyncio.ensure_future(session.call("fault.slow", {"ms": 8000}))
         await asyncio.sleep(0.05)
@@ -92,7 +92,7 @@ async def slow_and_quick(subject: Subject) -> None:
 
 
 @behaviour("an error of the app keeps its code and words", "PROTOCOL: error {code, message, details?}")
-async def app_errors(subject: Subject) -> None:
+async def _app_errors(subject: Subject) -> None:
     async with subject.connect() as session:
         error = {"code": "PERMISSION_DENIED", "message": "not today", "details": {"why": "Sunday"}, "retryable": False}
         with raises(CapabilityError, "a refusal of the app", code="PERMISSION_DENIED") as caught:
@@ -102,7 +102,7 @@ async def app_errors(subject: Subject) -> None:
 
 
 @behaviour("what an app throws is its error", "PROTOCOL: OPERATION_FAILED")
-async def thrown(subject: Subject) -> None:
+async def _thrown(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "a handler that throws", code="OPERATION_FAILED"):
             await session.call("fault.throws", {"message": "broken"})

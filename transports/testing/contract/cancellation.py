@@ -26,7 +26,7 @@ async def _begun(session: Session, capability: str, **params: object) -> asyncio
 
 
 @behaviour("a timeout reaches the app", "PROTOCOL: a timeout is a cancellation too; FAULTS 5")
-async def timeout(subject: Subject) -> None:
+async def _timeout(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CallTimeout, "job.wait with 0.2 s", code="TIMEOUT"):
             await session.call("job.wait", timeout=0.2)
@@ -34,7 +34,7 @@ async def timeout(subject: Subject) -> None:
 
 
 @behaviour("cancelling reaches the app", "PROTOCOL: cancel; DESIGN: cancelling the awaiting task")
-async def cancelled(subject: Subject) -> None:
+async def _cancelled(subject: Subject) -> None:
     async with subject.connect() as session:
         waiting = await _begun(session, "job.wait")
         waiting.cancel()
@@ -44,7 +44,7 @@ async def cancelled(subject: Subject) -> None:
 
 
 @behaviour("after a timeout and a cancellation the next call works", "FAULTS: next call succeeds")
-async def next_call(subject: Subject) -> None:
+async def _next_call(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CallTimeout, "job.wait with 0.2 s"):
             await session.call("job.wait", timeout=0.2)
@@ -57,7 +57,7 @@ async def next_call(subject: Subject) -> None:
 
 
 @behaviour("an app that ignores it all costs only its time", "FAULTS 5; PROTOCOL: features.ignoresCancel")
-async def deaf(subject: Subject) -> None:
+async def _deaf(subject: Subject) -> None:
     async with subject.connect() as session:
         started = time.monotonic()
         with raises(CallTimeout, "fault.never with 0.3 s", code="TIMEOUT"):
@@ -68,7 +68,7 @@ async def deaf(subject: Subject) -> None:
 
 
 @behaviour("cancelling one call leaves the others", "PROTOCOL: cancel names a callId")
-async def only_that(subject: Subject) -> None:
+async def _only_that(subject: Subject) -> None:
     async with subject.connect() as session:
         slow = asyncio.ensure_future(session.call("fault.slow", {"ms": 700}))
         waiting = await _begun(session, "job.wait")
@@ -78,7 +78,7 @@ async def only_that(subject: Subject) -> None:
 
 
 @behaviour("a call that the app gives up says so", "PROTOCOL: {success:false, cancelled:true}")
-async def given_up(subject: Subject) -> None:
+async def _given_up(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "an answer that is cancelled", code="CANCELLED") as caught:
             await session.call("fault.bad_answer", {"value": {"success": False, "cancelled": True}})
@@ -86,7 +86,7 @@ async def given_up(subject: Subject) -> None:
 
 
 @behaviour("progress stops with its call", "FAULTS 18: never cross-delivered")
-async def progress_stops(subject: Subject) -> None:
+async def _progress_stops(subject: Subject) -> None:
     seen: list[object] = []
     async with subject.connect() as session:
         job = asyncio.ensure_future(

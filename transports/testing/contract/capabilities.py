@@ -12,7 +12,7 @@ _CHANGED = "notifications/capabilities/list_changed"
 
 
 @behaviour("the session knows the app's capabilities", 'PROTOCOL "The page object": initialize, listCapabilities')
-async def known(subject: Subject) -> None:
+async def _known(subject: Subject) -> None:
     async with subject.connect() as session:
         wanted = {"data.csv", "export.pdf", "file.generate", "job.run"}
         expect(wanted & set(session.capabilities), wanted, "the capabilities of the reference app")
@@ -20,14 +20,14 @@ async def known(subject: Subject) -> None:
 
 
 @behaviour("the session knows the app", 'PROTOCOL "The page object": app {id, name, version}')
-async def app(subject: Subject) -> None:
+async def _app(subject: Subject) -> None:
     async with subject.connect() as session:
         expect(session.info.name, "Workbench", "the name of the reference app")
         expect(bool(session.info.id and session.info.version and session.session_id), True, "id, version and sessionId")
 
 
 @behaviour("capabilities come with their schemas", 'PROTOCOL "The page object": inputSchema, description')
-async def schemas(subject: Subject) -> None:
+async def _schemas(subject: Subject) -> None:
     async with subject.connect() as session:
         capability = session.capabilities["data.csv"]
         expect("rows" in value(capability.input_schema, "properties"), True, "whether inputSchema has rows")
@@ -35,14 +35,14 @@ async def schemas(subject: Subject) -> None:
 
 
 @behaviour("parameters are checked before they travel", "PROTOCOL: INVALID_PARAMS; inputSchema")
-async def checked(subject: Subject) -> None:
+async def _checked(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(UsageError, "data.csv with rows that are no list", code="INVALID_PARAMS"):
             await session.call("data.csv", {"rows": 7})
 
 
 @behaviour("an unknown capability is the app's own error", "PROTOCOL: UNKNOWN_CAPABILITY")
-async def unknown(subject: Subject) -> None:
+async def _unknown(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "a call of export.pfd", code="UNKNOWN_CAPABILITY") as caught:
             await session.call("export.pfd")
@@ -50,7 +50,7 @@ async def unknown(subject: Subject) -> None:
 
 
 @behaviour("capabilities come and go", 'PROTOCOL "App → client": list_changed')
-async def come_and_go(subject: Subject) -> None:
+async def _come_and_go(subject: Subject) -> None:
     told: list[str] = []
     async with subject.connect(on_notification=lambda notification: told.append(notification.event)) as session:
         events = session.events()

@@ -9,14 +9,14 @@ from .behaviour import Subject, behaviour, expect, raises
 
 
 @behaviour("download URLs are followed", 'PROTOCOL "Binary references"')
-async def followed(subject: Subject) -> None:
+async def _followed(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("file.generate", {"bytes": 50_000, "as": "url"})).artifacts["file"]
         expect(ref.sha256, digest(50_000, 0), "SHA-256 of what was downloaded")
 
 
 @behaviour("download URLs get their credentials", 'PROTOCOL "Binary references": auth')
-async def credentials(subject: Subject) -> None:
+async def _credentials(subject: Subject) -> None:
     async with subject.connect() as session:
         for auth in ("bearer", "bearerLine", "bearerToken", "query"):
             params = {"bytes": 5000, "as": "url", "auth": auth}
@@ -25,21 +25,21 @@ async def credentials(subject: Subject) -> None:
 
 
 @behaviour("data URLs need no server", "RFC 2397; PROTOCOL: URLs may be data:")
-async def data_urls(subject: Subject) -> None:
+async def _data_urls(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("file.generate", {"bytes": 5000, "as": "dataUrl"})).artifacts["file"]
         expect(ref.sha256, digest(5000, 0), "SHA-256 of the content")
 
 
 @behaviour("a download that was cut is resumed", "FAULTS 28, 33")
-async def cut_once(subject: Subject) -> None:
+async def _cut_once(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.cut_once", {"bytes": 200_000})).artifacts["document"]
         expect(ref.sha256, digest(200_000, 0), "SHA-256 of what was downloaded")
 
 
 @behaviour("a download that is not there is refused", "FAULTS 38; DOWNLOAD_FAILED")
-async def gone(subject: Subject) -> None:
+async def _gone(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(DownloadFailed, "a download that answers 404", code="DOWNLOAD_FAILED") as caught:
             await session.call("fault.gone", {"bytes": 1000})
@@ -48,14 +48,14 @@ async def gone(subject: Subject) -> None:
 
 
 @behaviour("a download that has expired is refused", "FAULTS 37; REFERENCE_EXPIRED")
-async def expired(subject: Subject) -> None:
+async def _expired(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(UrlExpired, "a download whose expiresAt has passed", code="REFERENCE_EXPIRED"):
             await session.call("fault.expired", {"bytes": 1000})
 
 
 @behaviour("a download of another size is refused", "seed 001: size; FAULTS 28")
-async def wrong_size(subject: Subject) -> None:
+async def _wrong_size(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(SizeMismatch, "a download one byte short", code="SIZE_MISMATCH"):
             await session.call("fault.short_download", {"bytes": 5000})

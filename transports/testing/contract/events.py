@@ -14,7 +14,7 @@ _COMPLETED = "notifications/operation/completed"
 
 
 @behaviour("progress comes in order and each once", 'PROTOCOL "App → client": __abp_progress')
-async def progress(subject: Subject) -> None:
+async def _progress(subject: Subject) -> None:
     seen: list[Progress] = []
     async with subject.connect() as session:
         await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
@@ -24,7 +24,7 @@ async def progress(subject: Subject) -> None:
 
 
 @behaviour("progress belongs to its call", 'PROTOCOL "App → client": operationId')
-async def progress_of_two(subject: Subject) -> None:
+async def _progress_of_two(subject: Subject) -> None:
     seen: dict[str, list[str | None]] = {"one": [], "two": []}
     async with subject.connect() as session:
         await asyncio.gather(
@@ -42,7 +42,7 @@ async def progress_of_two(subject: Subject) -> None:
 
 
 @behaviour("a callback that fails or dawdles breaks no call", "DESIGN: progress callbacks never block or break a call")
-async def bad_callback(subject: Subject) -> None:
+async def _bad_callback(subject: Subject) -> None:
     async def callback(item: Progress) -> None:
         if item.progress == 1:
             raise ValueError("a callback of the contract suite fails on purpose")
@@ -56,7 +56,7 @@ async def bad_callback(subject: Subject) -> None:
 
 
 @behaviour("notifications reach the session", 'PROTOCOL "App → client": __abp_notification')
-async def notifications(subject: Subject) -> None:
+async def _notifications(subject: Subject) -> None:
     seen: list[Notification] = []
     async with subject.connect(on_notification=seen.append) as session:
         await session.call("job.run", {"steps": 1, "delay": 1, "label": "mine"})
@@ -66,7 +66,7 @@ async def notifications(subject: Subject) -> None:
 
 
 @behaviour("events() tells what happens", "DESIGN: Session.events")
-async def listened(subject: Subject) -> None:
+async def _listened(subject: Subject) -> None:
     seen: list[str] = []
 
     async def listen() -> None:
@@ -84,7 +84,7 @@ async def listened(subject: Subject) -> None:
 
 
 @behaviour("a question is answered", 'PROTOCOL "App → client": elicitation/input → {value}')
-async def answered(subject: Subject) -> None:
+async def _answered(subject: Subject) -> None:
     asked: list[ElicitationRequest] = []
 
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
@@ -99,7 +99,7 @@ async def answered(subject: Subject) -> None:
 
 
 @behaviour("several questions of one call are answered in turn", 'PROTOCOL "App → client"; id of elicitation/request')
-async def answered_at_once(subject: Subject) -> None:
+async def _answered_at_once(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         return {"success": True, "data": {"value": f"to {request.params.get('message')}"}}
 
@@ -111,7 +111,7 @@ async def answered_at_once(subject: Subject) -> None:
 
 
 @behaviour("a question that nobody answers is declined", "PROTOCOL: cancelled; transports.protocol.elicitation")
-async def declined(subject: Subject) -> None:
+async def _declined(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "files.clear without a yes") as caught:
             await session.call("files.clear")
@@ -120,7 +120,7 @@ async def declined(subject: Subject) -> None:
 
 
 @behaviour("the app's own default is the answer when nobody is asked", "transports.protocol.elicitation")
-async def default(subject: Subject) -> None:
+async def _default(subject: Subject) -> None:
     question = {"method": "elicitation/input", "params": {"message": "Colour?", "default": "red"}}
     async with subject.connect() as session:
         response = value((await session.call("form.ask", question)).data, "response")
@@ -128,7 +128,7 @@ async def default(subject: Subject) -> None:
 
 
 @behaviour("a handler that raises declines", "DESIGN: an elicitation handler raises to decline")
-async def handler_raises(subject: Subject) -> None:
+async def _handler_raises(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         raise ValueError("no answer")
 

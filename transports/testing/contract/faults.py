@@ -19,27 +19,27 @@ async def _refused(subject: Subject, kind: type[BinaryError], fault: str, **para
 
 
 @behaviour("content of another size than declared is refused", "seed 001: size; FAULTS 25")
-async def wrong_size(subject: Subject) -> None:
+async def _wrong_size(subject: Subject) -> None:
     await _refused(subject, SizeMismatch, "fault.wrong_size")
 
 
 @behaviour("a size that makes no sense is refused", "FAULTS 25")
-async def bad_size(subject: Subject) -> None:
+async def _bad_size(subject: Subject) -> None:
     await _refused(subject, BadDescriptor, "fault.bad_size", value=-1)
 
 
 @behaviour("base64 with junk is refused", "FAULTS 24; seed 001")
-async def bad_base64(subject: Subject) -> None:
+async def _bad_base64(subject: Subject) -> None:
     await _refused(subject, BadEncoding, "fault.bad_base64")
 
 
 @behaviour("base64 that is not canonical is refused", "FAULTS 24; RFC 4648 §3.5")
-async def noncanonical(subject: Subject) -> None:
+async def _noncanonical(subject: Subject) -> None:
     await _refused(subject, BadEncoding, "fault.noncanonical_base64")
 
 
 @behaviour("base64 without padding and URL-safe base64 are understood", "PROTOCOL: accept if unambiguous; FAULTS 24")
-async def lenient(subject: Subject) -> None:
+async def _lenient(subject: Subject) -> None:
     async with subject.connect() as session:
         for fault, size in (("fault.no_padding", 1000), ("fault.url_safe_base64", 200)):
             ref = (await session.call(fault)).artifacts["document"]
@@ -47,7 +47,7 @@ async def lenient(subject: Subject) -> None:
 
 
 @behaviour("of several files only the one that lies is lost", "DESIGN: nothing good is thrown away")
-async def partial(subject: Subject) -> None:
+async def _partial(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(SizeMismatch, "fault.partial") as caught:
             await session.call("fault.partial", {"index": 1, "count": 3})
@@ -57,7 +57,7 @@ async def partial(subject: Subject) -> None:
 
 
 @behaviour("a name that leads elsewhere leads nowhere", "FAULTS 42")
-async def bad_name(subject: Subject) -> None:
+async def _bad_name(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.bad_name")).artifacts["document"]
         inside = (subject.folder / "out").resolve()
@@ -65,14 +65,14 @@ async def bad_name(subject: Subject) -> None:
 
 
 @behaviour("content that is not what its type says is stored as what it is", "FAULTS 27")
-async def wrong_type(subject: Subject) -> None:
+async def _wrong_type(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.wrong_mime")).artifacts["image"]
         expect(ref.mime_type, "text/html", "the type of an HTML page that calls itself image/png")
 
 
 @behaviour("an answer that is no answer fails alone", "PROTOCOL: {success, data?, error?}; PROTOCOL_ERROR")
-async def bad_answer(subject: Subject) -> None:
+async def _bad_answer(subject: Subject) -> None:
     async with subject.connect() as session:
         answers: tuple[object, ...] = ("text", 7, [], {})
         for nonsense in answers:

@@ -18,7 +18,7 @@ _BOUNDED = 15.0
 
 
 @behaviour("it says what it is", f"{_CONTRACT}: name, features, url")
-async def says_what_it_is(subject: Subject) -> None:
+async def _says_what_it_is(subject: Subject) -> None:
     async with subject.transport() as transport:
         if not re.fullmatch(r"[a-z][a-z0-9+._-]*", transport.name):
             raise AssertionError(f"name is short, lower-case text as in a URL scheme, not {transport.name!r}")
@@ -28,7 +28,7 @@ async def says_what_it_is(subject: Subject) -> None:
 
 
 @behaviour("closing twice is harmless", f"{_CONTRACT}.aclose")
-async def closes_twice(subject: Subject) -> None:
+async def _closes_twice(subject: Subject) -> None:
     async with greeted(subject) as transport:
         pass
     await transport.aclose()
@@ -36,12 +36,12 @@ async def closes_twice(subject: Subject) -> None:
 
 
 @behaviour("closing what was never opened is harmless", f"{_CONTRACT}.aclose: after a failed open")
-async def closes_unopened(subject: Subject) -> None:
+async def _closes_unopened(subject: Subject) -> None:
     await subject.transport().aclose()
 
 
 @behaviour("no task outlives it", f"{_CONTRACT}; FAULTS: counts back to baseline")
-async def leaves_no_task(subject: Subject) -> None:
+async def _leaves_no_task(subject: Subject) -> None:
     before = asyncio.all_tasks()
     async with subject.connect() as session:
         await session.call("file.list")
@@ -56,7 +56,7 @@ def _left(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
 
 
 @behaviour("its events end when it closes", f"{_CONTRACT}.events")
-async def events_end(subject: Subject) -> None:
+async def _events_end(subject: Subject) -> None:
     async def listen(transport: Transport) -> None:
         async for _ in transport.events():
             pass
@@ -69,7 +69,7 @@ async def events_end(subject: Subject) -> None:
 
 
 @behaviour("a request after closing fails", f"{_CONTRACT}.request; PROTOCOL: DISCONNECTED")
-async def refuses_after_closing(subject: Subject) -> None:
+async def _refuses_after_closing(subject: Subject) -> None:
     async with greeted(subject) as transport:
         pass
     with raises(TransportError, "a request over a closed transport"):
@@ -77,7 +77,7 @@ async def refuses_after_closing(subject: Subject) -> None:
 
 
 @behaviour("a call after the session closed says so", "PROTOCOL: DISCONNECTED")
-async def session_refuses_after_closing(subject: Subject) -> None:
+async def _session_refuses_after_closing(subject: Subject) -> None:
     async with subject.connect() as session:
         pass
     with raises(Disconnected, "a call of a closed session", code="DISCONNECTED"):
@@ -85,7 +85,7 @@ async def session_refuses_after_closing(subject: Subject) -> None:
 
 
 @behaviour("a call under way fails when it is closed", f"{_CONTRACT}.aclose is bounded; FAULTS: typed, in bounded time")
-async def closing_fails_calls(subject: Subject) -> None:
+async def _closing_fails_calls(subject: Subject) -> None:
     transport = subject.transport()
     await transport.open()
     try:
@@ -104,7 +104,7 @@ async def closing_fails_calls(subject: Subject) -> None:
 
 
 @behaviour("two connections know nothing of each other", f"{_CONTRACT}: one connection to one app; PROTOCOL: sessionId")
-async def connections_are_apart(subject: Subject) -> None:
+async def _connections_are_apart(subject: Subject) -> None:
     async with subject.connect() as one, subject.connect() as other:
         if one.session_id == other.session_id:
             raise AssertionError(f"both have the session {one.session_id!r}")
@@ -117,7 +117,7 @@ async def connections_are_apart(subject: Subject) -> None:
 
 
 @behaviour("it has the tools of a page or none", "transports.base.PageTools; Session.screenshot")
-async def page_tools(subject: Subject) -> None:
+async def _page_tools(subject: Subject) -> None:
     async with subject.connect() as session:
         if isinstance(session.transport, PageTools):
             for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
@@ -128,6 +128,6 @@ async def page_tools(subject: Subject) -> None:
 
 
 @behaviour("it says goodbye", "PROTOCOL: shutdown; Transport.notify")
-async def says_goodbye(subject: Subject) -> None:
+async def _says_goodbye(subject: Subject) -> None:
     async with greeted(subject) as transport:
         await transport.notify(Message("shutdown", {"reason": "the contract suite is done"}))

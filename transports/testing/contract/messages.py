@@ -18,7 +18,7 @@ _LARGE = 600_000
 
 
 @behaviour("initialize is answered with the app", 'PROTOCOL "The page object": initialize')
-async def initialize(subject: Subject) -> None:
+async def _initialize(subject: Subject) -> None:
     async with subject.transport() as transport:
         reply = await transport.request(hello(), timeout=30)
         expect(reply.type, "initialize-result", "the type of the reply to initialize")
@@ -28,7 +28,7 @@ async def initialize(subject: Subject) -> None:
 
 
 @behaviour("a reply carries its request's id", 'PROTOCOL "Envelope"')
-async def reply_has_id(subject: Subject) -> None:
+async def _reply_has_id(subject: Subject) -> None:
     async with greeted(subject) as transport:
         reply = await transport.request(call("data.csv", "key-7", rows=[]), timeout=30)
         expect((reply.type, reply.id), ("capabilities/call-result", "key-7"), "type and id of the reply")
@@ -36,7 +36,7 @@ async def reply_has_id(subject: Subject) -> None:
 
 
 @behaviour("replies come in any order", 'PROTOCOL "Envelope"; FAULTS 19')
-async def any_order(subject: Subject) -> None:
+async def _any_order(subject: Subject) -> None:
     ended: list[str] = []
 
     async def one(capability: str, key: str, **params: object) -> None:
@@ -52,7 +52,7 @@ async def any_order(subject: Subject) -> None:
 
 
 @behaviour("a request that is no request is refused", f"{_CONTRACT}.request: ProtocolError")
-async def unknown_request(subject: Subject) -> None:
+async def _unknown_request(subject: Subject) -> None:
     async with greeted(subject) as transport:
         with raises(ABPError, "a request of the type contract/nonsense"):
             await transport.request(Message("contract/nonsense", {}, id="1"), timeout=0.5)
@@ -60,7 +60,7 @@ async def unknown_request(subject: Subject) -> None:
 
 
 @behaviour("it lists capabilities if it says so", 'Features.listing; PROTOCOL "The page object": listCapabilities')
-async def listing(subject: Subject) -> None:
+async def _listing(subject: Subject) -> None:
     async with greeted(subject) as transport:
         if transport.features.listing:  # else nobody asks
             listed: Any = (await transport.request(Message("capabilities/list", id="1"), timeout=30)).payload
@@ -69,7 +69,7 @@ async def listing(subject: Subject) -> None:
 
 
 @behaviour("a request ends at its deadline", f"{_CONTRACT}.request: CallTimeout; FAULTS 5")
-async def deadline(subject: Subject) -> None:
+async def _deadline(subject: Subject) -> None:
     async with greeted(subject) as transport:
         started = time.monotonic()
         with raises(CallTimeout, "a call that takes longer than its 0.2 s", code="TIMEOUT"):
@@ -80,7 +80,7 @@ async def deadline(subject: Subject) -> None:
 
 
 @behaviour("a late reply reaches nobody", "FAULTS 18")
-async def late_reply(subject: Subject) -> None:
+async def _late_reply(subject: Subject) -> None:
     async with greeted(subject) as transport:
         with raises(CallTimeout, "a call that takes longer than its 0.1 s"):
             await transport.request(call("fault.slow", "late", ms=300), timeout=0.1)
@@ -90,7 +90,7 @@ async def late_reply(subject: Subject) -> None:
 
 
 @behaviour("cancel is answered, also again and for what is unknown", 'PROTOCOL "The page object": cancel')
-async def cancel(subject: Subject) -> None:
+async def _cancel(subject: Subject) -> None:
     async with greeted(subject) as transport:
         waiting = asyncio.ensure_future(transport.request(call("job.wait", "mine"), timeout=30))
         await asyncio.sleep(0.2)
@@ -103,7 +103,7 @@ async def cancel(subject: Subject) -> None:
 
 
 @behaviour("its events come in order, each once", f'{_CONTRACT}.events; PROTOCOL "App → client"')
-async def events(subject: Subject) -> None:
+async def _events(subject: Subject) -> None:
     seen: list[Message] = []
 
     async def listen() -> None:
@@ -123,7 +123,7 @@ async def events(subject: Subject) -> None:
 
 
 @behaviour("progress names its call", 'PROTOCOL "App → client": operationId is the progressToken')
-async def progress_names_its_call(subject: Subject) -> None:
+async def _progress_names_its_call(subject: Subject) -> None:
     seen: list[object] = []
 
     async def listen() -> None:
@@ -140,7 +140,7 @@ async def progress_names_its_call(subject: Subject) -> None:
 
 
 @behaviour("content that stayed there is fetched, and let go", f"{_CONTRACT}.save, .release; seed 001")
-async def content(subject: Subject) -> None:
+async def _content(subject: Subject) -> None:
     async with greeted(subject) as transport:
         reply = await transport.request(call("file.generate", "1", bytes=_LARGE), timeout=30)
         (found,) = find(value(reply.payload, "data"))
@@ -158,20 +158,20 @@ async def content(subject: Subject) -> None:
 
 
 @behaviour("content that nobody has is an error", f"{_CONTRACT}.save")
-async def unknown_content(subject: Subject) -> None:
+async def _unknown_content(subject: Subject) -> None:
     async with greeted(subject) as transport:
         with raises(ABPError, "save() of a handle that the transport never gave"):
             await transport.save(Handle("nobody-has-this", 10), subject.folder / "nothing", timeout=2)
 
 
 @behaviour("cookies are a mapping", f"{_CONTRACT}.cookies")
-async def cookies(subject: Subject) -> None:
+async def _cookies(subject: Subject) -> None:
     async with greeted(subject) as transport:
         expect(isinstance(await transport.cookies("http://127.0.0.1:9/"), Mapping), True, "whether it is a mapping")
 
 
 @behaviour("what is nested too deeply fails alone", "FAULTS 21; PROTOCOL_ERROR")
-async def too_deep(subject: Subject) -> None:
+async def _too_deep(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(ProtocolError, "an answer nested 100 levels deep", code="PROTOCOL_ERROR"):
             await session.call("fault.deep", {"depth": 100})

@@ -26,27 +26,27 @@ def _files(folder: Path, *contents: bytes) -> list[Path]:
 
 
 @behaviour("bytes in parameters arrive byte for byte", "seed 001: binary input")
-async def given_bytes(subject: Subject) -> None:
+async def _given_bytes(subject: Subject) -> None:
     contents = [_DATA[:size] for size in (0, 10, 300_000)]
     seen = [answer["sha256"] for answer in await _digest(subject, *contents)]
     expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of what arrived")
 
 
 @behaviour("files in parameters arrive byte for byte", "seed 001: binary input; DESIGN: Path in params")
-async def given_files(subject: Subject) -> None:
+async def _given_files(subject: Subject) -> None:
     contents = [_DATA[:size] for size in (0, 10, 300_000)]
     seen = [answer["sha256"] for answer in await _digest(subject, *_files(subject.folder, *contents))]
     expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of what arrived")
 
 
 @behaviour("content in parameters is a buffer", "seed 001: ArrayBuffer in the page")
-async def buffers(subject: Subject) -> None:
+async def _buffers(subject: Subject) -> None:
     seen = [answer["received"] for answer in await _digest(subject, b"small", _DATA)]
     expect(seen, ["ArrayBuffer", "ArrayBuffer"], "how the app received small and large content")
 
 
 @behaviour("content in parameters keeps its description", "seed 001: {content, mimeType, size}")
-async def keeps_description(subject: Subject) -> None:
+async def _keeps_description(subject: Subject) -> None:
     described = {"content": b"GIF89a", "mimeType": "image/x-contract", "filename": "a.gif"}
     answers = await _digest(subject, described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif"))
     wanted = [hashlib.sha256(b"GIF89a").hexdigest()] * 2
@@ -55,7 +55,7 @@ async def keeps_description(subject: Subject) -> None:
 
 
 @behaviour("content of many calls at once is not mixed up", "Transport: any number of requests at once")
-async def at_once(subject: Subject) -> None:
+async def _at_once(subject: Subject) -> None:
     contents = [_DATA[n : n + 100_000] for n in range(6)]
     async with subject.connect() as session:
         calls = [session.call("file.digest", {"file": content}) for content in contents]
@@ -64,7 +64,7 @@ async def at_once(subject: Subject) -> None:
 
 
 @behaviour("what the app says of content is its error", "PROTOCOL: INVALID_PARAMS of the app")
-async def refused(subject: Subject) -> None:
+async def _refused(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "image.info of what is no PNG", code="INVALID_PARAMS"):
             await session.call("image.info", {"image": {"content": b"no picture", "mimeType": "image/png"}})
