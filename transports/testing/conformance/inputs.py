@@ -89,7 +89,7 @@ def without_required(
 
 
 def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
-    """Return the name of a parameter and ``params`` with a value of another type for it. ``None`` if none has a type."""
+    """Return the name of a parameter and ``params`` with a value of another type for it; ``None`` if none is typed."""
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, Mapping) else ():
         kind = inner.get("type") if isinstance(inner, Mapping) else None

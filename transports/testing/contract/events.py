@@ -1,4 +1,4 @@
-"""What comes beside answers: progress, notifications, questions."""
+"""Behaviours of progress, notifications and questions of the app (elicitation)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STARTED = "notifications/operation/started"
 _COMPLETED = "notifications/operation/completed"
 
 
-@behaviour("progress comes in order and each once", 'PROTOCOL "App → client": __abp_progress')
+@behaviour("progress comes in order and each once", "docs/protocol.md 4.4, 4.6")
 async def _progress(subject: Subject) -> None:
     seen: list[Progress] = []
     async with subject.connect() as session:
@@ -23,7 +23,7 @@ async def _progress(subject: Subject) -> None:
     expect([item.fraction for item in seen], [0.2, 0.4, 0.6, 0.8, 1.0], "the progress as a part of the whole")
 
 
-@behaviour("progress belongs to its call", 'PROTOCOL "App → client": operationId')
+@behaviour("progress belongs to its call", "docs/protocol.md 4.4")
 async def _progress_of_two(subject: Subject) -> None:
     seen: dict[str, list[str | None]] = {"one": [], "two": []}
     async with subject.connect() as session:
@@ -41,7 +41,7 @@ async def _progress_of_two(subject: Subject) -> None:
     expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "whose progress each call heard of")
 
 
-@behaviour("a callback that fails or dawdles breaks no call", "DESIGN: progress callbacks never block or break a call")
+@behaviour("a progress callback that raises or blocks breaks no call", "transports.Session.call")
 async def _bad_callback(subject: Subject) -> None:
     async def callback(item: Progress) -> None:
         if item.progress == 1:
@@ -55,7 +55,7 @@ async def _bad_callback(subject: Subject) -> None:
         expect(value(result.data, "steps"), 2, "the call's answer")
 
 
-@behaviour("notifications reach the session", 'PROTOCOL "App → client": __abp_notification')
+@behaviour("notifications reach the session", "docs/protocol.md 4.3")
 async def _notifications(subject: Subject) -> None:
     seen: list[Notification] = []
     async with subject.connect(on_notification=seen.append) as session:
@@ -65,7 +65,7 @@ async def _notifications(subject: Subject) -> None:
     expect(value(seen[0].data, "label"), "mine", "what the first one tells")
 
 
-@behaviour("events() tells what happens", "DESIGN: Session.events")
+@behaviour("events() tells what happens", "transports.Session.events")
 async def _listened(subject: Subject) -> None:
     seen: list[str] = []
 
@@ -79,11 +79,11 @@ async def _listened(subject: Subject) -> None:
         await session.call("job.run", {"steps": 2, "delay": 1})
         await until(lambda: len(seen) >= 6, "six events arrive")
     await asyncio.wait_for(listening, 5)
-    wanted = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
-    expect(sorted(seen), sorted(wanted), "the events")
+    expected = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
+    expect(sorted(seen), sorted(expected), "the events")
 
 
-@behaviour("a question is answered", 'PROTOCOL "App → client": elicitation/input → {value}')
+@behaviour("a question is answered", "docs/protocol.md 5.1, 5.2")
 async def _answered(subject: Subject) -> None:
     asked: list[ElicitationRequest] = []
 
@@ -98,7 +98,7 @@ async def _answered(subject: Subject) -> None:
     expect([request.params.get("message") for request in asked], ["Colour?"], "the question")
 
 
-@behaviour("several questions of one call are answered in turn", 'PROTOCOL "App → client"; id of elicitation/request')
+@behaviour("several questions at once each get their own answer", "docs/protocol.md 5.4, 6.2")
 async def _answered_at_once(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         return {"success": True, "data": {"value": f"to {request.params.get('message')}"}}
@@ -110,7 +110,7 @@ async def _answered_at_once(subject: Subject) -> None:
     expect(seen, ["to 0", "to 1", "to 2", "to 3"], "the answers as the app got them")
 
 
-@behaviour("a question that nobody answers is declined", "PROTOCOL: cancelled; transports.protocol.elicitation")
+@behaviour("a question that nobody answers is declined", "docs/protocol.md 5.3")
 async def _declined(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "files.clear without a yes") as caught:
@@ -119,7 +119,7 @@ async def _declined(subject: Subject) -> None:
         expect(len(value((await session.call("file.list")).data, "files")) > 0, True, "whether the files are there")
 
 
-@behaviour("the app's own default is the answer when nobody is asked", "transports.protocol.elicitation")
+@behaviour("the app's own default is the answer when nobody is asked", "docs/protocol.md 5.3")
 async def _default(subject: Subject) -> None:
     question = {"method": "elicitation/input", "params": {"message": "Colour?", "default": "red"}}
     async with subject.connect() as session:
@@ -127,7 +127,7 @@ async def _default(subject: Subject) -> None:
         expect(value(response, "data", "value"), "red", "the answer as the app got it")
 
 
-@behaviour("a handler that raises declines", "DESIGN: an elicitation handler raises to decline")
+@behaviour("a handler that raises declines", "docs/protocol.md 5.4")
 async def _handler_raises(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         raise ValueError("no answer")

@@ -1,4 +1,4 @@
-"""Apps that lie or break: the error is typed, nothing wrong is stored, and the session goes on."""
+"""Behaviours with apps that answer nonsense: the error is typed, nothing wrong is stored, and the session goes on."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ async def _refused(subject: Subject, kind: type[BinaryError], fault: str, **para
         expect([*(await session.call("file.list")).artifacts], [""], "what the next call gives")
 
 
-@behaviour("content of another size than declared is refused", "seed 001: size; FAULTS 25")
+@behaviour("content of another size than declared is refused", "docs/protocol.md 9.9; docs/faults.md 25")
 async def _wrong_size(subject: Subject) -> None:
     await _refused(subject, SizeMismatch, "fault.wrong_size")
 
 
-@behaviour("a size that makes no sense is refused", "FAULTS 25")
+@behaviour("a size that makes no sense is refused", "docs/protocol.md 9.9; docs/faults.md 25")
 async def _bad_size(subject: Subject) -> None:
     await _refused(subject, BadDescriptor, "fault.bad_size", value=-1)
 
 
-@behaviour("base64 with junk is refused", "FAULTS 24; seed 001")
+@behaviour("base64 with junk is refused", "docs/protocol.md 9.8; docs/faults.md 24")
 async def _bad_base64(subject: Subject) -> None:
     await _refused(subject, BadEncoding, "fault.bad_base64")
 
 
-@behaviour("base64 that is not canonical is refused", "FAULTS 24; RFC 4648 §3.5")
+@behaviour("base64 that is not canonical is refused", "docs/protocol.md 9.8; RFC 4648 §3.5; docs/faults.md 24")
 async def _noncanonical(subject: Subject) -> None:
     await _refused(subject, BadEncoding, "fault.noncanonical_base64")
 
 
-@behaviour("base64 without padding and URL-safe base64 are understood", "PROTOCOL: accept if unambiguous; FAULTS 24")
+@behaviour("base64 without padding and URL-safe base64 are understood", "docs/protocol.md 9.8; docs/faults.md 24")
 async def _lenient(subject: Subject) -> None:
     async with subject.connect() as session:
         for fault, size in (("fault.no_padding", 1000), ("fault.url_safe_base64", 200)):
@@ -46,7 +46,7 @@ async def _lenient(subject: Subject) -> None:
             expect(ref.size_bytes, size, f"bytes of {fault}")
 
 
-@behaviour("of several files only the one that lies is lost", "DESIGN: nothing good is thrown away")
+@behaviour("of several files only the broken one is lost", "docs/protocol.md 9.10")
 async def _partial(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(SizeMismatch, "fault.partial") as caught:
@@ -56,7 +56,7 @@ async def _partial(subject: Subject) -> None:
         expect(caught.error.details.get("field"), "files.1", "the field in the details of the error")
 
 
-@behaviour("a name that leads elsewhere leads nowhere", "FAULTS 42")
+@behaviour("a file name cannot lead out of the store", "docs/protocol.md 9.11; docs/faults.md 42")
 async def _bad_name(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.bad_name")).artifacts["document"]
@@ -64,14 +64,16 @@ async def _bad_name(subject: Subject) -> None:
         expect(Path(str(ref.path)).resolve().is_relative_to(inside), True, "whether the file is in the store")
 
 
-@behaviour("content that is not what its type says is stored as what it is", "FAULTS 27")
+@behaviour(
+    "content of another type than declared is stored under its real type", "docs/protocol.md 9.11; docs/faults.md 27"
+)
 async def _wrong_type(subject: Subject) -> None:
     async with subject.connect() as session:
         ref = (await session.call("fault.wrong_mime")).artifacts["image"]
         expect(ref.mime_type, "text/html", "the type of an HTML page that calls itself image/png")
 
 
-@behaviour("an answer that is no answer fails alone", "PROTOCOL: {success, data?, error?}; PROTOCOL_ERROR")
+@behaviour("an answer that is no answer fails alone", "docs/protocol.md 3.3")
 async def _bad_answer(subject: Subject) -> None:
     async with subject.connect() as session:
         answers: tuple[object, ...] = ("text", 7, [], {})
