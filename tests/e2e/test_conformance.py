@@ -14,7 +14,7 @@ from tests.support.planted import ALLOWED, FAULTS, Planted
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
-from transports.testing.failure_report import serving
+from transports.testing.servers import serve_pages
 from webapp_fixture import Fixture
 
 pytestmark = pytest.mark.browser
@@ -130,7 +130,7 @@ async def test_nothing_is_left_behind(tell: str, fixture: Fixture, browser: Brow
 
 
 def test_the_command_on_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving() as address_of:
+    with serve_pages() as address_of:
         url = address_of(ROOT / "examples" / "minimal_app" / "app.html")
         assert main(["conformance", url, "--timeout", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
