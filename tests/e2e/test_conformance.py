@@ -117,7 +117,7 @@ async def test_an_extension(tmp_path: Path) -> None:
 
 @in_session
 async def test_an_extension_that_does_not_conform() -> None:
-    report = await check_app(str(ROOT / "tests" / "extension"), Plan(timeout=1.0))
+    report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))
     assert {"page.members", "page.call"} <= set(found(report))
 
 

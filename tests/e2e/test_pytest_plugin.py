@@ -294,7 +294,7 @@ async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> No
         file.write('{"does": "event", "ty')  # a program that was killed in the middle of a line
     write_log(recording, log)
     lines = log.read_text(encoding="utf-8").splitlines()
-    (line,) = [line for line in lines if '"url"' in line]
+    (line,) = [line for line in lines if '"apiKey"' in line]
     assert re.match(r" +\d+\.\d{3} ← answer \d+ capabilities/call-result \{", line)
     assert '"apiKey": "<scrubbed>"' in line and "characters)" in line
     assert "pw@" not in line and "abc" not in line and "12345" not in line

@@ -92,11 +92,11 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
         ({**OBJECT, "required": ["a"], "examples": [{"a": "given"}]}, {"a": "given"}),
     ],
 )
-def test_the_smallest_parameters(schema: dict[str, Any], params: dict[str, object]) -> None:
+def test_generated_parameters_are_the_smallest_that_fit(schema: dict[str, Any], params: dict[str, object]) -> None:
     assert generated_params("x", schema) == [params]
 
 
-def test_examples_are_all_taken_up_to_five() -> None:
+def test_the_first_five_examples_are_used() -> None:
     examples = [{"a": number} for number in range(7)]
     assert generated_params("x", {**OBJECT, "examples": examples}) == examples[:5]
 
@@ -125,7 +125,7 @@ def test_binary_parameters_are_small_files() -> None:
         {**OBJECT, "examples": [{"a": 1}], "required": ["b"]},
     ],
 )
-def test_what_cannot_be_made_is_said(schema: dict[str, Any]) -> None:
+def test_a_schema_without_a_value_that_can_be_generated_raises(schema: dict[str, Any]) -> None:
     with pytest.raises(CannotGenerate):
         generated_params("x", schema)
 
@@ -157,7 +157,7 @@ SCHEMAS = st.recursive(
 
 
 @given(SCHEMAS)
-def test_what_is_made_fits(schema: dict[str, Any]) -> None:
+def test_generated_parameters_fit_their_schema(schema: dict[str, Any]) -> None:
     whole = schema_of(value=schema)
     (params,) = generated_params("x", whole)
     assert jsonschema_rs.is_valid(whole, params)
@@ -211,7 +211,7 @@ def test_an_app_that_conforms(
     assert json.loads(badge.read_text())["message"] == "conformant (1 warnings)"
 
 
-def test_a_terminal_gets_colours_and_what_is_looked_at(served: webapp_fixture.Fixture) -> None:
+def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fixture) -> None:
     leader, terminal = pty.openpty()
     command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
@@ -243,7 +243,7 @@ def test_bad_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("abp: ")
 
 
-def test_an_app_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_app_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "ws://127.0.0.1:1/abp", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
@@ -253,7 +253,7 @@ def test_an_app_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def test_every_check_finds_something_planted() -> None:
+def test_every_check_finds_a_planted_fault() -> None:
     assert {check.id for check in CHECKS} == {one.check for one in FAULTS}
     assert len({check.id for check in CHECKS}) == len(CHECKS)
 

@@ -36,7 +36,7 @@ __all__ = ["Plan", "gather", "kind_of"]
 _MAX_CANCELLED = 3
 #: Seconds that a call runs before it is cancelled.
 _RUNNING = 0.15
-#: Seconds for one download, and the least for opening a page.
+#: Seconds for one download, and the least for opening a page or a connection.
 _DOWNLOAD, _OPENING = 20.0, 15.0
 
 
@@ -104,15 +104,15 @@ async def gather(
     """
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
     async with contextlib.AsyncExitStack() as stack:
+        opening = max(plan.timeout, _OPENING)
         if evidence.kind == "websocket":
             findings = evidence.transport_findings
-            await _drive(evidence, plan, lambda: StrictWebSocket(target, timeout=plan.timeout, findings=findings))
+            await _drive(evidence, plan, lambda: StrictWebSocket(target, timeout=opening, findings=findings))
             return evidence
         shared = await _browser(stack, target, browser)
         if evidence.kind != "extension":
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
-        opening = max(plan.timeout, _OPENING)
         transport_class = PostMessageTransport if evidence.kind == "embedded" else PlaywrightTransport
         made: list[PageTransport] = []
 
