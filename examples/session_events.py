@@ -1,4 +1,4 @@
-"""What happens in a session beside answers: changes of capabilities, repetitions, what an app does to its user."""
+"""Follow the events of a session: progress, changed capabilities, repeated calls, and what an app shows its user."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from transports import CapabilitiesChanged, ConnectionChanged, Effect, Progress,
 from webapp_fixture import serve
 
 
-async def tell(app: Session) -> None:
+async def print_events(app: Session) -> None:
     async for event in app.events():
         match event:
             case Progress():
@@ -23,13 +23,13 @@ async def tell(app: Session) -> None:
 
 async def main() -> None:
     async with serve() as fixture, connect(fixture.url) as app:
-        telling = asyncio.create_task(tell(app))
+        printing = asyncio.create_task(print_events(app))
         await app.call("job.run", {"steps": 2, "delay": 1})
-        await app.call("app.toggle")  # the app has one capability more
-        result = await app.call("fault.alert", {"kind": "confirm"})  # nobody is there to press a button
+        await app.call("app.toggle")  # the app now offers one capability more
+        result = await app.call("fault.alert", {"kind": "confirm"})  # a dialog, which nobody can answer
         print([(effect.kind, effect.detail["answer"]) for effect in result.effects])
         await asyncio.sleep(0.2)
-    await telling
+    await printing
 
 
 asyncio.run(main())
