@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.planted import ALLOWED, FAULTS, Planted
+from tests.support.planted import ALLOWED, PLANTED, Planted
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
@@ -54,7 +54,7 @@ def every_pair() -> Iterator[Any]:
     """Every fault over every kind of app. Each fault is run where it is found soonest, and each check shown over pages;
     the rest (``pytest -m exhaustive``) repeats what these show, and takes minutes."""
     shown: set[str] = set()
-    for one in FAULTS:
+    for one in PLANTED:
         quickest = max(one.kinds, key=["embedded", "page", "websocket"].index)
         for kind in one.kinds:
             needed = kind == quickest or (kind == "page" and one.check not in shown)

@@ -23,12 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webapp_fixture
-from tests.support.planted import ALL, ALLOWED, FAULTS
+from tests.support.planted import ALL, ALLOWED, PLANTED
 from transports import BinaryData
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS
 from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
-from webapp_fixture.wire import FAULTS as WIRE
+from webapp_fixture import wire
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
 
@@ -254,14 +254,15 @@ def test_an_app_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_check_finds_a_planted_fault() -> None:
-    assert {check.id for check in CHECKS} == {one.check for one in FAULTS}
+    assert {check.id for check in CHECKS} == {one.check for one in PLANTED}
     assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
 def test_every_fault_of_the_app_is_in_the_table() -> None:
     names = [entry["name"].removeprefix("fault.") for entry in webapp_fixture.capabilities(faults=True)]
-    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*FAULTS, *ALLOWED)}
-    assert {*names, *WIRE} <= named
+    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*PLANTED, *ALLOWED)}
+    broken_frames = {entry["name"] for entry in wire.definitions()}
+    assert {*names, *broken_frames} <= named
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -280,6 +281,6 @@ def test_the_docs_have_the_table_of_faults() -> None:
         return "all" if kinds == ALL else ", ".join(kinds)
 
     levels = {check.id: "failed" if check.level == "MUST" else "warning" for check in CHECKS}
-    planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in FAULTS]
+    planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in PLANTED]
     assert rows("Every planted fault is found") == planted
     assert rows("What is allowed") == [[f"`{one.name}`", over(one.kinds)] for one in ALLOWED]
