@@ -203,8 +203,8 @@ def test_an_app_that_conforms(
     document = json.loads(capsys.readouterr().out)
     assert document["success"] is True and document["called"] == [] and document["app"] == "Workbench 1.0.0"
     assert set(document["skipped"].values()) == {"no capability was to be called"}
-    said = json.loads(badge.read_text())
-    assert said == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
+    written = json.loads(badge.read_text())
+    assert written == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
     target = f"{served.ws_url}?faults=no_padding"
     assert main(["conformance", target, "--only", "fault.*", "--badge", str(badge)]) == 0
     assert "warn  binary.alphabet" in capsys.readouterr().out

@@ -73,22 +73,22 @@ class Golden:
     def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> None:
         from PIL import Image, UnidentifiedImageError
 
-        wanted = Image.open(io.BytesIO(expected)).convert("RGBA")
+        golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
         try:
-            got = Image.open(io.BytesIO(data)).convert("RGBA")
+            actual = Image.open(io.BytesIO(data)).convert("RGBA")
         except UnidentifiedImageError:
             raise AssertionError(f"the result is no image that can be read, {golden} is one") from None
-        assert got.size == wanted.size, f"the image has {got.size} pixels, {golden} has {wanted.size}"
-        picture, count = _difference(got, wanted, tolerance)
+        assert actual.size == golden_image.size, f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
+        picture, count = _difference(actual, golden_image, tolerance)
         if not count:
             return
         self._output.mkdir(parents=True, exist_ok=True)
-        shown, result = (self._output / f"{golden.stem}.{part}.png" for part in ("difference", "result"))
-        picture.save(shown)
-        got.save(result)
+        difference, result = (self._output / f"{golden.stem}.{part}.png" for part in ("difference", "result"))
+        picture.save(difference)
+        actual.save(result)
         raise AssertionError(
-            f"{count} of {got.width * got.height} pixels differ from {golden} (tolerance {tolerance}); "
-            f"see {shown}, and {result}"
+            f"{count} of {actual.width * actual.height} pixels differ from {golden} (tolerance {tolerance}); "
+            f"see {difference}, and {result}"
         )
 
 
@@ -108,23 +108,23 @@ def _first_difference(data: bytes, expected: bytes) -> str:
     return f"the result ({len(data)} bytes) differs from byte {at} on from the {len(expected)} bytes of"
 
 
-def _difference(got: Image, wanted: Image, tolerance: int) -> tuple[Image, int]:
+def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
     """Return the expected image, faded, with each pixel that differs in one bright colour; and how many differ."""
     from PIL import Image, ImageChops
 
-    channels = ImageChops.difference(got, wanted).split()
-    mask = Image.new("L", got.size, 0)
+    channels = ImageChops.difference(actual, golden_image).split()
+    mask = Image.new("L", actual.size, 0)
     for channel in channels:
         mask = ImageChops.lighter(mask, channel.point([255 * (value > tolerance) for value in range(256)]))
-    faded = wanted.convert("L").point([255 - (255 - value) // _FADED for value in range(256)]).convert("RGB")
+    faded = golden_image.convert("L").point([255 - (255 - value) // _FADED for value in range(256)]).convert("RGB")
     faded.paste(_DIFFERENT, mask=mask)
     return faded, mask.histogram()[255]
 
 
 def _compare_pages(data: bytes, expected: bytes, golden: Path) -> None:
-    got, wanted = _texts(data), _texts(expected)
-    assert len(got) == len(wanted), f"the PDF has {len(got)} pages, {golden} has {len(wanted)}"
-    for number, (actual, golden_text) in enumerate(zip(got, wanted, strict=True), 1):
+    pages, golden_pages = _texts(data), _texts(expected)
+    assert len(pages) == len(golden_pages), f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
+    for number, (actual, golden_text) in enumerate(zip(pages, golden_pages, strict=True), 1):
         assert actual == golden_text, f"page {number} reads {actual[:300]!r}, in {golden} {golden_text[:300]!r}"
 
 

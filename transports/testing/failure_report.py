@@ -55,13 +55,13 @@ class FailureReport:
         return f"kept in {self._folder}: {', '.join(written) or 'nothing, as nothing was there'}"
 
     def _keep(self, recording: Path) -> list[str]:
-        kept = self._folder / recording.name
-        shutil.copy2(recording, kept)
+        copy = self._folder / recording.name
+        shutil.copy2(recording, copy)
         if (content := recording.with_name(f"{recording.name}.d")).is_dir():
             shutil.copytree(content, self._folder / content.name, dirs_exist_ok=True)
-        log = kept.with_suffix(".txt")
-        write_log(kept, log)
-        return [kept.name, log.name]
+        log = copy.with_suffix(".txt")
+        write_log(copy, log)
+        return [copy.name, log.name]
 
     def _copy_artifacts(self) -> bool:
         """Copy the files of the store without its own bookkeeping. Whether there were any."""

@@ -222,13 +222,13 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
 
 def _number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     whole = _kind(schema) == "integer"
-    least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     step, gap = schema.get("multipleOf") or (1 if whole else 0), 1 if whole else 0.5
     if "exclusiveMinimum" in schema:
-        least = max(least, schema["exclusiveMinimum"] + gap)
+        low = max(low, schema["exclusiveMinimum"] + gap)
     if "exclusiveMaximum" in schema:
-        most = min(most, schema["exclusiveMaximum"] - gap)
-    value = min(max(1, least), most)
+        high = min(high, schema["exclusiveMaximum"] - gap)
+    value = min(max(1, low), high)
     if step:
         value = math.ceil(value / step) * step
     return int(value) if whole else value

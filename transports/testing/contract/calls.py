@@ -97,7 +97,7 @@ async def _app_errors(subject: Subject) -> None:
         error = {"code": "PERMISSION_DENIED", "message": "not today", "details": {"why": "Sunday"}, "retryable": False}
         with raises(CapabilityError, "a refusal of the app", code="PERMISSION_DENIED") as caught:
             await session.call("fault.bad_answer", {"value": {"success": False, "error": error}})
-        expect("not today" in caught.error.message, True, "whether the app's words are kept")
+        expect("not today" in caught.error.message, True, "whether the app's message is kept")
         expect(caught.error.details.get("why"), "Sunday", "what stands in its details")
 
 

@@ -30,7 +30,7 @@ async def _timeout(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CallTimeout, "job.wait with 0.2 s", code="TIMEOUT"):
             await session.call("job.wait", timeout=0.2)
-        expect(await _reasons(session), ["timeout"], "the reasons that the app was told")
+        expect(await _reasons(session), ["timeout"], "the reasons that the app got")
 
 
 @behaviour("cancelling reaches the app", "docs/protocol.md 3.2")
@@ -40,7 +40,7 @@ async def _cancelled(subject: Subject) -> None:
         waiting.cancel()
         await asyncio.wait((waiting,), timeout=10)
         expect(waiting.cancelled(), True, "whether the awaiting task was cancelled")
-        expect(await _reasons(session), ["cancelled by the client"], "the reasons that the app was told")
+        expect(await _reasons(session), ["cancelled by the client"], "the reasons that the app got")
 
 
 @behaviour("after a timeout and a cancellation the next call works", "docs/protocol.md 3.2, 3.4")

@@ -62,4 +62,4 @@ async def _wrong_size(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(SizeMismatch, "a download one byte short", code="SIZE_MISMATCH"):
             await session.call("fault.short_download", {"bytes": 5000})
-        expect([*(await session.call("file.list")).artifacts], [""], "what the next call gives")
+        expect([*(await session.call("file.list")).artifacts], [""], "the artifacts of the next call")

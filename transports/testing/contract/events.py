@@ -38,7 +38,7 @@ async def _progress_of_two(subject: Subject) -> None:
             )
         )
         await until(lambda: sum(map(len, seen.values())) >= 6, "six reports of progress arrive")
-    expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "whose progress each call heard of")
+    expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "the progress that each call got")
 
 
 @behaviour("a progress callback that raises or blocks breaks no call", "transports.Session.call")
@@ -62,7 +62,7 @@ async def _notifications(subject: Subject) -> None:
         await session.call("job.run", {"steps": 1, "delay": 1, "label": "mine"})
         await until(lambda: len(seen) >= 2, "two notifications arrive")
     expect([notification.event for notification in seen], [_STARTED, _COMPLETED], "the notifications")
-    expect(value(seen[0].data, "label"), "mine", "what the first one tells")
+    expect(value(seen[0].data, "label"), "mine", "the label in the first one")
 
 
 @behaviour("events() tells what happens", "transports.Session.events")
@@ -85,17 +85,17 @@ async def _listened(subject: Subject) -> None:
 
 @behaviour("a question is answered", "docs/protocol.md 5.1, 5.2")
 async def _answered(subject: Subject) -> None:
-    asked: list[ElicitationRequest] = []
+    requests: list[ElicitationRequest] = []
 
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
-        asked.append(request)
+        requests.append(request)
         return {"success": True, "data": {"value": "blue"}}
 
     question = {"method": "elicitation/input", "params": {"message": "Colour?"}}
     async with subject.connect(on_elicitation=answer) as session:
         response = value((await session.call("form.ask", question)).data, "response")
         expect(value(response, "data"), {"value": "blue"}, "the answer as the app got it")
-    expect([request.params.get("message") for request in asked], ["Colour?"], "the question")
+    expect([request.params.get("message") for request in requests], ["Colour?"], "the question")
 
 
 @behaviour("several questions at once each get their own answer", "docs/protocol.md 5.4, 6.2")

@@ -15,7 +15,7 @@ async def _refused(subject: Subject, kind: type[BinaryError], fault: str, **para
         expect(caught.error.details.get("field"), "document", "the field in the details of the error")
         stored = [path.name for path in (subject.folder / "out").rglob("*") if path.is_file()]
         expect(stored, [], "files in the store after content was refused")
-        expect([*(await session.call("file.list")).artifacts], [""], "what the next call gives")
+        expect([*(await session.call("file.list")).artifacts], [""], "the artifacts of the next call")
 
 
 @behaviour("content of another size than declared is refused", "docs/protocol.md 9.9; docs/faults.md 25")
@@ -51,8 +51,8 @@ async def _partial(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(SizeMismatch, "fault.partial") as caught:
             await session.call("fault.partial", {"index": 1, "count": 3})
-        kept = caught.error.result.artifacts if caught.error.result else {}
-        expect([*kept], ["files.0", "files.2"], "what was stored all the same")
+        stored = caught.error.result.artifacts if caught.error.result else {}
+        expect([*stored], ["files.0", "files.2"], "the artifacts that were stored")
         expect(caught.error.details.get("field"), "files.1", "the field in the details of the error")
 
 
@@ -80,4 +80,4 @@ async def _bad_answer(subject: Subject) -> None:
         for nonsense in answers:
             with raises(ProtocolError, f"the answer {nonsense!r}", code="PROTOCOL_ERROR"):
                 await session.call("fault.bad_answer", {"value": nonsense})
-        expect([*(await session.call("file.list")).artifacts], [""], "what the next call gives")
+        expect([*(await session.call("file.list")).artifacts], [""], "the artifacts of the next call")

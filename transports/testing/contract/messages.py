@@ -61,7 +61,7 @@ async def _unknown_request(subject: Subject) -> None:
 @behaviour("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
 async def _listing(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        if transport.features.listing:  # else nobody asks
+        if transport.features.listing:  # else sessions do not ask
             listed: Any = (await transport.request(Message("capabilities/list", id="1"), timeout=30)).payload
             listed = listed.get("data", listed) if isinstance(listed, dict) else listed
             expect("data.csv" in str(listed), True, "whether the list names data.csv")
@@ -91,12 +91,12 @@ async def _late_reply(subject: Subject) -> None:
 @behaviour("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
 async def _cancel(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "mine"), timeout=30))
+        waiting = asyncio.ensure_future(transport.request(call("job.wait", "running"), timeout=30))
         await asyncio.sleep(0.2)
-        for key, cancelled in (("nobody's", False), ("mine", True)):
+        for key, cancelled in (("unknown", False), ("running", True)):
             request = Message("capabilities/cancel", {"callId": key, "reason": "enough"}, id=f"cancel-{key}")
             reply = await transport.request(request, timeout=5)
-            expect(value(reply.payload, "cancelled"), cancelled, f"cancelled, for {key} call")
+            expect(value(reply.payload, "cancelled"), cancelled, f"cancelled, for the {key} call")
         answer = (await asyncio.wait_for(waiting, 10)).payload
         expect((value(answer, "success"), value(answer, "cancelled")), (False, True), "the cancelled call's answer")
 
@@ -156,14 +156,14 @@ async def _content(subject: Subject) -> None:
         else:
             size = sum(map(len, found.binary.chunks()))
         expect(size, _LARGE, "bytes of the content")
-        await transport.release(Handle("nobody-has-this", 10))
+        await transport.release(Handle("no-such-content", 10))
 
 
 @behaviour("saving unknown content is an error", "transports.base.Transport.save")
 async def _unknown_content(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with raises(ABPError, "save() of a handle that the transport never gave"):
-            await transport.save(Handle("nobody-has-this", 10), subject.folder / "nothing", timeout=2)
+            await transport.save(Handle("no-such-content", 10), subject.folder / "nothing", timeout=2)
 
 
 @behaviour("cookies are a mapping", "transports.base.Transport.cookies")
