@@ -223,7 +223,7 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
 
 
 def _recording(report: FailureReport, target: str) -> Path | None:
-    """The file to record a session in. An MCP server is not recorded: a recorded session has no resources."""
+    """Return the file to record a session in; none for an MCP server, since a recorded session has no resources."""
     return None if target.lower().startswith("mcp") else report.new_recording()
 
 
@@ -232,6 +232,6 @@ def _is_page(target: str) -> bool:
 
 
 def _output(request: pytest.FixtureRequest) -> Path:
-    """The folder of a test below ``--abp-output``. It is made by whatever writes into it first."""
+    """Return the folder of a test below ``--abp-output``. The first file that is written makes it."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
     return request.config.rootpath / str(request.config.getoption("--abp-output")) / name
