@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from transports import ABPError, Disconnected
+from transports import ABPError, Disconnected, WebSocketTransport
 from transports.testing.conformance.strict_websocket import StrictWebSocket
 from transports.testing.contract.behaviour import call, initialize_request
 from webapp_fixture import Fixture, serve
@@ -66,3 +66,9 @@ async def test_a_connection_that_broke_is_not_opened_again(fixture: Fixture) -> 
         with pytest.raises(Disconnected):
             await transport.request(call("file.list", "2"), timeout=5)
     assert len(fixture.handshakes) == 1
+
+
+def test_the_methods_that_it_replaces_exist() -> None:
+    """It replaces methods of the transport that are private there. A new name there is needed here too."""
+    replaced = {"__init__", "_read", "_ended"}
+    assert replaced <= set(vars(WebSocketTransport)) and replaced <= set(vars(StrictWebSocket))
