@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from transports import Call, CapabilityError, MemoryTransport
+from transports import CapabilityError, MemoryTransport
 from transports import connect as async_connect
 from transports.browser.process.find import find_browser
 from transports.sync import connect
+from transports.testing import Call
 from transports.testing.failure_report import write_log
 from webapp_fixture import digest
 
@@ -151,7 +152,7 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
     asked = re.findall(r"→ ask \d+ request (\S+)", log)
     assert asked[0] == "initialize" and "capabilities/call" in asked and " capabilities/call-result " in log
     (answer,) = re.findall(r" capabilities/call-result .*generated.*", log)
-    assert '"auth": {"type": "bearer", "header": "<scrubbed>"}' in answer
+    assert '"auth": {"type": "bearer", "header": "<redacted>"}' in answer
     with connect(f"replay:{blocking / 'session.jsonl'}", store=str(tmp_path)) as app:
         again = app.call("file.generate", {"bytes": 2000, "as": "url", "auth": "bearer"})
     assert again.artifacts["file"].sha256 == digest(2000, 0)
@@ -296,7 +297,7 @@ async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> No
     lines = log.read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in lines if '"apiKey"' in line]
     assert re.match(r" +\d+\.\d{3} ← answer \d+ capabilities/call-result \{", line)
-    assert '"apiKey": "<scrubbed>"' in line and "characters)" in line
+    assert '"apiKey": "<redacted>"' in line and "characters)" in line
     assert "pw@" not in line and "abc" not in line and "12345" not in line
     assert len(lines) > 6 and max(map(len, lines)) < 1100
     assert any("UNKNOWN_CAPABILITY" in line for line in lines)

@@ -13,8 +13,11 @@ from typing import Self
 from ...base import Transport
 from ...binary.params import outgoing
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError
+from ...protocol.declarations import parse
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import PROTOCOL_VERSION, Effect, ElicitationRequest, Message, parse
+from ...protocol.initialize import initialize_params
+from ...protocol.messages import Effect, Message
+from ...protocol.payloads import ElicitationRequest
 from ...tasks import cancel_and_wait
 from .evidence import Exchange
 
@@ -22,11 +25,6 @@ __all__ = ["GRACE", "Client"]
 
 #: Seconds beyond its timeout in which a call's answer is still waited for.
 GRACE = 1.0
-_GREETING = {
-    "agent": {"name": "abp-conformance", "version": "1"},
-    "protocolVersion": PROTOCOL_VERSION,
-    "features": {"notifications": True, "progress": True, "elicitation": True},
-}
 
 
 class Client:
@@ -84,7 +82,7 @@ class Client:
         if (broken := await self._reconnected()) is not None:
             return broken
         self._initialize_again = True
-        return await self._exchange(Message("initialize", dict(_GREETING)), self._timeout)
+        return await self._exchange(Message("initialize", initialize_params("abp-conformance")), self._timeout)
 
     async def request(self, kind: str, payload: object = None) -> Exchange:
         """Send a request of the type ``kind`` that the app answers at once."""

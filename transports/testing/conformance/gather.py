@@ -194,7 +194,7 @@ async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> N
     listed = evidence.listed.answer if evidence.listed is not None else None
     declared = evidence.discovery.manifest.capabilities if evidence.discovery and evidence.discovery.manifest else ()
     initial = evidence.session_info.get("capabilities")
-    known = Capabilities().told(initial).told(listed).informed(declared)
+    known = Capabilities().merge(initial).merge(listed).with_manifest(declared)
     entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _objects(source)}
     for name in known:
         trial = Trial(known[name], entries.get(name, {}), plan.excluded(name))

@@ -17,7 +17,7 @@ from typing import Any
 from ...binary import BinaryData
 from ...binary.params import outgoing
 from ...errors import UsageError
-from ...protocol.schema import check_params, differences
+from ...protocol.schema import check_output, check_params
 
 __all__ = ["CannotGenerate", "generated_params", "with_wrong_type", "without_required"]
 
@@ -213,7 +213,7 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
     fitting = [known] if known else [*grown, ""]
     if isinstance(pattern := schema.get("pattern"), str):
         # This validator is safe with patterns of strangers. A pattern that it does not know fits nothing.
-        fitting = [text for text in (*fitting, *_FORMATS.values()) if not differences({"pattern": pattern}, text)]
+        fitting = [text for text in (*fitting, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)]
     fitting = [text for text in fitting if shortest <= len(text) <= longest]
     if not fitting:
         raise CannotGenerate("its inputSchema asks for a text that could not be made; give `examples`")

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import decode_json
+from ...errors import first_line
+from ...protocol.strict_json import decode_json
 from .evidence import ProbeStep
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ async def probe_page(
             await _wait_for_page_object(page, timeout)
             steps["reloaded"] = (await _run_script(page, {**options, "longCall": None}))["initialize"]
     except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
-        steps["broke"] = ProbeStep(threw=str(error).partition("\n")[0] or type(error).__name__)
+        steps["broke"] = ProbeStep(threw=first_line(error))
     finally:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_STEP_TIMEOUT):

@@ -7,7 +7,8 @@ from websockets.exceptions import ConnectionClosed
 
 from ...adapters.websocket import WebSocketTransport
 from ...errors import ABPError, Disconnected, ProtocolError
-from ...protocol.messages import Message, decode_json
+from ...protocol.messages import Message
+from ...protocol.strict_json import decode_json
 
 __all__ = ["StrictWebSocket"]
 
@@ -73,7 +74,7 @@ class StrictWebSocket(WebSocketTransport):
             note(f"a {kind} has no timestamp (Unix milliseconds)")
         identity = envelope.get("id")
         message = Message(kind, envelope.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
-        outcome = self._pending.take(message)
+        outcome = self._pending.deliver(message)
         if outcome == "duplicate":
             note(f"it answered the same {kind} twice")
         elif outcome == "unknown":
