@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -31,6 +32,13 @@ async def _timeout(subject: Subject) -> None:
         with raises(CallTimeout, "job.wait with 0.2 s", code="TIMEOUT"):
             await session.call("job.wait", timeout=0.2)
         expect(await _reasons(session), ["timeout"], "the reasons that the app got")
+
+
+@behaviour("an infinite timeout is no limit", "transports.base.Transport.request")
+async def _no_limit(subject: Subject) -> None:
+    async with subject.connect() as session:
+        await session.call("fault.slow", {"ms": 100}, timeout=math.inf)
+        expect(await _reasons(session), [], "the reasons that the app got")
 
 
 @behaviour("cancelling reaches the app", "docs/protocol.md 3.2")

@@ -52,8 +52,8 @@ async def _unknown(subject: Subject) -> None:
 @behaviour("capabilities come and go", "docs/protocol.md 4.3, 4.5")
 async def _come_and_go(subject: Subject) -> None:
     notifications: list[str] = []
-    async with subject.connect(on_notification=lambda item: notifications.append(item.event)) as session:
-        events = session.events()
+    session = subject.connect(on_notification=lambda notification: notifications.append(notification.event))
+    async with session, session.events() as events:
         for available in (True, False):
             answer = (await session.call("app.toggle")).data
             expect(value(answer, "available"), available, "what app.toggle answered")
