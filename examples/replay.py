@@ -1,6 +1,7 @@
-"""Record a session once, replay it without a browser: python examples/replay.py URL FILE
+"""Record a session with an app once, then replay it without the app and without a browser.
 
-With a URL of an app (such as the one `abp fixture` prints) the conversation is recorded; without it is replayed.
+python examples/replay.py session.jsonl http://127.0.0.1:8000/   records
+python examples/replay.py session.jsonl                          replays
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from transports import Session, connect
 
 
 async def report(app: Session) -> str:
-    """The program under test: it does not know which of the two it talks to."""
+    """The program under test. It does not know whether it drives an app or a recording."""
     page = await app.call("convert.markdownToHtml", {"markdown": "# Sales\n\n- tea\n- coffee"})
     file = page.artifact().path
     assert file is not None, "the local store has paths"
@@ -29,4 +30,4 @@ async def main(file: str, url: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*reversed(sys.argv[1:])))
+    asyncio.run(main(*sys.argv[1:]))
