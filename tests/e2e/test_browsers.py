@@ -257,7 +257,7 @@ async def test_playwrights_own_build_goes_before_the_systems_where_it_must(
         program.chmod(0o755)
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     choice = find_browser(name="firefox")
-    assert choice is not None and choice.own and choice.path == str(program)
+    assert choice is not None and choice.built_by_playwright and choice.path == str(program)
 
 
 async def test_no_process_of_a_firefox_is_left(fixture: Fixture, tmp_path: Path, firefox: Browser) -> None:

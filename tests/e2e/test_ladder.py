@@ -64,7 +64,7 @@ async def test_a_page_that_may_not_download_falls_back(
     monkeypatch.setattr(downloads_module, "_SILENCE", 0.3)
     transport = PlaywrightTransport(fixture.url, browser=browser)
 
-    original = transport._enter
+    original = transport._load_app
 
     async def sandboxed(page: Any, agent: Any) -> None:
         async def add_sandbox(route: Any) -> None:
@@ -98,7 +98,7 @@ async def test_large_results_of_one_page_at_once(connected: Connect) -> None:
 async def test_very_large_content_goes_in_slices_of_one_download_each(
     connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ladder_module, "_WHOLE_UP_TO", 16 * MB)
+    monkeypatch.setattr(ladder_module, "_MAX_WHOLE", 16 * MB)
     monkeypatch.setattr(ladder_module, "_SLICE", 8 * MB)
     async with connected() as app:
         for way in ("buffer", "blob"):

@@ -106,7 +106,7 @@ async def test_a_window_of_the_apps_own_origin_is_not_the_app(fixture: Fixture, 
     """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
     async with embedded() as app:
         transport = transport_of(app)
-        harness = transport._page_agent().page
+        harness = transport._require_agent().page
         context = harness.context
         shout = """(url) => {
           const opened = window.open(url, "_blank");
@@ -218,7 +218,7 @@ async def test_an_app_that_goes_away_in_mid_call_is_a_loss_and_is_embedded_again
 
 async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
         await page.evaluate("document.querySelector('iframe').remove()")
@@ -231,7 +231,7 @@ async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
 
 async def test_a_frame_whose_process_crashes_is_a_loss(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         frame = await page.context.new_cdp_session(page.main_frame.child_frames[0])
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
@@ -313,7 +313,7 @@ async def test_a_printed_page_is_the_apps_and_whole(embedded: Embedded) -> None:
 
 async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         assert page.url == f"{HARNESS_ORIGIN}/"
         assert await page.evaluate("isSecureContext") is True
         assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
@@ -327,12 +327,12 @@ async def test_a_sandbox_in_which_nobody_can_speak_is_refused(sandbox: str) -> N
 
 async def test_sandbox_and_permissions_are_the_iframes(embedded: Embedded) -> None:
     async with embedded(sandbox=None, allow="fullscreen") as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         frame = page.locator("iframe")
         assert await frame.get_attribute("sandbox") is None
         assert await frame.get_attribute("allow") == "fullscreen"
     async with embedded() as app:
-        sandbox = await transport_of(app)._page_agent().page.locator("iframe").get_attribute("sandbox")
+        sandbox = await transport_of(app)._require_agent().page.locator("iframe").get_attribute("sandbox")
         assert sandbox is not None
         assert "allow-top-navigation" not in sandbox
         assert "allow-modals" not in sandbox

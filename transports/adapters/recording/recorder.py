@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ...artifacts import Staged
-from ...base import PageTools, Transport
+from ...base import PageTools, PdfOptions, ScreenshotOptions, Transport
 from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery, Fetched
@@ -243,14 +243,14 @@ class Recorder(Transport):
 class PageRecorder(Recorder):
     """A recorder of a transport with a page's tools."""
 
-    async def render_to_pdf(self, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
         tools = self._tools()
         asked = {"html": html, "options": dict(options)}
         return await self._recorded(
             "render_to_pdf", lambda: tools.render_to_pdf(html, options, timeout=timeout), self._made, payload=asked
         )
 
-    async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         tools = self._tools()
         asked = {"options": dict(options)}
         return await self._recorded(

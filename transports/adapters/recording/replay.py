@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts import Staged
-from ...base import Features, Transport
+from ...base import Features, PdfOptions, ScreenshotOptions, Transport
 from ...binary import BinaryData, Download, Handle
 from ...errors import CallTimeout, Disconnected, DiscoveryFailed
 from ...http import Discovery, Fetched
@@ -279,10 +279,10 @@ class ReplayTransport(Transport):
 class PageReplay(ReplayTransport):
     """A replay of a transport with a page's tools."""
 
-    async def render_to_pdf(self, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
         return await self._made("render_to_pdf", {"html": html, "options": dict(options)})
 
-    async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         return await self._made("screenshot", {"options": dict(options)})
 
     async def _made(self, kind: Kind, asked: Mapping[str, object]) -> BinaryData:
