@@ -96,7 +96,7 @@ async def test_a_browser_that_never_tells_of_a_download_is_asked_once(
 ) -> None:
     """A sandbox without allow-downloads gives no event at all."""
     reach_without_cdp(monkeypatch)
-    monkeypatch.setattr(expected_module, "_SILENCE", 0.3)
+    monkeypatch.setattr(expected_module, "_START_TIMEOUT", 0.3)
     context = await browser.playwright.new_context()
     page = await context.new_page()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ..adapters.recording import Recording, recording_of
+from ..adapters.recording import Recording, record_transport
 from ..artifacts import ArtifactStore, discover_store, open_store
 from ..base import Transport
 from ..browser.process.extension import extension_folder
@@ -113,7 +113,9 @@ def connect(
         transport = _make_transport(target, transport, headless, timeout, settings, where, sent)
     discovering = _discovery(target, transport, settings)
     if record is not None:
-        transport = recorder = recording_of(transport, record if isinstance(record, Recording) else Recording(record))
+        transport = recorder = record_transport(
+            transport, record if isinstance(record, Recording) else Recording(record)
+        )
         discovering = recorder.discovering(discovering) if discovering else None
     return Session(
         transport,
@@ -220,10 +222,10 @@ def _make_transport(
         raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, ways))}")
     chosen = ways[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording.replay import replay_of
+        from ..adapters.recording.replay import replay_transport
 
         _refuse(where | sent, "a recording, which needs no browser")
-        return replay_of(target[len(_REPLAY) :])
+        return replay_transport(target[len(_REPLAY) :])
     if chosen == "websocket":
         from ..adapters.websocket import WebSocketTransport
 

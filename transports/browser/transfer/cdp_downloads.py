@@ -110,15 +110,18 @@ class CdpDownloads:
             guid = ""
             try:
                 await self._click(url, deadline)
-                guid = await self._wait_for_start(began, url, folder, deadline)
+                guid = await self._wait_for_start(began, deadline)
                 running = asyncio.shield(self._running[guid])
                 state = await self._agent.with_deadline(running, "a download", timeout=remaining(deadline))
                 if state != "completed":
                     raise RungUnusable(f"the browser {state} the download")
                 await asyncio.to_thread(move_file, folder / guid, path)
             except BaseException:
-                if guid:
+                if began.done() and not began.cancelled():
+                    guid = began.result()
                     await self.cancel(guid, folder)
+                else:  # it may still begin
+                    self._given_up[url] = folder
                 raise
             finally:
                 self._beginning.pop(url, None)
@@ -167,11 +170,10 @@ class CdpDownloads:
             timeout=remaining(deadline),
         )
 
-    async def _wait_for_start(self, began: asyncio.Future[str], url: str, folder: Path, deadline: float) -> str:
+    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float) -> str:
         try:
             guid = await asyncio.wait_for(began, min(self._start_timeout, remaining(deadline)))
         except TimeoutError as error:
-            self._given_up[url] = folder
             raise RungUnusable("the browser did not begin the download") from error
         self._start_timeout = _SLOW_START_TIMEOUT
         return guid
@@ -183,7 +185,7 @@ class CdpDownloads:
         if began is not None and not began.done():
             self._running[guid] = asyncio.get_running_loop().create_future()
             began.set_result(guid)
-        elif (folder := self._given_up.pop(url, None)) is not None:  # it was only slow, and has been given up
+        elif (folder := self._given_up.pop(url, None)) is not None:  # slow, or its call was cancelled
             self.cancel_in_background(guid, folder)
         else:
             self.on_app_download(event, self._folder)
@@ -199,11 +201,13 @@ class CdpDownloads:
 
     async def cancel(self, guid: str, folder: Path) -> None:
         """Cancel a download and remove what it wrote. Takes four seconds at most."""
+        # The browser holds the file open until it reports the end, and then gives it its name.
+        ended = self._running.setdefault(guid, asyncio.get_running_loop().create_future())
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
             await self._send("Browser.cancelDownload", download, timeout=2)
-        if running := self._running.get(guid):  # the browser holds the file open until it reports the end
-            await asyncio.wait((running,), timeout=2)
+        await asyncio.wait((ended,), timeout=2)
+        self._running.pop(guid, None)
         for written in folder.glob(f"{guid}*"):
             written.unlink(missing_ok=True)
 
