@@ -222,7 +222,7 @@ def _make_transport(
         raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, ways))}")
     chosen = ways[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording.replay import replay_transport
+        from ..adapters.recording.page_tools import replay_transport
 
         _refuse(where | sent, "a recording, which needs no browser")
         return replay_transport(target[len(_REPLAY) :])

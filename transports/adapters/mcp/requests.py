@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,6 +18,7 @@ from mcp_types import (
     InputRequiredResult,
     InputResponses,
     Request,
+    Tool,
 )
 from pydantic import RootModel, ValidationError
 
@@ -25,10 +27,14 @@ from .connection import Connection
 from .http import is_size_error
 from .wire import OVER_LIMIT, UNREADABLE, with_content
 
-__all__ = ["map_errors", "send_request"]
+__all__ = ["list_tools", "map_errors", "send_request"]
+
+logger = logging.getLogger("transports.mcp")
 
 #: How often a server may ask a question before it answers (protocol 2026-07-28).
 _MAX_ROUNDS = 20
+#: Pages of a list that are read at most: a faulty server may have no last one.
+_MAX_PAGES = 100
 #: Characters of a server's own message in ours.
 _MAX_TEXT = 2000
 _ERROR_CODES = {INVALID_PARAMS: "INVALID_PARAMS", METHOD_NOT_FOUND: "NOT_SUPPORTED", -32002: "RESOURCE_NOT_FOUND"}
@@ -82,6 +88,20 @@ async def _exchange(connection: Connection, make: MakeRequest, progress: Progres
                 raise MCPError.from_error_data(response)
             responses[key] = response
     raise ProtocolError(f"the server asked {_MAX_ROUNDS} times and never answered")
+
+
+async def list_tools(connection: Connection) -> dict[str, Tool]:
+    """Return the server's tools by name, from all pages of the list, 100 at most. Raises as :func:`map_errors`."""
+    tools: dict[str, Tool] = {}
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
+        tools.update((tool.name, tool) for tool in page.tools)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tools
+    logger.warning("%s lists its tools on more than %d pages; the rest is left out", connection.server, _MAX_PAGES)
+    return tools
 
 
 async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:

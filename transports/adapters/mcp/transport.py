@@ -41,16 +41,13 @@ from ...protocol.messages import PROTOCOL_VERSION, Message
 from .connection import Connection
 from .questions import Questions
 from .reconnect import Reconnector
-from .requests import map_errors, send_request
+from .requests import list_tools, map_errors, send_request
 from .servers import HttpServer, Server, parse_server
 from .translation import error_answer, to_answer, to_arguments, to_capability
 
 __all__ = ["MCPTransport"]
 
 logger = logging.getLogger("transports.mcp")
-
-#: Pages of a list that are read at most: a faulty server may have no last one.
-_MAX_PAGES = 100
 
 
 class MCPTransport(Transport):
@@ -157,20 +154,8 @@ class MCPTransport(Transport):
         connection = self._reconnector.connection()
         if not connection.client.server_capabilities.tools:
             return []
-        tools: dict[str, Tool] = {}
-        cursor: str | None = None
         try:
-            for _ in range(_MAX_PAGES):
-                page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
-                tools.update((tool.name, tool) for tool in page.tools)
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
-            else:
-                logger.warning(
-                    "%s lists its tools on more than %d pages; the rest is left out", self._server, _MAX_PAGES
-                )
-            self._tools = tools
+            self._tools = await list_tools(connection)
         except (CapabilityError, ProtocolError, TooLarge) as error:  # it may have resources all the same
             logger.warning("%s could not list its tools: %s", self._server, error.message)
         return [to_capability(tool) for tool in self._tools.values()]

@@ -4,7 +4,8 @@
 * :mod:`.content` — messages as JSON, their content beside the file.
 * :mod:`.file` — writing and reading both.
 * :mod:`.recorder` — a transport that records another one; :mod:`.tee` copies content on its way.
-* :mod:`.replay` — :class:`~.replay.ReplayTransport` plays a recording.
+* :mod:`.replay` — :class:`~.replay.ReplayTransport` plays a recording; :mod:`.page_tools` — both with a page's tools.
+* :mod:`.discovery` — the manifest of a page that was read meanwhile.
 * :mod:`.script` — the recorded operations, found by what was asked;
   :mod:`.replay_progress` — how far a replay has come.
 """
@@ -12,6 +13,7 @@
 from __future__ import annotations
 
 from .file import Recording
-from .recorder import Recorder, record_transport
+from .page_tools import record_transport
+from .recorder import Recorder
 
 __all__ = ["Recorder", "Recording", "record_transport"]

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from ...artifacts import Staged
-from ...base import PageTools, PdfOptions, ScreenshotOptions, Transport
-from ...binary import BinaryData, Download, Handle
+from ...base import PageTools, Transport
+from ...binary import Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
 from .content import ContentPacker
+from .discovery import pack_discovery
 from .entries import (
     FORMAT,
     STATE,
@@ -34,22 +35,17 @@ from .entries import (
 from .file import Recording, Writer
 from .tee import TeeStaged
 
-__all__ = ["Recorder", "record_transport"]
+__all__ = ["Fields", "Recorder"]
 
 logger = logging.getLogger("transports.recording")
 
 T = TypeVar("T")
 
 #: Fields of an Answer.
-_Fields: TypeAlias = Mapping[str, object]
+Fields: TypeAlias = Mapping[str, object]
 
 
 Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
-
-
-def record_transport(transport: Transport, recording: Recording) -> Recorder:
-    """Return a transport that behaves as ``transport`` and is recorded, with its page's tools if it has any."""
-    return (PageRecorder if isinstance(transport, PageTools) else Recorder)(transport, recording)
 
 
 class Recorder(Transport):
@@ -141,19 +137,8 @@ class Recorder(Transport):
         """
         self._discovers = True
 
-        async def describe(found: Discovery) -> _Fields:
-            return {
-                "payload": self._scrubber.tree(
-                    {
-                        "page_url": found.page_url,
-                        "manifest_url": found.manifest_url,
-                        "title": found.title,
-                        "manifest": found.manifest and found.manifest.model_dump(by_alias=True),
-                        "warnings": [*found.warnings],
-                        "reason": found.reason and record_error(found.reason, self._scrubber).model_dump(),
-                    }
-                )
-            }
+        async def describe(found: Discovery) -> Fields:
+            return {"payload": pack_discovery(found, self._scrubber)}
 
         return lambda: self._record("discover", discover, describe)
 
@@ -162,7 +147,7 @@ class Recorder(Transport):
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Fetch content, and store a copy in the recording."""
 
-        async def describe(_: None) -> _Fields:
+        async def describe(_: None) -> Fields:
             return {"leaves": [await self._require_open()[1].file(path)]}
 
         await self._record(
@@ -184,7 +169,7 @@ class Recorder(Transport):
         with tempfile.TemporaryDirectory(prefix="abp-recording-") as folder:
             copy = TeeStaged(staged, Path(folder) / "download")
 
-            async def describe(fetched: Fetched) -> _Fields:
+            async def describe(fetched: Fetched) -> Fields:
                 return {
                     "payload": dataclasses.asdict(fetched),
                     "leaves": [await self._require_open()[1].file(copy.copy)],
@@ -203,7 +188,7 @@ class Recorder(Transport):
         self,
         kind: Kind,
         work: Callable[[], Awaitable[T]],
-        describe: Callable[[T], Awaitable[_Fields]] | None = None,
+        describe: Callable[[T], Awaitable[Fields]] | None = None,
         *,
         type: str = "",
         id: str | None = None,
@@ -253,7 +238,7 @@ class Recorder(Transport):
             self._state = state
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
 
-    async def _reply(self, reply: Message) -> _Fields:
+    async def _reply(self, reply: Message) -> Fields:
         _, packer = self._require_open()
         payload, leaves = await packer.pack(reply.payload)
         return {
@@ -269,33 +254,3 @@ class Recorder(Transport):
         detail = self._scrubber.tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
-
-
-class PageRecorder(Recorder):
-    """A recorder of a transport with a page's tools."""
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
-        """Pass the call on, and record the PDF."""
-        tools = self._tools()
-        asked = {"html": html, "options": dict(options)}
-        return await self._record(
-            "render_to_pdf",
-            lambda: tools.render_to_pdf(html, options, timeout=timeout),
-            self._binary_fields,
-            payload=asked,
-        )
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Pass the call on, and record the picture."""
-        tools = self._tools()
-        asked = {"options": dict(options)}
-        return await self._record(
-            "screenshot", lambda: tools.screenshot(options, timeout=timeout), self._binary_fields, payload=asked
-        )
-
-    def _tools(self) -> PageTools:
-        assert isinstance(self.wrapped, PageTools)
-        return self.wrapped
-
-    async def _binary_fields(self, binary: BinaryData) -> _Fields:
-        return {"leaves": [await self._require_open()[1].leaf(binary)]}

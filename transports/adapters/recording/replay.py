@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts import Staged
-from ...base import Features, PdfOptions, ScreenshotOptions, Transport
+from ...base import Features, Transport
 from ...binary import BinaryData, Download, Handle
-from ...errors import CallTimeout, Disconnected, DiscoveryFailed
+from ...errors import CallTimeout, Disconnected
 from ...http import Discovery, Fetched
-from ...protocol.messages import Effect, Manifest, Message, parse
+from ...protocol.messages import Effect, Message
 from ...protocol.redaction import Scrubber
 from ...tasks import cancel_and_wait, spawn
 from .content import ContentPacker, hash_content, unpack, unpack_content
+from .discovery import unpack_discovery
 from .entries import (
     STATE,
     Abandoned,
@@ -35,26 +36,19 @@ from .entries import (
     Kind,
     Operation,
     RecordedEffect,
-    RecordedError,
     restore_error,
 )
 from .file import Reader, read_header
 from .replay_progress import ReplayProgress
 from .script import Action, Script, match_key
 
-__all__ = ["ReplayTransport", "replay_transport"]
+__all__ = ["ReplayTransport"]
 
 #: Seconds at most between the end of a call and the end of another one that outlasted it.
 _MAX_PAUSE = 0.3
 #: Seconds for the consumer of events to take them before the answer comes.
 _LISTENER_TIMEOUT = 1.0
 _CHUNK = 1 << 20
-
-
-def replay_transport(path: str | Path) -> ReplayTransport:
-    """Return a transport that plays the recording ``path``, with a page's tools if the recorded transport had them."""
-    header = read_header(Path(path))
-    return (PageReplay if header is not None and header.tools else ReplayTransport)(path)
 
 
 class ReplayTransport(Transport):
@@ -158,16 +152,7 @@ class ReplayTransport(Transport):
     async def _discover(self) -> Discovery:
         await self._open.wait()
         action, answer = await self._play(Operation(n=0, kind="discover"))
-        found = self._object(action.end, answer.payload)
-        manifest, reason = found.get("manifest"), found.get("reason")
-        return Discovery(
-            page_url=str(found.get("page_url")),
-            manifest_url=found.get("manifest_url"),
-            title=str(found.get("title")),
-            manifest=None if manifest is None else parse(Manifest, manifest, "the recorded manifest"),
-            warnings=tuple(found.get("warnings", ())),
-            reason=None if reason is None else _failure(parse(RecordedError, reason, "the recorded reason")),
-        )
+        return unpack_discovery(self._object(action.end, answer.payload))
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -302,28 +287,3 @@ class ReplayTransport(Transport):
 
     def _effect(self, effect: RecordedEffect) -> Effect:
         return Effect(effect.kind, self._with_current_ids(effect.call), self._with_current_ids(effect.detail))
-
-
-class PageReplay(ReplayTransport):
-    """A replay of a transport with a page's tools."""
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
-        """Return the recorded PDF for the same HTML and options."""
-        return await self._play_binary("render_to_pdf", {"html": html, "options": dict(options)})
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return the recorded picture for the same options."""
-        return await self._play_binary("screenshot", {"options": dict(options)})
-
-    async def _play_binary(self, kind: Kind, asked: Mapping[str, object]) -> BinaryData:
-        action, answer = await self._play(await self._operation_for(kind, asked))
-        line = action.end or action.start
-        for leaf in answer.leaves:
-            if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
-                return made
-        raise self._reader.error(line, "the content is not there", "undo what was edited, or record again")
-
-
-def _failure(problem: RecordedError) -> DiscoveryFailed:
-    error = restore_error(problem)
-    return error if isinstance(error, DiscoveryFailed) else DiscoveryFailed(error.message, code=error.code)
