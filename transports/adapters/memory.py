@@ -78,11 +78,6 @@ class MemoryTransport(Transport):
         #: Ids of calls that were cancelled, and why.
         self.cancelled: dict[str, str] = {}
 
-    @property
-    def url(self) -> str | None:
-        """``None``: the app has no address."""
-        return None
-
     async def open(self) -> None:
         """Start accepting requests."""
         self._closed = False
@@ -205,10 +200,6 @@ class MemoryTransport(Transport):
     async def release(self, handle: Handle) -> None:
         """Forget held content."""
         self._held.pop(handle.id, None)
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return no cookies."""
-        return {}
 
 
 async def _run_handler(handler: Handler, params: Mapping[str, object], call: Call) -> object:

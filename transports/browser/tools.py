@@ -12,7 +12,7 @@ from playwright.async_api import Error
 
 from ..base import PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
-from ..errors import CallTimeout, TransportError, UsageError
+from ..errors import CallTimeout, TransportError, UsageError, first_line
 from .source import Tab, close_quietly
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _map_errors(what: str, timeout: float) -> Iterator[None]:
     except TimeoutError as error:
         raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
     except Error as error:
-        first = error.message.strip().partition("\n")[0]
+        first = first_line(error)
         if "Timeout" in first and "exceeded" in first:
             raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
         if "closed" in first or "crashed" in first:

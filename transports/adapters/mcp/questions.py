@@ -17,7 +17,8 @@ from mcp_types import (
     ErrorData,
 )
 
-from ...protocol.messages import ElicitationRequest, Message
+from ...protocol.messages import Message
+from ...protocol.payloads import ElicitationRequest
 from .translation import to_elicit_result, to_elicitation, to_sampling_elicitation, to_sampling_result
 
 __all__ = ["Questions"]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
-from ...errors import ABPError, Disconnected
+from ...errors import ABPError, Disconnected, first_line
 from ...protocol.messages import Message
+from ...tasks import MAX_DELAY, backoff_delay
 from .connection import Connection, root_cause
 
 __all__ = ["Reconnector"]
 
 logger = logging.getLogger("transports.mcp")
-
-#: Seconds between two attempts, at the most; after a server that lived longer than this the next is made at once.
-_LONGEST_DELAY = 30.0
 
 
 class Reconnector:
@@ -69,7 +66,7 @@ class Reconnector:
         self._connection = None
 
     async def _run(self, opened: asyncio.Future[None]) -> None:
-        delay, reason = 0.1, ""
+        attempt, reason = 1, ""
         clock = asyncio.get_running_loop().time
         while True:
             began, connection = clock(), self._make()
@@ -91,16 +88,16 @@ class Reconnector:
                 self._emit(Message("connection/lost", {"reason": reason}))
                 if not self._reconnect:
                     return
-                if clock() - began > _LONGEST_DELAY:
-                    delay = 0.1
+                if clock() - began > MAX_DELAY:
+                    attempt = 1
             logger.info("%s; it is tried again", reason)
-            await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-            delay = min(delay * 2, _LONGEST_DELAY)
+            await asyncio.sleep(backoff_delay(attempt))
+            attempt += 1
 
 
 def _reason(connection: Connection, error: Exception) -> str:
     inner = root_cause(error)
     if isinstance(inner, ABPError):
         return inner.message
-    detail = connection.server.redact(str(inner).partition("\n")[0])[:200]
+    detail = first_line(connection.server.redact(str(inner)))[:200]
     return f"the connection to {connection.server} broke: {detail or type(inner).__name__}"

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -35,8 +34,7 @@ from mcp_types import (
 )
 
 from ...base import Features, ResourcePage, Transport
-from ...binary import Handle
-from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, TransportError, UsageError
+from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, UsageError
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from .connection import Connection
 from .questions import Questions
@@ -268,20 +266,6 @@ class MCPTransport(Transport):
         """Answer a question of the server with an ``elicitation/response``; other messages are ignored."""
         if message.type == "elicitation/response":
             self._questions.answer(message)
-
-    # --- content ------------------------------------------------------------------------------------------------------
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Raise :class:`~transports.errors.TransportError`: an MCP server keeps no content behind a handle."""
-        raise TransportError("an MCP server keeps no content behind a handle")
-
-    async def release(self, handle: Handle) -> None:
-        """Do nothing: there are no handles."""
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return no cookies."""
-        return {}
 
 
 @contextlib.asynccontextmanager

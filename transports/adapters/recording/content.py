@@ -12,7 +12,7 @@ from typing import Literal, cast
 from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import BadEncoding
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
 from .entries import ContentEntry
 from .file import Reader
 
@@ -32,7 +32,7 @@ class ContentPacker:
     """
 
     store: Callable[[Iterable[bytes | memoryview]], str]
-    scrubber: Scrubber
+    scrubber: Redactor
 
     async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
         """Return a payload as JSON, and its content.

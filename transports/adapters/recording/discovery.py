@@ -7,14 +7,14 @@ from typing import Any
 
 from ...errors import DiscoveryFailed
 from ...http import Discovery
-from ...protocol.messages import Manifest, parse
-from ...protocol.redaction import Scrubber
+from ...protocol.declarations import Manifest, parse
+from ...protocol.redaction import Redactor
 from .entries import RecordedError, record_error, restore_error
 
 __all__ = ["pack_discovery", "unpack_discovery"]
 
 
-def pack_discovery(found: Discovery, scrubber: Scrubber) -> object:
+def pack_discovery(found: Discovery, scrubber: Redactor) -> object:
     """Return a discovery as JSON, without secrets."""
     return scrubber.tree(
         {

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ... import errors
 from ...errors import ABPError, CapabilityError, TransportError
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
 
 __all__ = [
     "ENTRY",
@@ -172,7 +172,7 @@ Entry: TypeAlias = Operation | Answer | Failed | Abandoned | EventEntry
 ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="does")])
 
 
-def record_error(error: ABPError, scrubber: Scrubber) -> RecordedError:
+def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
     """Return an error as it is recorded, without secrets."""
     details: Any = scrubber.tree(error.details)
     return RecordedError(

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ...binary import BinaryData, Download, Handle
 from ...errors import CallTimeout, Disconnected
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
 from ...tasks import cancel_and_wait, spawn
 from .content import ContentPacker, hash_content, unpack, unpack_content
 from .discovery import unpack_discovery
@@ -83,7 +83,7 @@ class ReplayTransport(Transport):
     async def open(self) -> None:
         """Read the recording. Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
-        self._packer = ContentPacker(hash_content, Scrubber(reader.header.fields, reader.header.patterns))
+        self._packer = ContentPacker(hash_content, Redactor(reader.header.fields, reader.header.patterns))
         self._script = Script(reader)
         self._progress = ReplayProgress(self._script)
         self._open.set()
@@ -160,14 +160,6 @@ class ReplayTransport(Transport):
         """Copy the recorded content to ``path``."""
         source = await self._file(Operation(n=0, kind="save", payload={"handle": handle.id}))
         await asyncio.to_thread(shutil.copyfile, source, path)
-
-    async def release(self, handle: Handle) -> None:
-        """Do nothing: content stays in the recording."""
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return no cookies: downloads are played from the recording."""
-        return {}
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """Write the recorded download to ``staged`` (:class:`~transports.http.Downloads`); ``fetch`` is not used."""

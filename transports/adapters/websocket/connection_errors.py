@@ -6,7 +6,8 @@ import ssl
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, redact_url
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge
+from ...protocol.urls import redact_url
 
 __all__ = ["close_error", "open_error"]
 

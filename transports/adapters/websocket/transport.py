@@ -16,7 +16,6 @@ import ssl as ssl_module
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,11 +25,10 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Origin, Subprotocol
 
 from ...base import Features, Transport
-from ...binary import Handle
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TransportError
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
-from ...protocol.pending import Pending
+from ...protocol.pending import PendingReplies
 from ...tasks import backoff_delay
 from .connection_errors import close_error, open_error
 
@@ -107,7 +105,7 @@ class WebSocketTransport(Transport):
             self._options["ssl"] = ssl
         self._connection: ClientConnection | None = None
         self._read_task: asyncio.Task[None] | None = None
-        self._pending = Pending()
+        self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
@@ -210,7 +208,7 @@ class WebSocketTransport(Transport):
                 self._pending.fail(found[1].decode(errors="replace"), error)
             logger.warning("%s", error.message)
             return True
-        outcome = self._pending.take(message)
+        outcome = self._pending.deliver(message)
         if outcome != "event":
             if outcome != "delivered":
                 logger.warning("ignored a %s reply (%s)", outcome, message.type)
@@ -236,7 +234,7 @@ class WebSocketTransport(Transport):
 
         Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.
         """
-        return await self._pending.reply(message, self._send, timeout=timeout)
+        return await self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
@@ -271,18 +269,6 @@ class WebSocketTransport(Transport):
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Raise :class:`~transports.errors.TransportError`: over a WebSocket no content stays with the app."""
-        raise TransportError("over a WebSocket no content stays with the app")
-
-    async def release(self, handle: Handle) -> None:
-        """Do nothing: there are no handles."""
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        """Return no cookies."""
-        return {}
 
 
 def _is_utf8(data: bytes) -> bool:

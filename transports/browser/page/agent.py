@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
 
-from ...errors import BrowserCrashed, CallTimeout, ContextLost, Disconnected, PageCrashed, TransportError, UsageError
-from ...protocol.messages import decode_json
+from ...errors import (
+    BrowserCrashed,
+    CallTimeout,
+    ContextLost,
+    Disconnected,
+    PageCrashed,
+    TransportError,
+    UsageError,
+    first_line,
+)
+from ...protocol.strict_json import decode_json
 from .channel import Channel, PageObject
 
 if TYPE_CHECKING:
@@ -223,7 +232,7 @@ class PageAgent:
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
         """Return the error of ours for one of Playwright's."""
-        first = error.message.strip().partition("\n")[0]
+        first = first_line(error)
         if self._lost.done():
             return self._copy(self._lost.result())
         if any(text in first for text in _NAVIGATED_MESSAGES):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...errors import first_line
+
 __all__ = ["explain_load_failure"]
 
 _REASONS = {
@@ -21,7 +23,7 @@ def explain_load_failure(error: str, url: str) -> str:
 
     ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium.
     """
-    first = error.partition("\n")[0]
+    first = first_line(error)
     if known := next((text for code, text in _REASONS.items() if code in first), None):
         return known
     net = first.find("net::")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from ...errors import BrowserNotFound, ConnectFailed, UsageError, redact_url
+from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
+from ...protocol.urls import redact_url
 from .driver import start_driver
 from .find import ENGINES, BrowserChoice, find_browser
 from .processes import kill, process_tree
@@ -117,7 +118,7 @@ class Browser:
             if isinstance(error, TimeoutError):
                 raise self._start_error(f"within {self._timeout:g} s") from error
             if isinstance(error, _playwright_error()):
-                raise self._start_error(f"({_first_line(error)})") from error
+                raise self._start_error(f"({first_line(error)})") from error
             raise
         return self
 
@@ -211,7 +212,7 @@ class Browser:
                 # Not --load-extension: Chrome and Edge ignore it from 137 on, and it does not return the id.
                 reply = await self._cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
             except _playwright_error() as error:
-                reason = _first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
+                reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
                 raise ConnectFailed(
                     f"{self._display_name} did not load the extension in {folder}: {reason}; use a Chromium if it is "
                     "a Chrome or Edge: from 137 on they ignore --load-extension, and may refuse unpacked extensions"
@@ -278,10 +279,6 @@ class Browser:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _playwright_error() -> type[Exception]:

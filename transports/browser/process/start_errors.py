@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, redact_url
+from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse
+from ...protocol.urls import redact_url
 from .find import HOW_TO_INSTALL
 from .profile import ALREADY_OPEN_MESSAGES
 
