@@ -126,13 +126,11 @@ class CdpChannel(Channel):
             await self.cdp.send("Runtime.evaluate", {"expression": source})
 
     async def find_agent(self, key: str) -> PageObject | None:
-        """As :meth:`Channel.find_agent`."""
         reply = await self.cdp.send("Runtime.evaluate", {"expression": f"globalThis.__abp_notification?.({key!r})"})
         object_id = reply["result"].get("objectId")
         return None if object_id is None else PageObject(object_id)
 
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
-        """As :meth:`Channel.invoke`."""
         reply = await self.cdp.send(
             "Runtime.callFunctionOn",
             {
@@ -153,11 +151,9 @@ class CdpChannel(Channel):
         await self.cdp.send("DOM.setFileInputFiles", {"objectId": element.ref, "files": [str(path)]})
 
     async def release_object(self, page_object: PageObject) -> None:
-        """As :meth:`Channel.release_object`."""
         await self.cdp.send("Runtime.releaseObject", {"objectId": page_object.ref})
 
     async def collect_garbage(self) -> None:
-        """As :meth:`Channel.collect_garbage`."""
         await self.cdp.send("HeapProfiler.collectGarbage")
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
@@ -202,13 +198,11 @@ class PlaywrightChannel(Channel):
             await self._page.evaluate(source)
 
     async def find_agent(self, key: str) -> PageObject | None:
-        """As :meth:`Channel.find_agent`."""
         handle = await self._page.evaluate_handle("key => globalThis.__abp_notification?.(key)", key)
         js_args = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
         return PageObject(handle) if js_args else None
 
     async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
-        """As :meth:`Channel.invoke`."""
         handle: JSHandle = agent.ref
         js_args = [arg.ref if isinstance(arg, PageObject) else arg for arg in args]
         if not by_value:
@@ -227,11 +221,9 @@ class PlaywrightChannel(Channel):
         await element.ref.as_element().set_input_files(path)
 
     async def release_object(self, page_object: PageObject) -> None:
-        """As :meth:`Channel.release_object`."""
         await page_object.ref.dispose()
 
     async def collect_garbage(self) -> None:
-        """As :meth:`Channel.collect_garbage`."""
         await self._page.request_gc()
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
@@ -250,7 +242,6 @@ class PlaywrightChannel(Channel):
             ) from error
 
     async def close(self) -> None:
-        """As :meth:`Channel.close`."""
         await self._undo.aclose()
 
 
