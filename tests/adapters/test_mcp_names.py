@@ -77,7 +77,7 @@ def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) 
         ({"a": {"command": "${NOT_SET_HERE}"}}, "", "NOT_SET_HERE, which is not set"),
     ],
 )
-def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, says: str) -> None:
+def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_server(entries(tmp_path, servers) + name)
 
@@ -93,7 +93,7 @@ def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, say
         ("mcp+ftp://x", "is no target"),
     ],
 )
-def test_targets_that_make_no_sense(where: str, says: str) -> None:
+def test_invalid_targets_are_refused(where: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         connect(where, store="none:")
 
@@ -104,7 +104,7 @@ def test_a_file_that_is_no_json(tmp_path: Path) -> None:
         parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
 
 
-def test_options_go_where_they_belong() -> None:
+def test_options_that_do_not_fit_a_target_are_refused() -> None:
     with pytest.raises(UsageError, match=r"headers= are for servers behind an address"):
         connect("mcp+stdio:x", headers={"a": "b"}, store="none:")
     with pytest.raises(UsageError, match=r"profile= cannot go with an MCP server"):
@@ -117,12 +117,12 @@ def test_options_go_where_they_belong() -> None:
         MCPTransport("mcp+stdio:x", auth=object())  # type: ignore[arg-type]
 
 
-def test_what_is_shown_of_a_command_has_no_arguments() -> None:
+def test_a_command_is_shown_without_arguments() -> None:
     assert redact_url("mcp+stdio:server --api-key abc") == "mcp+stdio:server …"
     assert redact_url("mcp+stdio:server") == "mcp+stdio:server"
 
 
-def test_the_blocking_api_has_the_same(tmp_path: Path) -> None:
+def test_the_blocking_api_connects_to_a_server(tmp_path: Path) -> None:
     with connect_blocking(target("tableau"), store=tmp_path) as session:
         assert session.resources.available
         assert len(session.resources.list()) == 26

@@ -41,7 +41,7 @@ async def test_size_decides_the_rung(connected: Connect, size: int, rung: str | 
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
-async def test_without_the_first_rung_the_next_one_serves(connected: Connect, way: str) -> None:
+async def test_the_stream_is_used_if_downloads_are_not(connected: Connect, way: str) -> None:
     async with connected() as app:
         ladder = ladder_of(app)
         ladder._downloads = None  # a browser that is not ours to download with
@@ -50,7 +50,7 @@ async def test_without_the_first_rung_the_next_one_serves(connected: Connect, wa
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
-async def test_the_last_rung_serves_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_rungs", lambda self, size: ["slices"])
     async with connected() as app:
         assert await generated(app, 13 * MB + 5, 3, way) == digest(13 * MB + 5, 3)

@@ -74,7 +74,7 @@ async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
         assert transport_of(app).ladder.used == {"download": 1, "stream": 0, "slices": 0}
 
 
-async def test_relative_downloads_are_the_apps(fixture: Fixture, embedded: Embedded) -> None:
+async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixture, embedded: Embedded) -> None:
     async with embedded() as app:
         assert app.transport.url == fixture.embed_url
         ref = (await app.call("file.generate", {"bytes": 5000, "as": "url"})).artifacts["file"]
@@ -84,7 +84,7 @@ async def test_relative_downloads_are_the_apps(fixture: Fixture, embedded: Embed
 # --- who is believed --------------------------------------------------------------------------------------------------
 
 
-async def test_windows_that_shout_the_right_shape_and_id_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
+async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
     """A frame inside the app, of another origin, which knows each id and answers first."""
     heard: list[str] = []
     async with embedded(f"{fixture.embed_url}/shouting") as app:
@@ -195,12 +195,12 @@ async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_
         assert counts["delivered"] == 3
 
 
-async def test_an_initialize_that_nobody_heard_is_said_again(embedded: Embedded, odd: str) -> None:
+async def test_an_unanswered_initialize_is_repeated(embedded: Embedded, odd: str) -> None:
     async with embedded(f"{odd}/?late") as app:
         assert app.info.name == "Odd"
 
 
-async def test_an_app_that_is_slow_to_greet_is_not_taken_for_one_that_refuses(embedded: Embedded, odd: str) -> None:
+async def test_a_slow_initialize_is_not_taken_for_a_refusal(embedded: Embedded, odd: str) -> None:
     async with embedded(f"{odd}/?slow") as app:
         assert app.info.name == "Odd"
 
@@ -209,14 +209,14 @@ async def test_an_app_that_is_slow_to_greet_is_not_taken_for_one_that_refuses(em
 
 
 @pytest.mark.parametrize("how", ["href", "reload", "away"])
-async def test_an_app_that_goes_away_in_mid_call_is_a_loss_and_is_embedded_again(embedded: Embedded, how: str) -> None:
+async def test_an_app_that_navigates_during_a_call_fails_it_and_is_embedded_again(embedded: Embedded, how: str) -> None:
     async with embedded() as app:
         with pytest.raises(Disconnected, match="navigated or reloaded"):
             await app.call("fault.navigate", {"how": how}, timeout=10)
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
-async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
+async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
         page = transport_of(app)._require_agent().page
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
@@ -229,7 +229,7 @@ async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
-async def test_a_frame_whose_process_crashes_is_a_loss(embedded: Embedded) -> None:
+async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
         page = transport_of(app)._require_agent().page
         frame = await page.context.new_cdp_session(page.main_frame.child_frames[0])
@@ -249,7 +249,7 @@ async def test_a_frame_whose_process_crashes_is_a_loss(embedded: Embedded) -> No
     ("path", "reason"),
     [("denied", r"X-Frame-Options: DENY"), ("ancestors", r"frame-ancestors 'none'")],
 )
-async def test_an_app_that_refuses_to_be_framed_is_said_so(
+async def test_an_app_that_refuses_to_be_framed_raises_with_its_policy(
     fixture: Fixture, embedded: Embedded, path: str, reason: str
 ) -> None:
     with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
@@ -257,7 +257,7 @@ async def test_an_app_that_refuses_to_be_framed_is_said_so(
             pass
 
 
-async def test_an_app_that_is_not_there_is_said_so(embedded: Embedded, unused: int = 3) -> None:
+async def test_an_address_that_cannot_be_embedded_raises_with_the_reason(embedded: Embedded, unused: int = 3) -> None:
     with pytest.raises(ConnectFailed, match="start the app or correct the address"):
         async with embedded(f"http://127.0.0.1:{unused}/"):
             pass
@@ -298,7 +298,7 @@ async def test_a_call_that_times_out_is_cancelled_in_the_app_and_forgotten_here(
                 await asyncio.sleep(0.02)
 
 
-async def test_a_printed_page_is_the_apps_and_whole(embedded: Embedded) -> None:
+async def test_the_whole_embedded_app_is_printed(embedded: Embedded) -> None:
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
     async with embedded() as app:
@@ -320,12 +320,12 @@ async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Em
 
 
 @pytest.mark.parametrize("sandbox", ["", "allow-scripts", "allow-same-origin"])
-async def test_a_sandbox_in_which_nobody_can_speak_is_refused(sandbox: str) -> None:
+async def test_a_sandbox_without_scripts_or_origin_is_refused(sandbox: str) -> None:
     with pytest.raises(UsageError, match="allow-scripts and allow-same-origin"):
         PostMessageTransport("http://127.0.0.1:8000/", sandbox=sandbox)
 
 
-async def test_sandbox_and_permissions_are_the_iframes(embedded: Embedded) -> None:
+async def test_sandbox_and_allow_are_attributes_of_the_iframe(embedded: Embedded) -> None:
     async with embedded(sandbox=None, allow="fullscreen") as app:
         page = transport_of(app)._require_agent().page
         frame = page.locator("iframe")

@@ -68,7 +68,7 @@ async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect,
         assert len(context.pages) == 1
 
 
-async def test_what_the_page_shows(connected: Connect) -> None:
+async def test_screenshots_of_the_page(connected: Connect) -> None:
     async with connected() as app:
         seen = {}
         ways: dict[str, ScreenshotOptions] = {
@@ -85,7 +85,7 @@ async def test_what_the_page_shows(connected: Connect) -> None:
         assert len(seen["png"].convert("RGB").getcolors(1 << 24) or []) > 50  # something is there
 
 
-async def test_an_embedded_app_has_them_too(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     transport = PostMessageTransport(fixture.embed_url, browser=browser)
     async with connect(fixture.embed_url, transport=transport, store=tmp_path) as app:
         assert text_of((await app.render_to_pdf("<p>hello</p>")).artifacts["document"].path).split() == ["hello"]
@@ -109,7 +109,7 @@ async def test_wrong_options_and_slow_pages_raise(connected: Connect) -> None:
         assert (await app.call("file.list")).artifacts
 
 
-async def test_an_app_without_a_page_has_none(fixture: Fixture, tmp_path: Path) -> None:
+async def test_an_app_without_a_page_has_no_page_tools(fixture: Fixture, tmp_path: Path) -> None:
     async with connect(fixture.ws_url, store=tmp_path) as app:
         for work in (app.render_to_pdf("x"), app.screenshot()):
             with pytest.raises(UsageError, match="needs an app in a page; this one is reached by websocket"):
