@@ -14,6 +14,7 @@ from ..base import PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError, first_line
 from .source import Tab, close_quietly
+from .timeouts import playwright_timeout
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -30,7 +31,7 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
     given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
     with _map_errors("render_to_pdf", timeout):
         async with asyncio.timeout(timeout), _separate_page(tab) as page:
-            await page.set_content(html, wait_until="load", timeout=timeout * 1000)
+            await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
             return BinaryData(await page.pdf(**given), "application/pdf")
 
 
@@ -39,7 +40,7 @@ async def screenshot(page: Page, options: ScreenshotOptions, *, timeout: float) 
     given: dict[str, Any] = _validated(options, ScreenshotOptions, "screenshot")
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
-            data = await page.screenshot(**given, timeout=timeout * 1000)
+            data = await page.screenshot(**given, timeout=playwright_timeout(timeout))
     return BinaryData(data, "image/jpeg" if given.get("type") == "jpeg" else "image/png")
 
 

@@ -16,6 +16,7 @@ import psutil
 
 from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
 from ...protocol.urls import redact_url
+from ..timeouts import playwright_timeout
 from .driver import start_driver
 from .find import ENGINES, BrowserChoice, find_browser
 from .processes import kill, process_tree
@@ -155,7 +156,7 @@ class Browser:
         assert self._playwright is not None and self._cdp_url is not None
         # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
         self._browser = await self._playwright.chromium.connect_over_cdp(
-            self._cdp_url, no_defaults=True, timeout=self._timeout * 1000
+            self._cdp_url, no_defaults=True, timeout=playwright_timeout(self._timeout)
         )
         self.context = self._browser.contexts[0]
         self._cdp = await self._browser.new_browser_cdp_session()
@@ -172,6 +173,7 @@ class Browser:
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
+            "timeout": 0,  # the time for starting is limited around this
         }
         if self.engine == "firefox" and not choice.built_by_playwright:
             options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
