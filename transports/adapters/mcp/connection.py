@@ -187,7 +187,7 @@ class Connection:
                     ) as changes:
                         if not opened.done():
                             opened.set_result(None)
-                        async for _ in changes:  # told by `_on_message` as well, as in the older protocol
+                        async for _ in changes:  # `_on_message` gets them too, as in the older protocol
                             pass
                 except MCPError as error:
                     logger.info("%s tells of no changes: %s", self.server, error.error.message)

@@ -131,12 +131,12 @@ async def _read(
                 await asyncio.wait_for(process.wait(), _GRACE)
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # nobody listens any more
+        pass  # the session has closed its stream
 
 
 async def _write(process: asyncio.subprocess.Process, waiting: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(ConnectionError):  # that the server is on_exit is told by its stdout
+    with contextlib.suppress(ConnectionError):  # the end of its stdout reports that it is gone
         async for message in waiting:
             process.stdin.write(encode_line(message))
             await process.stdin.drain()
@@ -175,7 +175,7 @@ async def _terminate(process: asyncio.subprocess.Process) -> None:
         _signal_group(process, signal.SIGKILL)
     if not await _wait_for_exit(process):
         logger.warning("the process %d is still there after it was killed", process.pid)
-    transport = process._transport  # type: ignore[attr-defined]  # else it waits for whoever holds its pipes
+    transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
     transport.close()
 
 

@@ -62,7 +62,7 @@ class Reconnector:
             self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled():
-                self._task.exception()  # raised by open(), or of a connection that nobody needs any more
+                self._task.exception()  # open() has raised it, or the connection is not needed any more
         self._connection = None
 
     async def _run(self, opened: asyncio.Future[None]) -> None:

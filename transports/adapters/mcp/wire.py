@@ -76,7 +76,7 @@ class LineReader:
                 if (error := _error_message(whole[:_END_BYTES], tail, OVER_LIMIT, problem)) is not None:
                     yield error
                 else:
-                    logger.warning("left out %s, of which it cannot be told what it answers", problem)
+                    logger.warning("left out %s; the request that it answers is unknown", problem)
             elif whole.strip():
                 yield whole
         self._append(chunk[start:])
