@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transports.binary import BinaryData, Encoded
-from transports.binary.params import outgoing
+from transports.binary.params import prepare_params
 from transports.errors import BadEncoding, ProtocolError, UsageError
 from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.messages import Message
@@ -25,7 +25,7 @@ def test_an_envelope_has_the_documented_fields() -> None:
 def test_content_becomes_base64_with_its_description() -> None:
     named = BinaryData(b"\x00\xff", "image/png", 2, "a.png", {"width": 1})
     bare = BinaryData(Encoded("AAE=", "base64"))
-    params, content = outgoing({"image": named, "list": [bare], "n": 1})
+    params, content = prepare_params({"image": named, "list": [bare], "n": 1})
     payload = {"capability": "x", "params": params, "options": {}}
     written = json.loads(encode_envelope(Message("capabilities/call", payload, content=content)))["payload"]["params"]
     described = {"content": "AP8=", "mimeType": "image/png", "encoding": "base64", "size": 2, "filename": "a.png"}

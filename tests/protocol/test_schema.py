@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.binary.params import outgoing
+from transports.binary.params import prepare_params
 from transports.errors import UsageError
 from transports.protocol.schema import check_output, check_params
 
@@ -145,7 +145,7 @@ def test_content_may_be_declared_in_any_way(declared: object) -> None:
     properties = {"file": declared, "n": {"type": "integer"}}
     schema = {"properties": properties, "additionalProperties": False, "$defs": {"other": {"type": "boolean"}}}
     for given_ in (b"GIF89a", {"content": b"GIF89a", "mimeType": "image/gif", "note": 1}):
-        params, content = outgoing({"file": given_, "n": 1})
+        params, content = prepare_params({"file": given_, "n": 1})
         places = [found.path for found in content]
         assert check_params("a", schema, params, places) == []
         assert refused(schema, {**dict(params), "n": "x"}, *places).details["path"] == "n"  # type: ignore[call-overload]
@@ -165,14 +165,14 @@ def test_content_may_be_declared_in_any_way(declared: object) -> None:
     ],
 )
 def test_rules_above_content_count_only_if_content_has_no_part_in_them(declared: Mapping[str, object]) -> None:
-    params, content = outgoing({"n": 1, "file": b"x"})
+    params, content = prepare_params({"n": 1, "file": b"x"})
     assert check_params("a", declared, params, [found.path for found in content]) == []
 
 
 def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
     file = {"properties": {"file": {"type": "string"}}}
     schema = {"anyOf": [{**file, "required": ["name"]}, {**file, "properties": {"n": {"type": "string"}}}]}
-    params, content = outgoing({"n": 1, "file": b"x"})
+    params, content = prepare_params({"n": 1, "file": b"x"})
     error = refused(schema, params, content[0].path)
     reasons = '"name" is a required property; n: 1 is not of type "string"'
     assert error.message == f"export.pdf: params: fits no alternative: {reasons}"
@@ -180,15 +180,15 @@ def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
 
 def test_content_in_lists_and_at_the_top() -> None:
     schema = {"properties": {"files": {"items": {"type": "string"}, "uniqueItems": True, "maxItems": 2}}}
-    params, content = outgoing({"files": [b"x", b"y"]})
+    params, content = prepare_params({"files": [b"x", b"y"]})
     assert check_params("a", schema, params, [found.path for found in content]) == []
-    params, content = outgoing({"files": [b"x", b"y", 1]})
+    params, content = prepare_params({"files": [b"x", b"y", 1]})
     error = refused(schema, params, *(found.path for found in content))
     assert error.details["faults"] == [
         "params.files: [null,null,1] has more than 2 items",
         'params.files.2: 1 is not of type "string"',
     ]
-    params, content = outgoing(b"x")
+    params, content = prepare_params(b"x")
     assert check_params("a", EXPORT, params, [found.path for found in content]) == []
 
 
@@ -424,5 +424,5 @@ def test_the_deepest_parameters_that_can_be_sent_are_checked() -> None:
     params: object = 1
     for _ in range(64):
         params = {"n": params}
-    prepared, _ = outgoing(params)
+    prepared, _ = prepare_params(params)
     assert refused(schema, prepared).details["path"] == ".".join("n" * 64)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Literal, Self
 
-from ..artifacts import ArtifactStore, Scope
+from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, Transport
 from ..binary.detect import Found
-from ..binary.params import outgoing
+from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
 from ..protocol.capabilities import deprecation_warnings, with_suggestions
@@ -59,6 +61,7 @@ class Session:
         requested_capabilities: Sequence[str] = (),
         routing: RoutingPolicy | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
+        close_store: bool = False,
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
@@ -69,6 +72,7 @@ class Session:
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         self._discover = discover
+        self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._warned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
@@ -127,6 +131,8 @@ class Session:
         self._state = "closed"
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
+            if self._close_store:
+                stack.push_async_callback(self.store.aclose)
             discovery = asyncio.ensure_future(self._discover()) if self._discover else None
             if discovery is not None:
                 stack.push_async_callback(cancel_and_wait, (discovery,))
@@ -208,7 +214,7 @@ class Session:
         idempotent: bool,
     ) -> Result:
         started = time.perf_counter()
-        prepared, content = outgoing(dict(params or {}))
+        prepared, content = prepare_params(dict(params or {}))
         declared = self.capabilities.get(capability)
         warnings = self._check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
@@ -227,6 +233,14 @@ class Session:
             return await self.resources.read_links(result)
         finally:
             await self._events.wait_for_progress_callbacks(on_progress)
+
+    async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
+        """Copy an artifact of this session, a reference or an id, from any store to ``path``.
+
+        Returns the absolute path. It works after the session is closed, too. Missing folders are made, an existing file
+        is replaced, and the content is verified while it is copied; see :meth:`.ArtifactStore.export` for the errors.
+        """
+        return await self.store.export(artifact, path)
 
     async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result:
         """``html`` as a PDF, stored as the artifact ``document``; only for apps in a page. ``options`` are those of

@@ -39,7 +39,7 @@ def check_params(
     """Check the ``params`` of a call against the capability's ``inputSchema``, and return warnings: why the schema was
     not checked.
 
-    ``content`` are the paths of binaries (:func:`~.binary.params.outgoing`): apps declare those as text, as an
+    ``content`` are the paths of binaries (:func:`~.binary.params.prepare_params`): apps declare those as text, as an
     object, or not at all, so nothing at or below them is a fault.
 
     Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
