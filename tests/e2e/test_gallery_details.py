@@ -86,14 +86,14 @@ async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Galle
         for address, status in ((empty.url.rstrip("/") + meta["url"], 401), (f"{link[:-3]}abc", 404)):
             answer = await page.goto(address)
             assert answer is not None and answer.status == status
-        now = empty.served.links.clock
-        empty.served.links.clock = lambda: now() + 301
+        now = empty.served.signer.clock
+        empty.served.signer.clock = lambda: now() + 301
         try:
             answer = await page.goto(link)
             assert answer is not None and answer.status == 410
             assert "REFERENCE_EXPIRED" in await page.inner_text("body")
         finally:
-            empty.served.links.clock = now
+            empty.served.signer.clock = now
     finally:
         await stranger.close()
 

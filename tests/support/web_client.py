@@ -135,7 +135,7 @@ async def running(
     store: ArtifactStore, app: Mapping[str, Handler] | MemoryTransport | None = None, **options: Any
 ) -> AsyncIterator[Web]:
     """A server of ``store``; every target is an in-process app made of handlers."""
-    where = {name: options.pop(name) for name in ("host", "activity", "users", "links") if name in options}
+    where = {name: options.pop(name) for name in ("host", "activity", "users", "signer") if name in options}
 
     def made(target: str, **more: Any) -> Session:
         transport = app if isinstance(app, MemoryTransport) else MemoryTransport(app or {})

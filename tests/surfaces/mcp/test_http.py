@@ -26,10 +26,10 @@ from mcp.shared.exceptions import MCPError
 from tests.support.mcp_clients import ERAS, URL, Apps, Ears, called, read_as_resource
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
-from transports.surfaces.mcp import Bridge, Options, address, serve_http, users_of
+from transports.surfaces.mcp import Bridge, Options, parse_address, parse_tokens, serve_http
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
-USERS = users_of(f"ann={ANN},bob={BOB}")
+USERS = parse_tokens(f"ann={ANN},bob={BOB}")
 
 
 @asynccontextmanager
@@ -195,11 +195,11 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["0.0.0.0:80", "8000", "127.0.0.1:", "127.0.0.1:99999", "example.com:80"])
 def test_only_this_machine_is_served(text: str) -> None:
     with pytest.raises(UsageError, match="--http"):
-        address(text)
-    assert address("127.0.0.1:80") == ("127.0.0.1", 80) and address("[::1]:0") == ("::1", 0)
+        parse_address(text)
+    assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80) and parse_address("[::1]:0") == ("::1", 0)
 
 
 @pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])
 def test_tokens_that_make_no_sense(tokens: str) -> None:
     with pytest.raises(UsageError, match="token"):
-        users_of(tokens)
+        parse_tokens(tokens)

@@ -26,7 +26,7 @@ from mcp_types import (
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
 from transports import Call
-from transports.surfaces.mcp.questions import Form, asked_of
+from transports.surfaces.mcp.elicitation import Form, client_request_for
 
 __all__ = ["era", "serve"]
 
@@ -209,7 +209,7 @@ def test_choices_keep_their_titles() -> None:
         "mail": {"type": "string", "format": "email"},
     }
     schema = {"type": "object", "properties": {**fields, "deep": {"type": "array", "items": {"type": "object"}}}}
-    form = asked_of(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
+    form = client_request_for(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
     assert isinstance(form, Form)
     assert form.schema["properties"] == {**fields, "deep": {"type": "string"}}
 
@@ -217,7 +217,7 @@ def test_choices_keep_their_titles() -> None:
 def test_forms_hold_only_what_mcp_allows() -> None:
     from transports import ElicitationRequest
 
-    select = asked_of(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
+    select = client_request_for(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
     assert isinstance(select, Form) and select.schema["properties"] == {
         "selected": {
             "type": "array",
@@ -227,9 +227,9 @@ def test_forms_hold_only_what_mcp_allows() -> None:
     deep: dict[str, object] = {
         "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
     }
-    form = asked_of(ElicitationRequest(method="elicitation/input", params=deep))
+    form = client_request_for(ElicitationRequest(method="elicitation/input", params=deep))
     assert isinstance(form, Form) and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
-    assert asked_of(ElicitationRequest(method="sampling/create", params={})) is None
+    assert client_request_for(ElicitationRequest(method="sampling/create", params={})) is None
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from tests.support.web_client import TOKEN, Web, kept, running
 from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
 from transports.errors import StoreError
-from transports.surfaces.web import Links, Options, make_link, serve
-from transports.surfaces.web.state import noted, noted_address, state_key
+from transports.surfaces.web import Options, Signer, make_link, serve
+from transports.surfaces.web.state import find_server, registered, signing_key
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
 
 async def test_tokens_of_sessions_end(store: ArtifactStore) -> None:
     now = [1_000_000.0]
-    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+    async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         token = (await web.post("/tokens", {"session": "s", "expires": 60})).json
         assert token["expires_at"] == "1970-01-12T13:47:40Z"
         guest = web.with_token(token["token"])
@@ -187,7 +187,7 @@ async def test_users_of_others_see_what_is_theirs(store: ArtifactStore) -> None:
 async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref, other = await kept(store), await kept(store, b"other")
-    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+    async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
         assert made.status == 201 and made.json["expires_at"] == "2033-05-18T03:34:20Z"
         url = made.json["url"]
@@ -205,7 +205,7 @@ async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactS
             assert answer.status == 404, n
         for nonsense in ("", "a.b", "e30.x", "%00", "." * 500):
             assert (await web.get(f"/artifacts/{ref.id}?link={nonsense}", token=False)).status == 404
-        forged = Links("j" * 32, clock=lambda: now[0]).path(ref.id, now[0] + 60)
+        forged = Signer("j" * 32, clock=lambda: now[0]).link_path(ref.id, now[0] + 60)
         assert (await web.get(forged, token=False)).status == 404
         now[0] += 60
         over = await web.get(url, token=False)
@@ -213,14 +213,14 @@ async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactS
         await store.delete(ref.id)
         now[0] -= 30
         assert (await web.get(url, token=False)).status == 404
-    token = Links("k" * 32).token("s", 4e9)  # what is signed for one thing is not good for another
-    assert not Links("k" * 32).opens(token.removeprefix("abps."), "s")
+    token = Signer("k" * 32).session_token("s", 4e9)  # what is signed for one thing is not good for another
+    assert not Signer("k" * 32).link_opens(token.removeprefix("abps."), "s")
 
 
 async def test_a_session_can_link_no_longer_than_it_lasts(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref = await kept(store.scoped(Scope(session="s")))
-    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+    async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         guest = web.with_token((await web.post("/tokens", {"session": "s", "expires": 60})).json["token"])
         made = await guest.post(f"/artifacts/{ref.id}/link", {"expires": 3600})
         assert made.json["expires_at"] == "2033-05-18T03:34:20Z"
@@ -242,7 +242,7 @@ async def test_links_from_elsewhere(store: ArtifactStore, monkeypatch: pytest.Mo
         for expires in ("", "0s", "-1h", "31d", "1y", "1.5h"):
             with pytest.raises(UsageError, match="--expires"):
                 await make_link(store, ref.id, expires, None)
-    assert noted_address(store.url) is None
+    assert find_server(store.url) is None
 
 
 async def test_an_object_store_has_addresses_of_its_own(bucket: str) -> None:
@@ -261,7 +261,7 @@ async def test_an_object_store_has_addresses_of_its_own(bucket: str) -> None:
 def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     keys: list[str] = []
-    threads = [threading.Thread(target=lambda: keys.append(state_key())) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: keys.append(signing_key())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -271,15 +271,15 @@ def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.Mo
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     path.chmod(0o644)
     with pytest.raises(StoreError, match="can be read by others"):
-        state_key()
+        signing_key()
 
 
 def test_servers_are_found_while_they_live(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert noted_address("file:///a") is None
-    with noted("http://127.0.0.1:1/", "file:///a"), noted("http://127.0.0.1:2/", "file:///b"):
-        assert noted_address("file:///a") == "http://127.0.0.1:1/"
+    assert find_server("file:///a") is None
+    with registered("http://127.0.0.1:1/", "file:///a"), registered("http://127.0.0.1:2/", "file:///b"):
+        assert find_server("file:///a") == "http://127.0.0.1:1/"
         (left,) = [path for path in tmp_path.rglob("*.json") if "127.0.0.1:2" in path.read_text()]
         left.write_text(left.read_text().replace(str(os.getpid()), "999999999"))
-        assert noted_address("file:///b") is None and not left.exists()  # its process is gone
-    assert noted_address("file:///a") is None
+        assert find_server("file:///b") is None and not left.exists()  # its process is gone
+    assert find_server("file:///a") is None

@@ -11,7 +11,8 @@ from tests.support.web_client import Web, eventually, kept, running
 from transports import BinaryData
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
-from transports.surfaces.shared.activity import Activity, Behind
+from transports.surfaces.shared.activity import Activity, LogGap
+from transports.surfaces.shared.store_watcher import StoreChange
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:
@@ -275,21 +276,21 @@ async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
                 await events.next()
 
 
-async def test_the_log_is_bounded_and_says_who_is_behind() -> None:
+async def test_a_client_that_falls_behind_the_bounded_log_is_told() -> None:
     activity = Activity()
-    before = activity.last
+    before = activity.last_id
     for n in range(5000):
-        activity.removed(str(n), Scope())
-    with pytest.raises(Behind):
-        await activity.after(before, 1)
-    place = activity.last - 1500
+        activity.store_changed(StoreChange((), (), ((str(n), Scope()),)))
+    with pytest.raises(LogGap):
+        await activity.entries_after(before, 1)
+    position = activity.last_id - 1500
     seen: list[object] = []
     while len(seen) < 1500:
-        entries = await activity.after(place, 1)
-        seen += [entry.about for entry in entries]
-        place = entries[-1].id
+        entries = await activity.entries_after(position, 1)
+        seen += [entry.subject for entry in entries]
+        position = entries[-1].id
     assert seen == [{"id": str(n)} for n in range(3500, 5000)]
-    assert await activity.after(activity.last, 0.01) == []
+    assert await activity.entries_after(activity.last_id, 0.01) == []
 
 
 async def test_progress_without_end_crowds_out_nothing(store: ArtifactStore) -> None:
@@ -300,10 +301,10 @@ async def test_progress_without_end_crowds_out_nothing(store: ArtifactStore) -> 
 
     async with running(store, {"flood": flood}) as web:
         session = await connected(web)
-        before = web.served.activity.last
+        before = web.served.activity.last_id
         call = (await web.post(f"/apps/{session}/calls", {"capability": "flood"})).json["id"]
         await eventually(lambda: web.served.activity.calls[call].duration_ms is not None)
-        assert web.served.activity.holds(before) and web.served.activity.last - before < 500
+        assert web.served.activity.can_resume(before) and web.served.activity.last_id - before < 500
 
 
 async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> None:

@@ -165,16 +165,18 @@ async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) 
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
     from transports.surfaces.mcp import Options
-    from transports.surfaces.mcp.user import Desk
+    from transports.surfaces.mcp.user import User
     from transports.surfaces.shared.activity import Activity
 
     store, activity = LocalStore(tmp_path / "out"), Activity()
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
-        desks = {
-            scope.user or "": Desk(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
+        bridge_users = {
+            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
         }
-        apps = {user: await desk.apps.connect("ws://app.test/abp", {}) for user, desk in desks.items()}
+        apps = {
+            user: await bridge_user.apps.connect("ws://app.test/abp", {}) for user, bridge_user in bridge_users.items()
+        }
         ann, bob = (web.with_token(token) for token in scopes)
         assert [one["session"] for one in (await ann.get("/apps")).json["apps"]] == [apps["ann"].key]
         made = await ann.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout", "params": {"text": "a"}})
@@ -185,8 +187,8 @@ async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) 
         assert (await bob.get(artifact["url"])).status == 404
         assert (await bob.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout"})).status == 404
         assert len((await web.get("/apps")).json["apps"]) == 2  # the operator sees all
-        for desk in desks.values():
-            await desk.aclose()
+        for bridge_user in bridge_users.values():
+            await bridge_user.aclose()
 
 
 async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ async def test_a_reader_that_has_begun_finishes_though_the_artifact_is_evicted(t
 
 
 async def test_a_reader_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.surfaces.web.content._PATIENCE", 0.3)
+    monkeypatch.setattr("transports.surfaces.web.content._WRITE_TIMEOUT", 0.3)
     ref = await web.store.put_bytes(bytes(30 << 20))
     reader, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
     access = f"Authorization: Bearer {web.token}"
