@@ -15,7 +15,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
+async def test_details_show_all_metadata_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
     record = await gallery.call("chart.render", csv="a,b\n1,2")
     (key,) = record["artifacts"]
     meta = await gallery.ask("GET", f"artifacts/{key}/meta")
@@ -52,7 +52,7 @@ async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, brow
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_deleting_asks_first(empty: Gallery, browser: Browser) -> None:
+async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) -> None:
     await empty.upload("one.txt", "text/plain", b"1")
     await empty.upload("two.txt", "text/plain", b"2")
     async with visiting(empty, browser) as page:

@@ -156,7 +156,7 @@ def gone(processes: list[psutil.Process]) -> float:
 
 
 @pytest.mark.parametrize(("version", "kind"), [("2025-06-18", "resource_link"), ("2024-11-05", "text")])
-async def test_old_clients_get_no_kind_of_content_that_they_do_not_know(
+async def test_old_clients_get_only_content_types_that_they_know(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], version: str, kind: str
 ) -> None:
     spoken, _ = bridge
@@ -187,7 +187,7 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
 
 @pytest.mark.parametrize("calling", [False, True], ids=["idle", "during a call"])
 @pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])
-async def test_it_ends_with_its_client_and_leaves_no_browser(
+async def test_the_bridge_ends_with_its_client_and_leaves_no_browser(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, calling: bool
 ) -> None:
     spoken, process = bridge

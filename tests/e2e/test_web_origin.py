@@ -105,7 +105,7 @@ async def test_nothing_in_an_artifact_runs(web: Web, browser: Browser, kind: str
         assert f'route="{route}"' not in numbers, numbers
 
 
-async def test_what_could_run_is_downloaded(web: Web, browser: Browser) -> None:
+async def test_active_content_is_downloaded(web: Web, browser: Browser) -> None:
     ref = await kept(web.store, HTML.encode(), mime_type="text/html", filename='qu"ote\r\n../x.html')
     made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
     context = await browser.playwright.new_context()

@@ -55,7 +55,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert listed["total"] == 2
 
 
-async def test_the_answer_is_words_then_links_and_the_document_of_the_command_line(serve: Serve) -> None:
+async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert words(answer).startswith("Output saved to file: ")
@@ -66,7 +66,7 @@ async def test_the_answer_is_words_then_links_and_the_document_of_the_command_li
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
-async def test_the_schema_of_a_tool_is_the_apps_apart_from_headers(serve: Serve) -> None:
+async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
     class Declared(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
             reply = await super().request(message, timeout=timeout)
@@ -93,7 +93,7 @@ async def test_the_schema_of_a_tool_is_the_apps_apart_from_headers(serve: Serve)
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
-async def test_two_apps_need_the_session_to_be_said(serve: Serve) -> None:
+async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
     async with serve() as client:
         second = await called(client, "abp_connect", url=URL)
         answer = await client.call_tool("abp_call", {"capability": "text.shout"})
@@ -108,7 +108,7 @@ async def test_two_apps_need_the_session_to_be_said(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
-async def test_errors_are_answers_that_say_how_to_go_on(serve: Serve) -> None:
+async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
         assert answer.is_error
@@ -137,7 +137,7 @@ async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
     assert told == [(1, 2, "thinking"), (2, 2, None)]
 
 
-async def test_progress_that_falls_back_is_not_passed_on(serve: Serve) -> None:
+async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     async def work(params: Mapping[str, object], call: Call) -> object:
         for percentage in (50, 40, 50, 100):
             await call.progress(percentage=percentage)
@@ -168,19 +168,19 @@ async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> 
         assert (await called(client, "abp_text_shout", text="on"))["data"] == {"text": "ON"}
 
 
-async def test_too_many_apps(serve: Serve) -> None:
+async def test_the_limit_of_connected_apps(serve: Serve) -> None:
     async with serve(options={"max_sessions": 1}) as client:
         answer = await client.call_tool("abp_connect", {"url": URL})
         assert answer.is_error and "abp_disconnect" in words(answer)
 
 
-async def test_an_app_from_the_start(serve: Serve) -> None:
+async def test_an_app_of_the_options_is_connected(serve: Serve) -> None:
     async with serve(connected=False, options={"apps": (URL,)}) as client:
         assert "abp_text_shout" in {tool.name for tool in (await client.list_tools()).tools}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
-async def test_pages_are_printed_and_pictured_only_where_there_is_a_page(serve: Serve) -> None:
+async def test_pdf_and_screenshot_need_a_page(serve: Serve) -> None:
     async with serve() as client:
         for tool, arguments in (("abp_render_to_pdf", {"html": "<h1>Hi</h1>"}), ("abp_screenshot", {})):
             answer = await client.call_tool(tool, arguments)

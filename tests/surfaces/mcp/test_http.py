@@ -104,7 +104,9 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
     ],
 )
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_who_gets_in(tmp_path: Path, headers: dict[str, str], status: int, version: str) -> None:
+async def test_requests_need_a_token_and_a_local_host_and_origin(
+    tmp_path: Path, headers: dict[str, str], status: int, version: str
+) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version}
     async with (
@@ -115,7 +117,7 @@ async def test_who_gets_in(tmp_path: Path, headers: dict[str, str], status: int,
         assert response.status == status
 
 
-async def test_a_request_may_be_large_but_not_of_any_size(tmp_path: Path) -> None:
+async def test_requests_are_limited_in_size(tmp_path: Path) -> None:
     content = base64.b64encode(bytes(6 << 20)).decode()
     async with served(tmp_path, max_request_bytes=12 << 20) as url, client_of(url, ANN, "2026-07-28") as client:
         await called(client, "abp_connect", url=URL)
@@ -128,7 +130,7 @@ async def test_a_request_may_be_large_but_not_of_any_size(tmp_path: Path) -> Non
             assert response.status == 413
 
 
-async def test_it_ends_at_once_while_a_call_is_under_way(tmp_path: Path) -> None:
+async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> None:
     apps = Apps()
     async with served(tmp_path, apps) as url:
         stack = contextlib.AsyncExitStack()
@@ -144,7 +146,7 @@ async def test_it_ends_at_once_while_a_call_is_under_way(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: Path, era: str) -> None:
+async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -> None:
     apps = Apps()
     async with (
         served(tmp_path, apps, idle_minutes=0.01) as url,
@@ -170,7 +172,7 @@ async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: 
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_somebody_who_only_listens_still_hears(tmp_path: Path, era: str) -> None:
+async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path, era: str) -> None:
     apps, ears = Apps(), Ears()
     async with (
         served(tmp_path, apps, idle_minutes=0.005) as url,
@@ -185,7 +187,7 @@ async def test_somebody_who_only_listens_still_hears(tmp_path: Path, era: str) -
             await ears.until(uri)
 
 
-async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+async def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bridge = Bridge(Options(), open_store(tmp_path), connect=Apps())
         with pytest.raises(ABPError, match="cannot listen"):
@@ -200,6 +202,6 @@ def test_only_this_machine_is_served(text: str) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])
-def test_tokens_that_make_no_sense(tokens: str) -> None:
+def test_invalid_tokens(tokens: str) -> None:
     with pytest.raises(UsageError, match="token"):
         parse_tokens(tokens)

@@ -22,7 +22,7 @@ def node() -> Node:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_scenarios_that_apply(node: Node, tmp_path: Path, era: str) -> None:
+async def test_the_official_scenarios_that_apply(node: Node, tmp_path: Path, era: str) -> None:
     said = await conformance(node, era, tmp_path)
     assert "json-schema-2020-12: 8 passed, 0 failed" in said  # they were run, with the app behind the bridge
 

@@ -109,7 +109,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
 
 
 @pytest.mark.parametrize("way", ["file", "server"])
-async def test_what_is_not_believed(tmp_path: Path, way: str) -> None:
+async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
     (tmp_path / "key.pem").write_bytes(pem(RSA))
     now = time.time()
     good = token()
@@ -145,7 +145,7 @@ async def test_what_is_not_believed(tmp_path: Path, way: str) -> None:
             assert await status(url, ANN) != 401
 
 
-async def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
+async def test_keys_that_cannot_be_used_are_an_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(b"no key")
     usual: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
     for more in ({"jwt_jwks_url": "http://issuer.test/jwks"}, {"jwt_key_file": tmp_path / "key.pem"}):
@@ -154,7 +154,7 @@ async def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
             await serve_http(bridge, "127.0.0.1", 0, {}, print)
 
 
-async def test_nobody_comes_in_while_the_keys_are_out_of_reach(tmp_path: Path) -> None:
+async def test_signed_tokens_are_refused_while_the_keys_cannot_be_fetched(tmp_path: Path) -> None:
     async with keys() as jwks:
         pass  # and gone
     claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}

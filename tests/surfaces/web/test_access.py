@@ -31,7 +31,7 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_seen_without_a_token(web: Web) -> None:
+async def test_every_route_needs_a_token(web: Web) -> None:
     ref = await kept(web.store)
     app = await web.served.apps.connect("memory:", {})
     closed = [
@@ -56,7 +56,7 @@ async def test_nothing_is_seen_without_a_token(web: Web) -> None:
     assert len(await web.store.list()) == 1 and app.key in web.served.activity.apps
 
 
-async def test_hosts_and_origins(web: Web) -> None:
+async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
     port = web.netloc.rpartition(":")[2]
 
     async def status(host: str, *lines: str, method: str = "GET") -> int:
@@ -101,7 +101,7 @@ async def test_a_cookie_stands_for_a_token(web: Web) -> None:
     assert await status() == 401
 
 
-async def test_forms_cannot_send_what_is_taken(web: Web) -> None:
+async def test_bodies_that_a_form_can_send_are_refused(web: Web) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         answer = await web.post("/login", data=b'{"token":"x"}', token=False, headers={"Content-Type": kind})
         assert answer.status == 415
@@ -111,7 +111,7 @@ async def test_forms_cannot_send_what_is_taken(web: Web) -> None:
     assert (await web.post("/tokens", data=io.BytesIO(bytes(17 << 20)), headers=headers)).status == 413
 
 
-async def test_for_others_a_token_must_be_chosen(store: ArtifactStore) -> None:
+async def test_listening_for_other_machines_needs_a_chosen_token(store: ArtifactStore) -> None:
     with pytest.raises(UsageError, match="--token"):
         async with serve(store, Options(), host="0.0.0.0"):
             pass
@@ -156,7 +156,7 @@ async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     assert len(await web.store.list()) == 4
 
 
-async def test_tokens_of_sessions_end(store: ArtifactStore) -> None:
+async def test_session_tokens_expire(store: ArtifactStore) -> None:
     now = [1_000_000.0]
     async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         token = (await web.post("/tokens", {"session": "s", "expires": 60})).json
@@ -171,7 +171,7 @@ async def test_tokens_of_sessions_end(store: ArtifactStore) -> None:
             assert (await web.post("/tokens", bad)).status == 400
 
 
-async def test_users_of_others_see_what_is_theirs(store: ArtifactStore) -> None:
+async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> None:
     tokens = {"token-of-ann-0123": Scope(user="ann"), "token-of-bob-0123": Scope(user="bob")}
     anns = await kept(store.scoped(Scope(user="ann", session="s")), b"ann's")
     async with running(store, users=tokens) as web:
@@ -184,7 +184,7 @@ async def test_users_of_others_see_what_is_theirs(store: ArtifactStore) -> None:
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactStore) -> None:
+async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref, other = await kept(store), await kept(store, b"other")
     async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
@@ -217,7 +217,7 @@ async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactS
     assert not Signer("k" * 32).link_opens(token.removeprefix("abps."), "s")
 
 
-async def test_a_session_can_link_no_longer_than_it_lasts(store: ArtifactStore) -> None:
+async def test_links_of_a_session_expire_with_its_token(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref = await kept(store.scoped(Scope(session="s")))
     async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
@@ -226,7 +226,7 @@ async def test_a_session_can_link_no_longer_than_it_lasts(store: ArtifactStore) 
         assert made.json["expires_at"] == "2033-05-18T03:34:20Z"
 
 
-async def test_links_from_elsewhere(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = await kept(store)
     monkeypatch.delenv("ABP_SERVE_KEY", raising=False)
     with pytest.raises(UsageError, match="abp serve"):
@@ -245,7 +245,7 @@ async def test_links_from_elsewhere(store: ArtifactStore, monkeypatch: pytest.Mo
     assert find_server(store.url) is None
 
 
-async def test_an_object_store_has_addresses_of_its_own(bucket: str) -> None:
+async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
 
     store = open_store(bucket)
@@ -274,7 +274,7 @@ def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.Mo
         signing_key()
 
 
-def test_servers_are_found_while_they_live(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_servers_are_found_while_they_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert find_server("file:///a") is None
     with registered("http://127.0.0.1:1/", "file:///a"), registered("http://127.0.0.1:2/", "file:///b"):

@@ -62,7 +62,7 @@ async def connected(web: Web) -> str:
 # --- apps -------------------------------------------------------------------------------------------------------------
 
 
-async def test_apps_come_and_go(web: Web) -> None:
+async def test_apps_are_connected_listed_and_disconnected(web: Web) -> None:
     async with web.listen() as events:
         made = await web.post("/apps", {"url": "https://user:secret@app.example/x?key=secret"})
         assert made.status == 201 and made.json["url"] == "https://app.example/x?…"
@@ -79,7 +79,7 @@ async def test_apps_come_and_go(web: Web) -> None:
         assert [(await events.next())[1] for _ in range(2)] == ["app_connected", "app_disconnected"]
 
 
-async def test_a_page_can_say_neither_programs_nor_too_many_apps(store: ArtifactStore) -> None:
+async def test_programs_and_too_many_apps_are_refused(store: ArtifactStore) -> None:
     async with running(store, APP, max_apps=2) as web:
         for url in ("extension:/tmp/x", "file:///etc", "mcp+stdio:rm", "/tmp", "", None, 5, "javascript:1"):
             assert (await web.post("/apps", {"url": url})).status == 400
@@ -111,7 +111,7 @@ async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
     assert (await web.get("/calls?session=other")).json == {"calls": []}
 
 
-async def test_calls_that_fail_are_told(web: Web) -> None:
+async def test_failed_calls_are_reported(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
         call = (await web.post(f"/apps/{session}/calls", {"capability": "text.shout"})).json["id"]
@@ -161,13 +161,13 @@ async def test_an_artifact_goes_into_a_call(web: Web) -> None:
         assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")
 
 
-async def test_too_many_calls_at_once(web: Web) -> None:
+async def test_the_limit_of_concurrent_calls(web: Web) -> None:
     session = await connected(web)
     made = [(await web.post(f"/apps/{session}/calls", {"capability": "forever"})).status for _ in range(33)]
     assert made == [202] * 32 + [429]
 
 
-async def test_an_app_that_closes_ends_its_calls(web: Web) -> None:
+async def test_calls_end_when_their_app_is_disconnected(web: Web) -> None:
     session = await connected(web)
     call = (await web.post(f"/apps/{session}/calls", {"capability": "forever"})).json["id"]
     assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
@@ -194,7 +194,7 @@ async def test_a_question_is_answered(web: Web) -> None:
     assert "Grace" in str((await web.get(f"/calls/{call}")).json["result"]["data"])
 
 
-async def test_nobody_answers(store: ArtifactStore) -> None:
+async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactStore) -> None:
     async with running(store, APP, question_timeout=0.1) as web:
         session = await connected(web)
         async with web.listen() as events:
@@ -207,7 +207,7 @@ async def test_nobody_answers(store: ArtifactStore) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_others_store_arrives(web: Web, tmp_path: Path) -> None:
+async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
     async with web.listen() as events:
         ref = await kept(other)
@@ -249,7 +249,7 @@ async def test_events_go_on_where_they_broke_off(web: Web) -> None:
             assert (name, data) == ("reset", {}) and number == third[0]
 
 
-async def test_a_session_hears_of_its_own(web: Web) -> None:
+async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
     mine, theirs = await connected(web), await connected(web)
     guest = web.with_token((await web.post("/tokens", {"session": mine})).json["token"])
     async with guest.listen() as events:
@@ -293,7 +293,7 @@ async def test_a_client_that_falls_behind_the_bounded_log_is_told() -> None:
     assert await activity.entries_after(activity.last_id, 0.01) == []
 
 
-async def test_progress_without_end_crowds_out_nothing(store: ArtifactStore) -> None:
+async def test_much_progress_does_not_push_other_entries_out_of_the_log(store: ArtifactStore) -> None:
     async def flood(params: Mapping[str, object], call: Call) -> object:
         for n in range(3000):
             await call.progress(progress=n, total=3000)
@@ -319,7 +319,7 @@ async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> Non
     await listening.__aexit__()
 
 
-async def test_the_numbers(web: Web) -> None:
+async def test_metrics(web: Web) -> None:
     session = await connected(web)
     ref = await kept(web.store)
     await web.get(f"/artifacts/{ref.id}")

@@ -104,7 +104,7 @@ async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) ->
         assert (await ran(out, "artifacts", "link", told["id"]))[0] == 2  # nobody serves any more
 
 
-async def test_on_a_terminal_an_address_to_open(tmp_path: Path) -> None:
+async def test_a_terminal_gets_a_url_to_open(tmp_path: Path) -> None:
     async with abp(tmp_path / "out", "serve", ABP_SERVE_TOKEN=TOKEN) as server:
         words, url = (await server.line()).split()
         assert words == "Open" and url.endswith(f"/#token={TOKEN}")
@@ -122,7 +122,7 @@ async def test_on_a_terminal_an_address_to_open(tmp_path: Path) -> None:
         (("serve", "--app", "ws://127.0.0.1:9/abp"), 1, "TRANSPORT_ERROR"),
     ],
 )
-async def test_what_cannot_be_served(tmp_path: Path, args: tuple[str, ...], status: int, complaint: str) -> None:
+async def test_errors_at_the_start(tmp_path: Path, args: tuple[str, ...], status: int, complaint: str) -> None:
     async with abp(tmp_path / "out", *args) as program:
         _, err = await asyncio.wait_for(program.process.communicate(), 60)
         assert (program.process.returncode, err.count(b"\n")) == (status, 1) and complaint in err.decode()
@@ -161,7 +161,7 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
         errors.close()
 
 
-async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) -> None:
+async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
     from transports.surfaces.mcp import Options

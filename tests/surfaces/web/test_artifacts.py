@@ -30,7 +30,7 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_whole(web: Web) -> None:
+async def test_content_and_headers_of_an_artifact(web: Web) -> None:
     ref = await kept(web.store)
     answer = await web.get(f"/artifacts/{ref.id}")
     assert (answer.status, answer.body) == (200, b"0123456789")
@@ -127,7 +127,7 @@ async def test_conditions(web: Web) -> None:
         ("application/octet-stream", "attachment"),
     ],
 )
-async def test_only_what_cannot_run_anything_is_shown(web: Web, kind: str, shown: str) -> None:
+async def test_only_harmless_types_are_inline(web: Web, kind: str, shown: str) -> None:
     ref = await kept(web.store, b"<script>alert(1)</script>" if "ml" in kind or "script" in kind else b"%PDF-1.7 x",
                      mime_type=kind, filename="a.bin")  # fmt: skip
     answer = await web.get(f"/artifacts/{ref.id}")
@@ -152,7 +152,7 @@ async def test_only_what_cannot_run_anything_is_shown(web: Web, kind: str, shown
         (".bashrc", None),
     ],
 )
-async def test_names_are_harmless(store: ArtifactStore, name: str, plain: str | None) -> None:
+async def test_file_names_in_headers_are_safe(store: ArtifactStore, name: str, plain: str | None) -> None:
     async with running(MemoryStore()) as web:  # the header does not rely on the store's own care
         ref = await kept(web.store, filename=name)
         answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST")
@@ -169,7 +169,7 @@ async def test_names_are_harmless(store: ArtifactStore, name: str, plain: str | 
         assert "/" not in ref.filename and "\u202e" not in ref.filename
 
 
-async def test_what_is_damaged_never_arrives_whole(tmp_path: Path) -> None:
+async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     small, large = await kept(store), await store.put_bytes(bytes(1 << 20))
     async with running(store) as web:
@@ -264,20 +264,20 @@ async def test_delete_and_verify(web: Web) -> None:
         "//etc/passwd",
     ],
 )
-async def test_no_path_leads_elsewhere(web: Web, path: str) -> None:
+async def test_no_path_leads_out_of_the_page_folder(web: Web, path: str) -> None:
     await kept(web.store)
     answer = await web.raw(f"GET {path} HTTP/1.1\nHost: HOST")
     assert answer.status in (400, 404) and b"root:" not in answer.body and b"import" not in answer.body
 
 
-async def test_what_is_not_there_is_said_as_json(web: Web) -> None:
+async def test_unknown_routes_are_json_errors(web: Web) -> None:
     missing = await web.get("/nowhere")
     assert (missing.status, missing.code) == (404, "INVALID_PARAMS")
     wrong = await web.ask("PATCH", "/artifacts")
     assert wrong.status == 405 and "GET" in wrong.headers["allow"]
 
 
-async def test_a_reader_that_has_begun_finishes_though_the_artifact_goes(web: Web) -> None:
+async def test_a_download_finishes_though_the_artifact_is_deleted(web: Web) -> None:
     data = bytes(range(256)) * (40 << 10)  # more than any buffer between us holds
     ref = await web.store.put_bytes(data)
     headers = {"Authorization": f"Bearer {web.token}"}
@@ -289,7 +289,7 @@ async def test_a_reader_that_has_begun_finishes_though_the_artifact_goes(web: We
     assert (await web.get(f"/artifacts/{ref.id}")).status == 404
 
 
-async def test_a_reader_that_has_begun_finishes_though_the_artifact_is_evicted(tmp_path: Path) -> None:
+async def test_a_download_finishes_though_the_artifact_is_evicted(tmp_path: Path) -> None:
     policy = Retention(max_artifacts_per_session=1, cleanup_strategy="fifo")
     store = LocalStore(tmp_path / "out", retention=policy)
     mine = store.scoped(Scope(session="s"))
@@ -304,7 +304,7 @@ async def test_a_reader_that_has_begun_finishes_though_the_artifact_is_evicted(t
     assert hashlib.sha256(first + rest).hexdigest() == ref.sha256
 
 
-async def test_a_reader_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.web.content._WRITE_TIMEOUT", 0.3)
     ref = await web.store.put_bytes(bytes(30 << 20))
     reader, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
@@ -378,7 +378,7 @@ async def test_uploads_have_limits(tmp_path: Path) -> None:
         assert (await web.get("/artifacts")).json["total"] == 4
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(web: Web, tmp_path: Path) -> None:
+async def test_an_aborted_upload_leaves_nothing(web: Web, tmp_path: Path) -> None:
     for head in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
         _, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1))
         access = f"Authorization: Bearer {web.token}"

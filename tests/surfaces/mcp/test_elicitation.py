@@ -145,7 +145,7 @@ async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     assert second.stop_sequences == ["."] and first.max_tokens > 0
 
 
-async def test_a_model_that_gives_no_words_declines(serve: Serve) -> None:
+async def test_an_answer_of_the_model_without_text_declines(serve: Serve) -> None:
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
         picture = ImageContent(data="AAAA", mime_type="image/png")
         return CreateMessageResult(role="assistant", content=picture, model="test")
@@ -181,7 +181,7 @@ async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Ser
         assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
 
 
-async def test_calls_that_wait_for_a_person_end_with_the_bridge(serve: Serve, era: str) -> None:
+async def test_calls_that_wait_for_an_answer_end_with_the_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)
 
     async def forever(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -235,7 +235,7 @@ def test_forms_hold_only_what_mcp_allows() -> None:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_client_is_told_when_tools_come_and_go(serve: Serve, era: str) -> None:
+async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> None:
     apps, told = Apps(), asyncio.Queue[object]()
 
     async def on_message(message: object) -> None:
@@ -278,7 +278,7 @@ async def test_the_client_is_told_when_tools_come_and_go(serve: Serve, era: str)
             await asyncio.wait((listener,))
 
 
-async def test_the_words_of_a_status(serve: Serve) -> None:
+async def test_the_text_of_abp_status(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_status", {"capability": "text.shout"})
         assert words(answer) == "text.shout: Text in capitals."
