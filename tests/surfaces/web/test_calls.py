@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
@@ -266,6 +268,35 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
     assert [one["id"] for one in (await guest.get("/calls")).json["calls"]] == [call]
     assert (await guest.get(f"/calls/{other}")).status == 404
     assert (await guest.ask("DELETE", f"/calls/{other}")).status == 404
+
+
+async def test_a_client_is_not_dropped_because_the_server_was_busy(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.surfaces.web.events._STALL_TIMEOUT", 1.0)
+    async with running(store) as web:
+        host, port = web.netloc.split(":")
+        with socket.create_connection((host, int(port))) as client:
+            head = f"GET /events HTTP/1.1\r\nHost: {web.netloc}\r\nAuthorization: Bearer {web.token}\r\n\r\n"
+            client.sendall(head.encode())
+            client.settimeout(10)
+            while b"abp_listeners 1.0" not in (await web.get("/metrics")).body:
+                await asyncio.sleep(0.02)
+            removed = tuple((f"{n:04}" * 300, Scope()) for n in range(1000))
+            web.served.activity.store_changed(StoreChange((), (), removed))
+            await asyncio.sleep(0.1)  # the server waits for the client now
+
+            def read_all() -> bytes:
+                data = b""
+                while b"0999" * 300 not in data[-4096:]:
+                    data += (piece := client.recv(1 << 16))
+                    assert piece, "the server has dropped the client"
+                return data
+
+            reading = asyncio.ensure_future(asyncio.to_thread(read_all))
+            await asyncio.sleep(0)
+            time.sleep(1.5)  # the server is busy while the client reads
+            assert (await reading).count(b"event: artifact_removed") == 1000
 
 
 async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:

@@ -6,7 +6,9 @@ import asyncio
 import socket
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
 from aiohttp import web
 
@@ -25,12 +27,59 @@ __all__ = ["EventStream"]
 _HEARTBEAT = 15.0
 #: Milliseconds after which a client that lost its connection comes back.
 _RETRY = b"retry: 1000\n\n"
-#: Seconds for a client to take what it is sent.
-_WRITE_TIMEOUT = 10.0
+#: Seconds after which a client is dropped that has taken nothing of what it is sent.
+_STALL_TIMEOUT = 10.0
 #: Bytes that may wait for a client: in this process, and as much again in the operating system.
 _MAX_UNSENT = 64 << 10
 #: Entries that are kept as text.
 _MAX_TEXTS = 200
+
+
+class _Client:
+    """A client of the stream, which is dropped when it stalls.
+
+    A write that takes long is no stall by itself: the client may be slow, or this process may have been too busy to
+    send. So what counts is that a client has taken no byte from one check to the next, and the event loop sends what it
+    can before it runs a check. What waits for the client is bounded, here and in the operating system.
+    """
+
+    def __init__(
+        self, response: web.StreamResponse, transport: asyncio.WriteTransport, *, on_stall: Callable[[], object]
+    ) -> None:
+        self._response = response
+        self._transport = transport
+        self._on_stall = on_stall
+        self._writing = False
+        self._writes = 0
+        #: Writes and unsent bytes at the last check.
+        self._seen = (0, 0)
+        transport.set_write_buffer_limits(high=_MAX_UNSENT)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_UNSENT)
+
+    def __enter__(self) -> Self:
+        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    async def write(self, data: bytes) -> None:
+        self._writes += 1
+        self._writing = True
+        await self._response.write(data)
+        self._writing = False
+
+    def _check(self) -> None:
+        now = self._writes, self._transport.get_write_buffer_size()
+        if self._writing and now == self._seen:
+            self._on_stall()
+            self._transport.abort()
+            return
+        self._seen = now
+        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
 
 
 class EventStream:
@@ -49,8 +98,8 @@ class EventStream:
         """Send what happens within the visitor's scope, in order and each event once.
 
         The stream goes on after ``Last-Event-ID``; where that is no longer known, ``reset`` tells the client to load
-        everything again. It ends when the client goes away, has not read for ten seconds, or has missed entries, and
-        with the visitor's token."""
+        everything again. It ends when the client goes away, has taken nothing for ten seconds, or has missed entries,
+        and with the visitor's token."""
         if len(self._listeners) >= self._max_listeners:
             message = f"{self._max_listeners} clients listen already, which is the limit"
             raise RequestRefused(503, "RATE_LIMITED", message)
@@ -58,17 +107,15 @@ class EventStream:
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
-        task = asyncio.current_task()
+        task, transport = asyncio.current_task(), request.transport
         assert task is not None
+        if transport is None:  # the client is gone already
+            return response
         self._listeners.add(task)
         try:
             await response.prepare(request)
-            _limit_buffers(request.transport)
-            await self._follow(response, visitor, position, missed)
-        except TimeoutError:
-            self._metrics.listeners_dropped.inc()
-            if request.transport is not None:
-                request.transport.abort()
+            with _Client(response, transport, on_stall=self._metrics.listeners_dropped.inc) as client:
+                await self._follow(client, visitor, position, missed)
         except ConnectionError:
             pass
         finally:
@@ -88,8 +135,8 @@ class EventStream:
         position = int(last_event_id) if known else -1
         return (position, False) if self._activity.can_resume(position) else (self._activity.last_id, True)
 
-    async def _follow(self, response: web.StreamResponse, visitor: Visitor, position: int, missed: bool) -> None:
-        await _write(response, _RETRY + (_event(position, "reset", {}) if missed else b""))
+    async def _follow(self, client: _Client, visitor: Visitor, position: int, missed: bool) -> None:
+        await client.write(_RETRY + (_event(position, "reset", {}) if missed else b""))
         while True:
             remaining = _HEARTBEAT
             if visitor.expires_at is not None:
@@ -99,13 +146,13 @@ class EventStream:
             try:
                 entries = await self._activity.entries_after(position, remaining)
             except LogGap:
-                await _write(response, _event(self._activity.last_id, "reset", {}))
+                await client.write(_event(self._activity.last_id, "reset", {}))
                 return
             if not entries:
-                await _write(response, b":\n\n")
+                await client.write(b":\n\n")
             for entry in entries:  # one by one: what a client has not taken yet is bounded before the next
                 if visitor.scope.covers(entry.scope):
-                    await _write(response, self._text(entry))
+                    await client.write(self._text(entry))
                 position = entry.id
 
     def _text(self, entry: Entry) -> bytes:
@@ -115,11 +162,6 @@ class EventStream:
             if len(self._texts) > _MAX_TEXTS:
                 self._texts.popitem(last=False)
         return text
-
-
-async def _write(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(_WRITE_TIMEOUT):
-        await response.write(data)
 
 
 def _event(number: int, kind: str, document: object) -> bytes:
@@ -133,13 +175,3 @@ def _document(subject: Subject) -> object:
         case CallRecord():
             return subject.as_dict()
     return subject
-
-
-def _limit_buffers(transport: asyncio.WriteTransport | None) -> None:
-    """Bound what waits for a client that does not read."""
-    if transport is not None:
-        transport.set_write_buffer_limits(high=_MAX_UNSENT)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_UNSENT)
