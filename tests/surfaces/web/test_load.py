@@ -1,6 +1,6 @@
 """Many clients at once, some of which do not read: memory stays bounded, and all others are served.
 
-The server runs in a process of its own, so that its memory alone is measured. The time limits only end a test that hangs.
+The server runs in a process of its own, so that its memory alone is measured. Time limits only end a test that hangs.
 """
 
 import asyncio
