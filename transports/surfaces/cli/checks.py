@@ -70,7 +70,8 @@ async def _settings(facts: Facts) -> None:
 async def _store(facts: Facts) -> None:
     """Write, read and delete a file, in a scope of its own that nothing else sees."""
     from ...artifacts import Scope, open_store
-    from ...errors import StoreError, redact_url
+    from ...errors import StoreError
+    from ...protocol.urls import redact_url
     from ...session.settings import Settings
 
     settings = Settings.load()

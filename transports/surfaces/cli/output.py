@@ -61,7 +61,7 @@ def print_text(text: str) -> None:
 
 def print_json(document: Mapping[str, object]) -> None:
     """Print the one JSON document that ``--json`` promises on stdout, in UTF-8. A second one is dropped."""
-    from ...protocol.messages import encode_json
+    from ...protocol.strict_json import encode_json
 
     global _printed
     if sys.stdout is None or _printed:

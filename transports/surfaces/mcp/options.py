@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import FileLimits
+from ...session.settings import settings_error
 
 __all__ = ["Options", "is_address"]
 
@@ -144,10 +145,9 @@ class Options(BaseSettings):
         try:
             options = cls(**{**from_file, **chosen})  # type: ignore[arg-type]
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            key = str(first["loc"][0]) if first["loc"] else ""
-            where = f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper() if key else "the settings"
-            raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from error
+            raise settings_error(
+                error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
+            ) from error
         if config is None and file is not None:
             options._check_found_file(file, from_file, chosen)
         return options

@@ -16,7 +16,7 @@ from mcp_types import InputRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import ElicitationRequest, Progress
+from ...protocol.payloads import ElicitationRequest, Progress
 from ...routing import Result
 from ...tasks import cancel_and_wait
 from .elicitation import ClientRequest, client_request_for
@@ -97,7 +97,7 @@ class ToolCall:
         if value is None or value <= self._reported:
             return
         self._reported = value
-        await self.ctx.session.report_progress(value, total, progress.words or None)
+        await self.ctx.session.report_progress(value, total, progress.text or None)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Pass an app's question on to the client and return its answer. A client that cannot be asked, or not in this

@@ -24,7 +24,7 @@ from mcp_types import (
 )
 
 from ...artifacts import ArtifactStore
-from ...protocol.messages import JSONValue
+from ...protocol.strict_json import JSONValue
 from ...routing import clamp
 from ...tasks import cancel_and_wait, spawn
 from ..shared.store_watcher import StoreChange, StoreWatcher

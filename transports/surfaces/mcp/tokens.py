@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from ...artifacts import Scope
 from ...errors import UsageError
+from ...protocol.urls import is_loopback
 from .options import Options
 
 __all__ = ["BearerVerifier", "JwtVerifier", "parse_tokens"]
@@ -127,11 +127,8 @@ class _KeySet:
     def __init__(self, url: str) -> None:
         """Raises :class:`~transports.errors.UsageError` for a URL over which the keys could be changed on their way."""
         parts = urlsplit(url)
-        try:
-            local = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
-        except ValueError:
-            local = False
-        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
+        if not parts.hostname or not safe:
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT)
         self._by_id: dict[str, jwt.PyJWK] = {}

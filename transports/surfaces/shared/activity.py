@@ -19,7 +19,7 @@ from typing import TypeAlias
 from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
-from ...protocol.messages import ElicitationRequest, Progress
+from ...protocol.payloads import ElicitationRequest, Progress
 from ...session.events import CallFinished, CallStarted, Event
 from .apps import App, Apps
 from .call_record import MAX_TEXT, CallRecord, Status, question_document, result_document

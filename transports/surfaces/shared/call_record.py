@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from ...artifacts import Scope
 from ...errors import ABPError
-from ...protocol.messages import ElicitationRequest, Progress, encode_json
+from ...protocol.payloads import ElicitationRequest, Progress
+from ...protocol.strict_json import encode_json
+from ...protocol.timestamps import iso_utc
 from ...session.events import CallFinished
 
 __all__ = ["MAX_TEXT", "CallRecord", "Status", "question_document", "result_document"]
@@ -50,7 +51,7 @@ class CallRecord:
             "app": self.app,
             "capability": self.capability,
             "transport": self.transport,
-            "started": _iso(self.started),
+            "started": iso_utc(self.started),
             "duration_ms": None if self.duration_ms is None else round(self.duration_ms, 1),
             "status": self.status,
             "progress": _progress(self.progress) if self.progress else None,
@@ -60,13 +61,9 @@ class CallRecord:
         }
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _progress(progress: Progress) -> dict[str, object]:
     value, total = progress.steps
-    return {"value": value, "total": total, "text": progress.words[:MAX_TEXT] or None}
+    return {"value": value, "total": total, "text": progress.text[:MAX_TEXT] or None}
 
 
 def question_document(question: ElicitationRequest) -> dict[str, object]:

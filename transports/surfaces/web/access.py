@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ...artifacts import Scope
+from ...protocol.urls import is_loopback
 from .responses import RequestRefused
 from .signing import Expired, Signer
 
-__all__ = ["Access", "AuthorizedHandler", "Visitor", "is_local"]
+__all__ = ["Access", "AuthorizedHandler", "Visitor"]
 
 #: Seconds that a cookie is good for, and how many ended cookies are remembered.
 _COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
@@ -45,14 +46,6 @@ class Visitor:
 
 
 AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
-
-
-def is_local(host: str) -> bool:
-    """Whether ``host``, an address or a name, is the loopback of this machine."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Access:
@@ -84,13 +77,13 @@ class Access:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
-        if is_local(host) or host == self._host:
+        if is_loopback(host) or host == self._host:
             return True
         try:
             ipaddress.ip_address(host)
         except ValueError:
             return False
-        return not is_local(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
+        return not is_loopback(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
 
     # --- who it comes from --------------------------------------------------------------------------------------------
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import Corrupt
+from ...protocol.timestamps import iso_utc
 from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
 from .artifact_meta import artifact_meta
@@ -18,7 +18,7 @@ from .metrics import Metrics
 from .responses import RequestRefused, json_response, read_json
 from .signing import Expired, Signer
 
-__all__ = ["ArtifactRoutes", "seconds_in", "utc"]
+__all__ = ["ArtifactRoutes", "seconds_in"]
 
 #: Artifacts in one page of a list: by default, and at most.
 _PAGE, _MAX_PAGE = 100, 500
@@ -128,7 +128,7 @@ class ArtifactRoutes:
         if visitor.expires_at is not None:
             expires_at = min(expires_at, visitor.expires_at)
         url = f"{request.scheme}://{request.host}{self._signer.link_path(ref.id, expires_at)}"
-        return json_response({"url": url, "expires_at": utc(expires_at)}, status=201)
+        return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
 def seconds_in(body: dict[str, object], key: str, default: float) -> float:
@@ -138,11 +138,6 @@ def seconds_in(body: dict[str, object], key: str, default: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MAX_SECONDS:
         raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {_MAX_SECONDS:.0f}")
     return float(value)
-
-
-def utc(seconds: float) -> str:
-    """Return a time in seconds since 1970 as ISO 8601, in whole seconds: ``2026-01-31T12:00:00Z``."""
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _matches(ref: ArtifactRef, capability: str | None, mime_type: str | None, text: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Self
 from aiohttp import web
 
 from ...artifacts import ArtifactRef
-from ...protocol.messages import encode_json
+from ...protocol.strict_json import encode_json
 from ..shared.activity import Activity, Entry, LogGap, Subject
 from ..shared.call_record import CallRecord
 from .access import Visitor

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ...artifacts import ArtifactStore
 from ...errors import UsageError
-from .artifacts import utc
+from ...protocol.timestamps import iso_utc
 from .options import Options
 from .signing import Signer
 from .state import find_server, signing_key
@@ -31,7 +31,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     signer = Signer(Options.load().key or signing_key())
     expires_at = signer.clock() + seconds
     if base is None and (presigned := await store.presigned(artifact_id, seconds)):
-        return presigned, utc(expires_at)
+        return presigned, iso_utc(expires_at, timespec="seconds")
     ref = await store.stat(artifact_id)
     address = base or find_server(store.url)
     if address is None:
@@ -41,7 +41,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
-    return address.rstrip("/") + signer.link_path(ref.id, expires_at), utc(expires_at)
+    return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
 
 
 def _seconds(text: str) -> int:

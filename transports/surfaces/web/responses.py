@@ -18,7 +18,7 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol.messages import decode_json, encode_json
+from ...protocol.strict_json import decode_json, encode_json
 
 __all__ = ["RequestRefused", "error_response", "json_response", "read_json"]
 

@@ -12,11 +12,12 @@ from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError, StoreError, UsageError
+from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
 from ..shared.store_watcher import StoreWatcher
-from .access import Access, is_local
+from .access import Access
 from .options import Options
 from .signing import Signer
 from .site import Site
@@ -74,7 +75,7 @@ async def serve(
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     :class:`~transports.errors.ABPError` if the address cannot be listened on.
     """
-    if not is_local(host) and options.token is None:
+    if not is_loopback(host) and options.token is None:
         raise UsageError(
             f"others can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or leave --host out to serve this "
             "machine alone"

@@ -12,12 +12,13 @@ from aiohttp.web import RequestPayloadError
 
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError
+from ...protocol.timestamps import iso_utc
 from ..shared.activity import Activity
 from ..shared.apps import Apps
 from ..shared.store_watcher import StoreWatcher
 from .access import Access, Visitor
 from .apps import AppRoutes
-from .artifacts import ArtifactRoutes, seconds_in, utc
+from .artifacts import ArtifactRoutes, seconds_in
 from .calls import CallRoutes
 from .events import EventStream
 from .metrics import CONTENT_TYPE, Metrics
@@ -162,7 +163,7 @@ class Site:
             raise RequestRefused(400, "INVALID_PARAMS", "name the session")
         expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
         token = self._signer.session_token(Scope(session=session).session or "", expires_at)
-        return json_response({"token": token, "expires_at": utc(expires_at)}, status=201)
+        return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
     async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
