@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.support.pdf import text_of
-from tests.surfaces.cli.test_cli import ABP, Cli, Ran, heard
+from tests.surfaces.cli.test_cli import ABP, Cli, Ran, default_signals
 from tests.surfaces.cli.test_cli import abp as abp
 
 pytestmark = pytest.mark.browser
@@ -97,7 +97,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
     """The reference app in a process of its own."""
-    with heard(), subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
+    with default_signals(), subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.terminate()

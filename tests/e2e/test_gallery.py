@@ -225,8 +225,10 @@ async def test_a_hidden_tab_keeps_no_connection(empty: Gallery, browser: Browser
         await listening(page, "1")
 
 
-@pytest.mark.parametrize("heard", [True, False])
-async def test_the_page_reconnects_after_a_restart_of_the_server(tmp_path: Path, browser: Browser, heard: bool) -> None:
+@pytest.mark.parametrize("after_an_event", [True, False])
+async def test_the_page_reconnects_after_a_restart_of_the_server(
+    tmp_path: Path, browser: Browser, after_an_event: bool
+) -> None:
     """With a place in the old stream, which the new server does not know (``reset``), and without one."""
     async with open_gallery(tmp_path / "store", browser) as first:
         port = int(first.url.rstrip("/").rpartition(":")[2])
@@ -235,7 +237,7 @@ async def test_the_page_reconnects_after_a_restart_of_the_server(tmp_path: Path,
         page = await context.new_page()
         await page.goto(first.entry)
         await expect(card(page, "before.txt")).to_be_visible()
-        if heard:
+        if after_an_event:
             await first.upload("heard.txt", "text/plain", b"0")
             await expect(card(page, "heard.txt")).to_be_visible()
     try:
@@ -246,7 +248,7 @@ async def test_the_page_reconnects_after_a_restart_of_the_server(tmp_path: Path,
             await expect(card(page, "meanwhile.txt")).to_be_visible()
             await second.upload("after.txt", "text/plain", b"3")
             await expect(card(page, "after.txt")).to_be_visible()
-            await expect(page.locator(".card")).to_have_count(4 if heard else 3)
+            await expect(page.locator(".card")).to_have_count(4 if after_an_event else 3)
     finally:
         await context.close()
 

@@ -1,4 +1,4 @@
-"""What axe-core finds of barriers on the gallery page, on each view, in light and in dark."""
+"""Accessibility of the gallery page by axe-core: each view, in light and in dark."""
 
 from __future__ import annotations
 

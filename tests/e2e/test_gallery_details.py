@@ -1,4 +1,4 @@
-"""One artifact in the gallery: what is said of it, links, deletion, and whose it is."""
+"""One artifact in the gallery: metadata, hash check, links, deletion, scope."""
 
 from __future__ import annotations
 
@@ -101,17 +101,17 @@ async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Galle
 async def test_a_sessions_token_opens_nothing_of_another_session(
     gallery: Gallery, browser: Browser, fixture: Fixture
 ) -> None:
-    theirs = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
+    foreign = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
     other = await gallery.served.apps.connect(fixture.url, {})
     gallery.app = other.key
-    mine = (await gallery.call("chart.render", csv="a,b\n1,2"))["artifacts"][0]
+    own = (await gallery.call("chart.render", csv="a,b\n1,2"))["artifacts"][0]
     token = (await gallery.ask("POST", "tokens", body={"session": other.key}, expect=201))["token"]
     async with visit(browser, f"{gallery.url}#token={token}") as page:
         await expect(page.locator(".card")).to_have_count(1)
-        for key, status in ((mine, 200), (theirs, 404)):
+        for key, status in ((own, 200), (foreign, 404)):
             for path in (f"artifacts/{key}", f"artifacts/{key}/meta"):
                 assert await page.evaluate("path => fetch(path).then(answer => answer.status)", path) == status, path
-        await page.goto(f"{gallery.url}#artifact={theirs}")
+        await page.goto(f"{gallery.url}#artifact={foreign}")
         await expect(page.locator(".notice")).to_contain_text("there is no artifact")
         await page.get_by_role("link", name="Calls").click()
         await expect(page.locator(".call strong")).to_have_text(["chart.render"])

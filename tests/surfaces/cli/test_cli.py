@@ -1,4 +1,4 @@
-"""The ``abp`` command as people and programs meet it, without a browser: usage, settings, artifacts, endings."""
+"""The ``abp`` command as a process, without a browser: usage, settings, artifacts, signals."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class Cli:
 
 
 @contextmanager
-def heard() -> Iterator[None]:
-    """No signal is ignored: a job in the background passes that on to what it starts, and these tests send some."""
+def default_signals() -> Iterator[None]:
+    """Reset the signals that tests send: a job in the background ignores some, and passes that on to its children."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -114,7 +114,7 @@ def heard() -> Iterator[None]:
 @pytest.fixture
 def abp(tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path)
-    with heard():
+    with default_signals():
         yield cli
     shutil.rmtree(cli.temp)
 

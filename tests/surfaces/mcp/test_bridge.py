@@ -1,4 +1,4 @@
-"""The MCP bridge as clients of both eras meet it, over an app in this process."""
+"""The MCP bridge with clients of both eras and an app in this process."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert tool.input_schema["required"] == ["session"]
         document = await called(client, "abp_text_shout", text="hi", session=second["session"])
         assert document["session"] == second["session"]
-        mine = await called(client, "abp_artifacts", session=second["session"])
-        assert mine["total"] == 1
+        listed = await called(client, "abp_artifacts", session=second["session"])
+        assert listed["total"] == 1
         status = await called(client, "abp_status")
         assert len(status["sessions"]) == 2
 
@@ -127,15 +127,15 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
 
 
 async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
-    told: list[tuple[float, float | None, str | None]] = []
+    reported: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        reported.append((progress, total, message))
 
     async with serve() as client:
         await client.call_tool("abp_text_shout", {"text": "hi"}, progress_callback=on_progress)
         await asyncio.sleep(0.05)
-    assert told == [(1, 2, "thinking"), (2, 2, None)]
+    assert reported == [(1, 2, "thinking"), (2, 2, None)]
 
 
 async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
@@ -144,15 +144,15 @@ async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
             await call.progress(percentage=percentage)
         return None
 
-    told: list[tuple[float, float | None]] = []
+    reported: list[tuple[float, float | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total))
+        reported.append((progress, total))
 
     async with serve(Apps({"work": work})) as client:
         await client.call_tool("abp_work", {}, progress_callback=on_progress)
         await asyncio.sleep(0.05)
-    assert told == [(50, 100), (100, 100)]
+    assert reported == [(50, 100), (100, 100)]
 
 
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:

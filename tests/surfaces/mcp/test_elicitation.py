@@ -32,7 +32,7 @@ __all__ = ["era", "serve"]
 
 
 async def ask(params: Mapping[str, Any], call: Call) -> object:
-    """Ask as told."""
+    """Ask the question that the parameters describe."""
     return dict(await call.elicit(params["method"], params["params"]))
 
 
@@ -101,17 +101,17 @@ async def test_a_person_declines(serve: Serve, action: Any) -> None:
 
 
 async def test_several_questions_and_progress_between_them(serve: Serve) -> None:
-    told: list[float] = []
+    reported: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
+        reported.append(progress)
 
     person = Person(accepts(value="x"), accepts(confirmed=False))
     async with serve(Apps(APP), elicitation_callback=person) as client:
         answer = await client.call_tool("abp_form_twice", {}, progress_callback=on_progress)
         assert answer.structured_content["data"] == ["x", False]
     assert [asked.message for asked in person.asked] == ["First?", "Second?"]
-    assert told == [1]
+    assert reported == [1]
 
 
 async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> None:
@@ -236,11 +236,11 @@ def test_forms_hold_only_what_mcp_allows() -> None:
 
 
 async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> None:
-    apps, told = Apps(), asyncio.Queue[object]()
+    apps, changes = Apps(), asyncio.Queue[object]()
 
     async def on_message(message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
-            await told.put(message)
+            await changes.put(message)
 
     async with serve(apps, connected=False, message_handler=on_message) as client, asyncio.timeout(10):
         if era == "legacy":
@@ -251,28 +251,28 @@ async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> N
                 ready.set()
                 async for event in events:
                     if isinstance(event, ToolsListChanged):
-                        await told.put(event)
+                        await changes.put(event)
 
         ready = asyncio.Event()
         if era != "legacy":
             listener = asyncio.ensure_future(listening())
             await ready.wait()
 
-        async def heard() -> set[str]:
-            await told.get()
+        async def next_tools() -> set[str]:
+            await changes.get()
             await asyncio.sleep(0.05)
-            while not told.empty():
-                told.get_nowait()
+            while not changes.empty():
+                changes.get_nowait()
             return {tool.name for tool in (await client.list_tools()).tools}
 
         await called(client, "abp_connect", url=URL)
-        assert "abp_text_shout" in await heard()
+        assert "abp_text_shout" in await next_tools()
         apps.handlers = {**apps.handlers, "text.whisper": apps.handlers["text.shout"]}
         apps.transports[0]._handlers = apps.handlers
         await Call("", "", apps.transports[0]).notify("notifications/capabilities/list_changed")
-        assert "abp_text_whisper" in await heard()
+        assert "abp_text_whisper" in await next_tools()
         await called(client, "abp_disconnect")
-        assert "abp_text_shout" not in await heard()
+        assert "abp_text_shout" not in await next_tools()
         if era != "legacy":
             listener.cancel()
             await asyncio.wait((listener,))

@@ -1,4 +1,4 @@
-"""``abp mcp`` in front of somebody else's MCP server: the same tools, and nothing that floods an agent."""
+"""``abp mcp`` in front of another MCP server: the same tools, and results that do not flood an agent."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tm
     async with gateway(tmp_path, "mcp+stdio:false --api-key sk-123456789") as client:
         answer = await client.call_tool("abp_status", {})
         assert answer.is_error
-        said = answer.model_dump_json()
-        assert "could not be connected" in said
-        assert "sk-123456789" not in said
+        text = answer.model_dump_json()
+        assert "could not be connected" in text
+        assert "sk-123456789" not in text
 
 
 async def test_a_model_cannot_start_programs(tmp_path: Path) -> None:

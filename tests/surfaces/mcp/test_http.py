@@ -1,4 +1,4 @@
-"""The MCP bridge over HTTP: who gets in, and who sees what."""
+"""The MCP bridge over HTTP: access, users apart from each other, limits, its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.mcp_clients import ERAS, URL, Apps, Ears, called, read_as_resource
+from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, read_as_resource
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
 from transports.surfaces.mcp import Bridge, Options, parse_address, parse_tokens, serve_http
@@ -173,18 +173,18 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path, era: str) -> None:
-    apps, ears = Apps(), Ears()
+    apps, notifications = Apps(), ResourceNotifications()
     async with (
         served(tmp_path, apps, idle_minutes=0.005) as url,
-        client_of(url, ANN, era, message_handler=ears.message) as ann,
+        client_of(url, ANN, era, message_handler=notifications.message) as ann,
     ):
         await called(ann, "abp_connect", url=URL)
         uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
-        async with ears.subscribed(ann, era, uri), asyncio.timeout(10):
+        async with notifications.subscribed(ann, era, uri), asyncio.timeout(10):
             while not apps.transports[0]._closed:
                 await asyncio.sleep(0.05)
             await open_store(tmp_path).delete(uri.removeprefix("artifact://"))
-            await ears.until(uri)
+            await notifications.until(uri)
 
 
 async def test_a_port_in_use(tmp_path: Path) -> None:

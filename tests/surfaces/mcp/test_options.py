@@ -1,4 +1,4 @@
-"""What the operator of the bridge decides: ``abp.toml``, ``ABP_MCP_*``, and what a model may do then."""
+"""Settings of the bridge: ``abp.toml``, ``ABP_MCP_*``, and what they let a model do."""
 
 from __future__ import annotations
 

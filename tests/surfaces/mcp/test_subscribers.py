@@ -1,4 +1,4 @@
-"""What clients of both eras hear of: artifacts that come and go, and what apps say."""
+"""Notifications to clients of both eras: changed artifacts, and log messages of apps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from tests.support.mcp_clients import Apps, Ears, Serve, called, era, serve
+from tests.support.mcp_clients import Apps, ResourceNotifications, Serve, called, era, serve
 from transports.artifacts import open_store
 from transports.testing import Call
 
@@ -31,46 +31,46 @@ __all__ = ["era", "serve"]
 async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_again(
     serve: Serve, era: str, tmp_path: Path
 ) -> None:
-    ears = Ears()
-    async with serve(message_handler=ears.message) as client:
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client:
         uri = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
         other = (await called(client, "abp_text_shout", text="ho"))["artifacts"][0]["uri"]
-        async with ears.subscribed(client, era, uri):
+        async with notifications.subscribed(client, era, uri):
             store = open_store(tmp_path / "out")  # somebody else: `abp artifacts rm`
             await store.delete(other.removeprefix("artifact://"))
             await store.delete(uri.removeprefix("artifact://"))
-            heard: list[str] = []
+            received: list[str] = []
             async with asyncio.timeout(10):
-                while not {uri, "list"} <= set(heard):
-                    heard.append(await ears.heard.get())
-            assert other not in heard
+                while not {uri, "list"} <= set(received):
+                    received.append(await notifications.received.get())
+            assert other not in received
             await called(client, "abp_text_shout", text="hi")
-            await ears.until(uri)
+            await notifications.until(uri)
 
 
 @pytest.mark.parametrize("era", ["legacy"])
 async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:
-    ears = Ears()
-    async with serve(message_handler=ears.message) as client:
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client:
         refs = [(await called(client, "abp_text_shout", text=text))["artifacts"][0] for text in ("a", "b")]
         store = open_store(tmp_path / "out")
-        async with ears.subscribed(client, era, *(ref["uri"] for ref in refs)):
+        async with notifications.subscribed(client, era, *(ref["uri"] for ref in refs)):
             request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=refs[0]["uri"]))
             await client.session.send_request(request, EmptyResult)
             for ref in refs:
                 await store.delete(ref["id"])
-            heard: list[str] = []
+            received: list[str] = []
             async with asyncio.timeout(10):
-                while refs[1]["uri"] not in heard:
-                    heard.append(await ears.heard.get())
-            assert refs[0]["uri"] not in heard
+                while refs[1]["uri"] not in received:
+                    received.append(await notifications.received.get())
+            assert refs[0]["uri"] not in received
 
 
 async def test_the_resource_list_changes_when_a_call_stores_an_artifact(serve: Serve, era: str) -> None:
-    ears = Ears()
-    async with serve(message_handler=ears.message) as client, ears.subscribed(client, era):
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client, notifications.subscribed(client, era):
         await called(client, "abp_text_shout", text="hi")
-        await ears.until("list")
+        await notifications.until("list")
 
 
 @pytest.mark.parametrize("era", ["legacy"])

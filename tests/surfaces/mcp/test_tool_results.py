@@ -1,4 +1,4 @@
-"""What travels through the MCP bridge: sizes of answers, images, resources, files in."""
+"""Content through the MCP bridge: the size of results, images, resources, files of a call."""
 
 from __future__ import annotations
 

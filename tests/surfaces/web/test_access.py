@@ -1,4 +1,4 @@
-"""Who gets in, and what they see: hosts, origins, tokens, cookies, sessions, links."""
+"""Access to the web server: hosts, origins, tokens, cookies, sessions, links."""
 
 import io
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.web_client import TOKEN, Web, kept, running
+from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
 from transports.errors import StoreError
@@ -32,7 +32,7 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 
 
 async def test_every_route_needs_a_token(web: Web) -> None:
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     app = await web.served.apps.connect("memory:", {})
     closed = [
         ("GET", "/artifacts"), ("POST", "/artifacts"),
@@ -74,7 +74,7 @@ async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
 
 
 async def test_a_cookie_stands_for_a_token(web: Web) -> None:
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     refused = await web.post("/login", {"token": "wrong"}, token=False)
     assert refused.status == 401 and "set-cookie" not in refused.headers
     cookie = (await web.post("/login", {"token": TOKEN}, token=False)).headers["set-cookie"]
@@ -127,9 +127,9 @@ async def test_listening_for_other_machines_needs_a_chosen_token(store: Artifact
 
 async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     mine, theirs = await web.served.apps.connect("memory:", {}), await web.served.apps.connect("memory:", {})
-    own = await kept(web.store.scoped(Scope(session=mine.key)), b"mine")
-    other = await kept(web.store.scoped(Scope(session=theirs.key)), b"theirs")
-    nobodys = await kept(web.store, b"nobody's")
+    own = await put_artifact(web.store.scoped(Scope(session=mine.key)), b"mine")
+    other = await put_artifact(web.store.scoped(Scope(session=theirs.key)), b"theirs")
+    nobodys = await put_artifact(web.store, b"nobody's")
     made = await web.post("/tokens", {"session": mine.key, "expires": 60})
     assert made.status == 201
     guest = web.with_token(made.json["token"])
@@ -173,7 +173,7 @@ async def test_session_tokens_expire(store: ArtifactStore) -> None:
 
 async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> None:
     tokens = {"token-of-ann-0123": Scope(user="ann"), "token-of-bob-0123": Scope(user="bob")}
-    anns = await kept(store.scoped(Scope(user="ann", session="s")), b"ann's")
+    anns = await put_artifact(store.scoped(Scope(user="ann", session="s")), b"ann's")
     async with running(store, users=tokens) as web:
         ann, bob = (web.with_token(token) for token in tokens)
         assert (await ann.get(f"/artifacts/{anns.id}")).status == 200
@@ -186,7 +186,7 @@ async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> Non
 
 async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
-    ref, other = await kept(store), await kept(store, b"other")
+    ref, other = await put_artifact(store), await put_artifact(store, b"other")
     async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
         assert made.status == 201 and made.json["expires_at"] == "2033-05-18T03:34:20Z"
@@ -219,7 +219,7 @@ async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) 
 
 async def test_links_of_a_session_expire_with_its_token(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
-    ref = await kept(store.scoped(Scope(session="s")))
+    ref = await put_artifact(store.scoped(Scope(session="s")))
     async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         guest = web.with_token((await web.post("/tokens", {"session": "s", "expires": 60})).json["token"])
         made = await guest.post(f"/artifacts/{ref.id}/link", {"expires": 3600})
@@ -227,7 +227,7 @@ async def test_links_of_a_session_expire_with_its_token(store: ArtifactStore) ->
 
 
 async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    ref = await kept(store)
+    ref = await put_artifact(store)
     monkeypatch.delenv("ABP_SERVE_KEY", raising=False)
     with pytest.raises(UsageError, match="abp serve"):
         await make_link(store, ref.id, "1h", None)
@@ -238,7 +238,7 @@ async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: 
         assert url.startswith(f"https://files.example/abp/artifacts/{ref.id}?link=")
         with pytest.raises(UsageError, match="no server of this store"):
             other = MemoryStore()
-            await make_link(other, (await kept(other)).id, "1h", None)
+            await make_link(other, (await put_artifact(other)).id, "1h", None)
         for expires in ("", "0s", "-1h", "31d", "1y", "1.5h"):
             with pytest.raises(UsageError, match="--expires"):
                 await make_link(store, ref.id, expires, None)
@@ -249,7 +249,7 @@ async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
 
     store = open_store(bucket)
-    ref = await kept(store)
+    ref = await put_artifact(store)
     async with running(MemoryStore()) as web:
         url, _ = await make_link(store, ref.id, "10m", None)
         answer = await web.get(url, token=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.web_client import Web, eventually, kept, running
+from tests.support.web_client import Web, eventually, put_artifact, running
 from transports import BinaryData
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
@@ -145,7 +145,7 @@ async def test_a_call_is_cancelled(web: Web) -> None:
 
 async def test_an_artifact_goes_into_a_call(web: Web) -> None:
     session = await connected(web)
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     async with web.listen() as events:
         body: dict[str, object] = {"capability": "size"}
         body["files"] = [{"param": "file", "artifact": ref.id}]
@@ -212,9 +212,9 @@ async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactSto
 async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
     async with web.listen() as events:
-        ref = await kept(other)
+        ref = await put_artifact(other)
         assert (await events.next())[1:] == ("artifact_stored", (await web.get(f"/artifacts/{ref.id}/meta")).json)
-        await kept(other, filename="another.txt")  # the same content, named anew
+        await put_artifact(other, filename="another.txt")  # the same content, named anew
         assert (await events.next())[1:] == ("resource_updated", {"uri": ref.uri})
         await other.delete(ref.id)
         assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
@@ -223,9 +223,9 @@ async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path)
 async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:
     store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
     before = await store.mark()
-    await kept(store, b"1")
+    await put_artifact(store, b"1")
     first, when = await store.mark(), folder.stat().st_mtime_ns
-    await kept(store, b"2")
+    await put_artifact(store, b"2")
     os.utime(folder, ns=(when, when))  # as a file system with a coarse clock would have it
     second = await store.mark()
     assert len({before, first, second}) == 3
@@ -236,9 +236,9 @@ async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: P
 async def test_events_go_on_where_they_broke_off(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
-        await kept(web.store, b"1")
+        await put_artifact(web.store, b"1")
         first, _, _ = await events.next()
-        await kept(web.store, b"2")
+        await put_artifact(web.store, b"2")
         second = await events.next()
         await web.served.apps.disconnect(web.served.apps[session])
         third = await events.next()
@@ -257,8 +257,8 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
     async with guest.listen() as events:
         other = (await web.post(f"/apps/{theirs}/calls", {"capability": "steps"})).json["id"]
         await eventually(lambda: web.served.activity.calls[other].duration_ms is not None)
-        await kept(web.store, b"nobody's")
-        await kept(web.store.scoped(Scope(session=theirs)), b"theirs")
+        await put_artifact(web.store, b"nobody's")
+        await put_artifact(web.store.scoped(Scope(session=theirs)), b"theirs")
         call = (await guest.post(f"/apps/{mine}/calls", {"capability": "text.shout", "params": {"text": "a"}})).json[
             "id"
         ]
@@ -352,7 +352,7 @@ async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> Non
 
 async def test_metrics(web: Web) -> None:
     session = await connected(web)
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     await web.get(f"/artifacts/{ref.id}")
     await web.get("/nowhere/at/all")
     async with web.listen():
