@@ -34,7 +34,7 @@ def test_content_becomes_base64_with_its_description() -> None:
     assert written["n"] == 1
 
 
-def test_what_is_no_json_is_a_usage_error() -> None:
+def test_values_that_json_does_not_have_are_a_usage_error() -> None:
     with pytest.raises(UsageError, match="JSON"):
         encode_envelope(Message("initialize", {"a": object()}))
 
@@ -48,7 +48,7 @@ def test_unknown_fields_are_ignored_and_numbers_are_ids() -> None:
 @pytest.mark.parametrize(
     "data", [b"junk", b"[]", b"{}", b'{"type":1}', b"null", b'{"type":"x","payload":NaN}', b"\xff\xfe"]
 )
-def test_what_is_no_envelope_is_a_protocol_error(data: bytes) -> None:
+def test_json_that_is_no_envelope_is_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_envelope(data)
 

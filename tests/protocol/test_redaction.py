@@ -45,7 +45,7 @@ def test_secrets_in_texts(text: str, left: str) -> None:
         "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_without_secrets_is_unchanged(text: str) -> None:
     assert Redactor().text(text) == text
 
 

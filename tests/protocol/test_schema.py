@@ -41,7 +41,7 @@ def refused(schema: Mapping[str, object], params: object, *content: tuple[str | 
 # --- what is a fault --------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_is_told_with_its_place() -> None:
+def test_the_error_names_the_path_of_the_fault() -> None:
     error = refused(EXPORT, {"format": "A4", "options": {"margin": -1}})
     fault = "params.options.margin: -1 is less than the minimum of 0"
     assert (error.code, error.message) == ("INVALID_PARAMS", f"export.pdf: {fault}")
@@ -108,7 +108,7 @@ def test_faults(schema: Mapping[str, object], params: object, fault: str) -> Non
         ),
     ],
 )
-def test_what_is_no_fault(schema: Mapping[str, object], params: object) -> None:
+def test_values_that_fit_the_schema(schema: Mapping[str, object], params: object) -> None:
     assert check_params("a", schema, params) == []
 
 
@@ -192,7 +192,7 @@ def test_content_in_lists_and_at_the_top() -> None:
     assert check_params("a", EXPORT, params, [found.path for found in content]) == []
 
 
-def test_an_answer_that_differs_is_told_and_no_error() -> None:
+def test_an_answer_that_does_not_fit_is_a_warning() -> None:
     schema = {"properties": {"pages": {"type": "integer"}, "pdf": {"type": "string"}}, "required": ["pages"]}
     answer = {"pages": "three", "pdf": {"id": "sha256-…"}}
     assert check_output(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
@@ -307,7 +307,7 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
         ({"properties": {"a": {"type": "string"}}}, {"a": object()}, "Unsupported type"),
     ],
 )
-def test_what_cannot_be_checked_is_said_and_fails_no_call(
+def test_a_schema_that_cannot_be_checked_is_a_warning(
     schema: Mapping[str, object], params: object, reason: str
 ) -> None:
     started = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from ...artifacts import ArtifactStore, Scope
@@ -80,16 +80,16 @@ class App:
             await self._task  # raises the error
 
     async def _run(self, on_event: Callable[[App, Event], object]) -> None:
-        async with self.session as session:
-            forwarding = asyncio.ensure_future(self._forward(session, on_event))
+        async with self.session as session, session.events() as events:
+            forwarding = asyncio.ensure_future(self._forward(events, on_event))
             self._opened.set()
             try:
                 await self._stop.wait()
             finally:
                 await cancel_and_wait((forwarding,))
 
-    async def _forward(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
-        async for event in session.events():
+    async def _forward(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
+        async for event in events:
             on_event(self, event)
 
     async def aclose(self) -> None:

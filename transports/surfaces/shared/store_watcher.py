@@ -106,7 +106,7 @@ class StoreWatcher:
 
     async def _read_token(self) -> object:
         """The change token, or ``None`` without one. With a retention, artifacts expire without a change."""
-        return None if self._store.retention else await self._store.mark()
+        return None if self._store.retention else await self._store.change_token()
 
     def _report(self, refs: list[ArtifactRef]) -> None:
         before, now = self._seen, {ref.id: _seen(ref) for ref in refs}

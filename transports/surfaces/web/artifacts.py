@@ -87,7 +87,7 @@ class ArtifactRoutes:
 
     async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
         """What the view sees, oldest first. The listing is remembered while the store does not change."""
-        token = None if self._store.retention else await self._store.mark()  # artifacts expire without a change
+        token = None if self._store.retention else await self._store.change_token()  # artifacts expire without a change
         if token is None:
             return await view.list()
         if token != self._listing[0]:

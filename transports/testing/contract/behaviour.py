@@ -16,7 +16,7 @@ from ...errors import ABPError
 from ...protocol.initialize import initialize_params
 from ...protocol.messages import Message
 from ...session.connect import connect
-from ...session.inbox import OnElicitation, OnNotification, OnProgress
+from ...session.event_dispatch import OnElicitation, OnNotification, OnProgress
 from ...session.session import Session
 
 __all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "greeted", "raises", "until", "value"]

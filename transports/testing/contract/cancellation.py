@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -31,6 +32,13 @@ async def timeout(subject: Subject) -> None:
         with raises(CallTimeout, "job.wait with 0.2 s", code="TIMEOUT"):
             await session.call("job.wait", timeout=0.2)
         expect(await _reasons(session), ["timeout"], "the reasons that the app was told")
+
+
+@behaviour("an infinite timeout is no limit", "transports.base.Transport.request")
+async def no_limit(subject: Subject) -> None:
+    async with subject.connect() as session:
+        await session.call("fault.slow", {"ms": 100}, timeout=math.inf)
+        expect(await _reasons(session), [], "the reasons that the app was told")
 
 
 @behaviour("cancelling reaches the app", "PROTOCOL: cancel; DESIGN: cancelling the awaiting task")

@@ -52,8 +52,8 @@ async def unknown(subject: Subject) -> None:
 @behaviour("capabilities come and go", 'PROTOCOL "App → client": list_changed')
 async def come_and_go(subject: Subject) -> None:
     told: list[str] = []
-    async with subject.connect(on_notification=lambda notification: told.append(notification.event)) as session:
-        events = session.events()
+    session = subject.connect(on_notification=lambda notification: told.append(notification.event))
+    async with session, session.events() as events:
         for there in (True, False):
             answer = (await session.call("app.toggle")).data
             expect(value(answer, "available"), there, "what app.toggle answered")

@@ -73,12 +73,12 @@ async def listened(subject: Subject) -> None:
         async for event in events:
             seen.append(event.event if isinstance(event, Notification) else type(event).__name__)
 
-    async with subject.connect() as session:
-        events = session.events()
+    async with subject.connect() as session, session.events() as events:
         listening = asyncio.ensure_future(listen())
         await session.call("job.run", {"steps": 2, "delay": 1})
         await until(lambda: len(seen) >= 6, "six events arrive")
-    await asyncio.wait_for(listening, 5)
+        await session.aclose()
+        await asyncio.wait_for(listening, 5)
     wanted = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
     expect(sorted(seen), sorted(wanted), "the events")
 
