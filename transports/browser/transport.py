@@ -1,8 +1,8 @@
 """The base of transports that drive a page: opening it, its agent, its events, its content.
 
-Playwright's ``page.evaluate`` does not return binary content (PROTOCOL: ``{}`` for an ``ArrayBuffer``). So an agent in
-the page makes one JSON text of each answer: small content is inside it, larger content is a reference, fetched over
-the ladder of :mod:`transports.browser.transfer.ladder`.
+Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 6.6: ``{}`` for an ``ArrayBuffer``).
+So an agent in the page makes one JSON text of each answer: small content is inside it, larger content is a reference,
+fetched over the ladder of :mod:`transports.browser.transfer.ladder`.
 """
 
 from __future__ import annotations

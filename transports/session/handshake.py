@@ -71,7 +71,7 @@ class Handshake:
         self.capabilities = self._generate(declared.with_manifest(self._in_manifest))
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
-        """Fill in from the manifest what the app did not say at run time (PROTOCOL "Discovery")."""
+        """Fill in from the manifest what the app did not say at run time (docs/protocol.md 7.5)."""
         await asyncio.wait((discovery,), timeout=_MANIFEST_WAIT)
         if not discovery.done():  # a slow web server must not hold up a session that is connected already
             await cancel_and_wait((discovery,))

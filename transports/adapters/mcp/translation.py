@@ -151,7 +151,7 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 
 
 def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
-    """Return a server's question as an app would ask it (PROTOCOL "App → client").
+    """Return a server's question as an app would ask it (docs/protocol.md 5.2).
 
     A form is an input with a schema; an address that a person should visit is a confirmation.
     """

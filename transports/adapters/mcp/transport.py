@@ -1,4 +1,4 @@
-"""The MCP transport: an MCP server as an app whose capabilities are its tools (seed 002).
+"""The MCP transport: an MCP server as an app whose capabilities are its tools (docs/requirements.md R2).
 
 Use it alone as well: ``async with connect("mcp+stdio:npx -y some-server") as app``, or with options of its own::
 

@@ -129,7 +129,8 @@ def _message(line: bytes) -> SessionMessage:
 
 
 def with_content(node: object) -> Any:
-    """Return a result with its runs replaced: by content where a block or descriptor declares it (seed 002 §2.3).
+    """Return a result with its runs replaced: by content where a block or descriptor declares it
+    (docs/requirements.md R2-2.3).
 
     Elsewhere a run becomes text again.
     """

@@ -227,7 +227,7 @@ def _call_id(payload: object) -> str | None:
 
 
 def _operation_id(payload: object) -> str:
-    """Return the call that an event names (PROTOCOL: ``operationId``), in itself or in its data."""
+    """Return the call that an event names (docs/protocol.md 4.4: ``operationId``), in itself or in its data."""
     if not isinstance(payload, Mapping):
         return ""
     data = payload.get("data")

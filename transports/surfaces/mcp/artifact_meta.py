@@ -1,4 +1,4 @@
-"""An artifact as an MCP resource: what a client should know before it reads it (seed 004). No I/O."""
+"""An artifact as an MCP resource: what a client should know before it reads it (docs/requirements.md R4-6). No I/O."""
 
 from __future__ import annotations
 

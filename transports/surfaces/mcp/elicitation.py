@@ -26,7 +26,7 @@ from ...protocol.payloads import ElicitationRequest
 
 __all__ = ["ClientRequest", "Form", "Prompt", "client_request_for"]
 
-#: The field of a form, by method (PROTOCOL "App → client"); it is the key of the answer's ``data`` too.
+#: The field of a form, by method (docs/protocol.md 5.2); it is the key of the answer's ``data`` too.
 _FIELDS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",

@@ -15,7 +15,7 @@ from ...artifacts import ArtifactRef, ArtifactStore
 
 __all__ = ["image_blocks"]
 
-#: Image types that clients render (seed 003).
+#: Image types that clients render (docs/requirements.md R3-4).
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 #: Images in one result, the largest file in bytes that a thumbnail is made of, and seconds to make it.
 _MAX_IMAGES, _MAX_SOURCE, _TIMEOUT = 4, 64 << 20, 20.0

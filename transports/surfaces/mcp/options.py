@@ -54,7 +54,7 @@ class Options(BaseSettings):
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=64 * 1024, ge=4 * 1024)
-    #: Bytes of images in one result at most, before base64 (seed 003).
+    #: Bytes of images in one result at most, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
@@ -62,7 +62,8 @@ class Options(BaseSettings):
     max_request_bytes: int = Field(default=64 << 20, gt=0)
     #: Apps that one user may have connected at a time.
     max_sessions: int = Field(default=8, gt=0)
-    #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (seed 004).
+    #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (docs/protocol.md
+    #: 13.2, docs/requirements.md R4-10).
     max_files: int = Field(default=16, ge=0)
     max_file_bytes: int = Field(default=100 << 20, ge=0)
     allowed_types: Texts = ("*/*",)

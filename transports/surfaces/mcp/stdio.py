@@ -16,7 +16,7 @@ from .bridge import Bridge
 
 __all__ = ["serve_stdio"]
 
-#: Seconds between two checks that the parent process lives: another process may hold the pipe open (FAULTS 7).
+#: Seconds between two checks that the parent process lives: another process may hold the pipe open (docs/faults.md 7).
 _PARENT_CHECK = 0.5
 #: Seconds from the end of the client to that of this process, whatever hangs meanwhile.
 _GRACE = 4.0

@@ -27,7 +27,7 @@ __all__ = ["User"]
 
 #: Seconds that a call waits for the answer to its question.
 _QUESTION_TIMEOUT = 600.0
-#: Log levels of an app's notifications (PROTOCOL "App → client"); all others are ``info``.
+#: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
 _LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
 
 

@@ -15,7 +15,7 @@ from .responses import RequestRefused, json_response, read_json
 
 __all__ = ["AppRoutes"]
 
-#: Capabilities of one app in a list; FAULTS: an app may have a hundred thousand.
+#: Capabilities of one app in a list; docs/faults.md 22: an app may have a hundred thousand.
 _MAX_LISTED = 1000
 #: Other targets run programs and load extensions, which is not for a page to ask for.
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
