@@ -72,7 +72,7 @@ async def described(subject: Subject) -> None:
         expect((ref.mime_type, ref.filename), ("application/x-contract", "Übersicht 1.bin"), "type and name")
 
 
-@behaviour("declared text is a file and stays readable", 'seed 000: encoding "utf-8"')
+@behaviour("declared text is a file and stays readable", "docs/protocol.md 9.3")
 async def declared_text(subject: Subject) -> None:
     async with subject.connect() as session:
         result = await session.call("convert.markdownToHtml", {"markdown": "# 世界"})
