@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from transports import ABPError, Browser, PlaywrightTransport, Session, connect
 from transports.errors import Disconnected, NotAbpApp
-from transports.session.events import ConnectionChanged, Event
+from transports.session.events import ConnectionChanged
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -33,7 +31,7 @@ def makers(fixture: Fixture, browser: Browser, tmp_path: Path) -> tuple[Make, Ma
     )
 
 
-async def test_effects_and_what_came_beside_the_answer(makers: tuple[Make, Make]) -> None:
+async def test_effects_and_outputs_are_replayed(makers: tuple[Make, Make]) -> None:
     steps = [{"kind": "confirm", "message": "Sure?"}, {"kind": "download"}, {"kind": "print"}]
     seen = []
     for make in makers:
@@ -46,19 +44,19 @@ async def test_effects_and_what_came_beside_the_answer(makers: tuple[Make, Make]
     assert {kind for kind, _, _ in seen[0][1]} >= {"dialog", "download", "print"} and len(seen[0][0]) >= 2
 
 
-async def test_the_pages_tools(makers: tuple[Make, Make]) -> None:
+async def test_page_tools_are_replayed(makers: tuple[Make, Make]) -> None:
     seen = []
     for make in makers:
         async with make() as app:
             picture = await app.screenshot(full_page=True)
             document = await app.render_to_pdf("<h1>Hi</h1>", format="A4")
             with pytest.raises(ABPError):
-                await app.screenshot(full_page="often")
+                await app.screenshot(full_page="often")  # type: ignore[arg-type]
             seen.append((picture.artifacts["image"].sha256, document.artifacts["document"].sha256))
     assert seen[0] == seen[1]
 
 
-async def test_what_the_manifest_told(makers: tuple[Make, Make]) -> None:
+async def test_the_manifest_is_replayed(makers: tuple[Make, Make]) -> None:
     seen = []
     for make in makers:
         async with make() as app:
@@ -66,27 +64,20 @@ async def test_what_the_manifest_told(makers: tuple[Make, Make]) -> None:
     assert seen[0] == seen[1]
 
 
-async def test_a_page_that_is_lost_and_opened_again(makers: tuple[Make, Make]) -> None:
-    async def listen(events: Any, heard: list[bool]) -> None:
-        async for event in events:
-            note: Event = event
-            if isinstance(note, ConnectionChanged):
-                heard.append(note.connected)
-
+async def test_a_reconnection_is_replayed(makers: tuple[Make, Make]) -> None:
     seen = []
     for make in makers:
-        heard: list[bool] = []
-        async with make() as app:
-            listening = asyncio.ensure_future(listen(app.events(), heard))
+        async with make() as app, app.events() as events:
             with pytest.raises(Disconnected) as caught:
                 await app.call("fault.navigate", {"how": "reload"})
             await app.call("file.list")
-        await listening
-        seen.append((type(caught.value), caught.value.as_dict(), heard))
+            await app.aclose()
+            connected = [event.connected async for event in events if isinstance(event, ConnectionChanged)]
+        seen.append((type(caught.value), caught.value.as_dict(), connected))
     assert seen[0] == seen[1] and seen[0][2] == [False, True]
 
 
-async def test_a_page_that_is_no_app(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_a_failed_connection_is_replayed(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     url, file = f"{fixture.url}static/blank.html", tmp_path / "page.jsonl"
     words = []
     for session in (
