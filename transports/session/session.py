@@ -14,14 +14,12 @@ from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
-from ..binary.detect import Found
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
-from ..protocol.capabilities import deprecation_warnings, with_suggestions
+from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
 from ..protocol.messages import Message
-from ..protocol.schema import check_params
 from ..routing import ABP, Result, RoutingPolicy, preset
 from ..tasks import cancel_and_wait
 from .calls import Calls
@@ -74,7 +72,6 @@ class Session:
         self._discover = discover
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
-        self._warned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
         self._policy = routing
         policy = routing or ABP
@@ -216,7 +213,7 @@ class Session:
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params or {}))
         declared = self.capabilities.get(capability)
-        warnings = self._check_params(declared, prepared, content) if declared else []
+        warnings = self._handshake.check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
             return await self.resources.call(capability, params or {}, seconds)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
@@ -287,13 +284,6 @@ class Session:
             raise Disconnected("the session is closed; connect again")
         if self._state == "new":
             raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
-
-    def _check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
-        """Return the warnings about a call that this session has not given yet; raise if the parameters do not fit."""
-        notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
-        new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
-        self._warned.update(new)
-        return new
 
     # --- events -------------------------------------------------------------------------------------------------------
 
