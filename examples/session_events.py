@@ -1,4 +1,4 @@
-"""What happens in a session beside answers: changes of capabilities, repetitions, what an app does to its user."""
+"""Follow the events of a session: progress, changed capabilities, repeated calls, and what an app shows its user."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from transports import CapabilitiesChanged, ConnectionChanged, Effect, Event, Pr
 from webapp_fixture import serve
 
 
-async def tell(events: AsyncIterator[Event]) -> None:
+async def print_events(events: AsyncIterator[Event]) -> None:
     async for event in events:
         match event:
             case Progress():
@@ -24,13 +24,13 @@ async def tell(events: AsyncIterator[Event]) -> None:
 
 async def main() -> None:
     async with serve() as fixture, connect(fixture.url) as app, app.events() as events:
-        telling = asyncio.create_task(tell(events))
+        printing = asyncio.create_task(print_events(events))
         await app.call("job.run", {"steps": 2, "delay": 1})
-        await app.call("app.toggle")  # the app has one capability more
-        result = await app.call("fault.alert", {"kind": "confirm"})  # nobody is there to press a button
+        await app.call("app.toggle")  # the app now offers one capability more
+        result = await app.call("fault.alert", {"kind": "confirm"})  # a dialog, which nobody can answer
         print([(effect.kind, effect.detail["answer"]) for effect in result.effects])
         await app.aclose()  # the stream ends with the session
-        await telling
+        await printing
 
 
 asyncio.run(main())

@@ -337,7 +337,7 @@ async def test_without_the_cache_everything_is_read_again(app: Connected) -> Non
     async with app(routing=policy) as session:
         before = value((await session.call("record")).data, "reads")
         for _ in range(2):
-            assert "contents.0.text" not in (await session.resources.read(VIEW)).held
+            assert "contents.0.text" not in (await session.resources.read(VIEW)).inline_fields
         assert value((await session.call("record")).data, "reads") == before + 2
 
 

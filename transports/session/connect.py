@@ -58,7 +58,7 @@ def connect(
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
     recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
     ``store`` is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``,
-    else the folder ``ABP_OUTPUT_DIR``.
+    else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session closes.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
 
@@ -125,6 +125,7 @@ def connect(
         requested_capabilities=requested_capabilities,
         routing=routing,
         discover=discovery,
+        close_store=store is None or isinstance(store, str | Path),
     )
 
 

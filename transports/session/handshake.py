@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..base import Transport
 from ..errors import ProtocolError, TransportError
-from ..http import Discovery, undelivered
+from ..http import Discovery, missing_capabilities
 from ..protocol.capabilities import Capabilities
 from ..protocol.declarations import AppInfo, Capability, parse
 from ..protocol.initialize import initialize_params
@@ -81,7 +81,7 @@ class Handshake:
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return
         self._in_manifest = found.manifest.capabilities
-        self.warnings = (*found.warnings, *undelivered(self._in_manifest, self.capabilities))
+        self.warnings = (*found.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:
             logger.warning("%s", warning)

@@ -195,11 +195,11 @@ class Resources:
                 continue
             contents = read.data.get("contents") if isinstance(read.data, dict) else None
             places["content", index] = {**block, "fetched": True, "contents": contents}
-            artifacts |= {f"{place}.{field}": read.artifacts[field] for field in read.held}
+            artifacts |= {f"{place}.{field}": read.artifacts[field] for field in read.inline_fields}
             steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
-        held = result.held | (artifacts.keys() - result.artifacts.keys())
+        inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
         data = cast(JSONValue, replace(result.data, places))
-        return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), held=held)
+        return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
 
     def on_notification(self, notification: Notification) -> None:
         """Drop from the cache what the server says has changed, before any listener can ask for it."""

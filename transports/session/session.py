@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 
-from ..artifacts import ArtifactStore, Scope
+from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
 from ..binary.detect import Found
-from ..binary.params import outgoing
+from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
 from ..protocol.capabilities import deprecation_warnings, with_suggestions
@@ -59,6 +61,7 @@ class Session:
         requested_capabilities: Sequence[str] = (),
         routing: RoutingPolicy | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
+        close_store: bool = False,
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
@@ -69,6 +72,7 @@ class Session:
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         self._discover = discover
+        self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._warned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
@@ -127,6 +131,8 @@ class Session:
         self._state = "closed"
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
+            if self._close_store:
+                stack.push_async_callback(self.store.aclose)
             discovery = asyncio.ensure_future(self._discover()) if self._discover else None
             if discovery is not None:
                 stack.push_async_callback(cancel_and_wait, (discovery,))
@@ -208,7 +214,7 @@ class Session:
         idempotent: bool,
     ) -> Result:
         started = time.perf_counter()
-        prepared, content = outgoing(dict(params or {}))
+        prepared, content = prepare_params(dict(params or {}))
         declared = self.capabilities.get(capability)
         warnings = self._check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
@@ -228,26 +234,27 @@ class Session:
         finally:
             await self._events.wait_for_progress_callbacks(on_progress)
 
+    async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
+        """Copy an artifact, a reference or an id, from any store to ``path``; returns the absolute path.
+
+        It works after the session is closed, too. Missing folders are made, a file is replaced, and the content is
+        verified while it is copied; see :meth:`.ArtifactStore.export` for the errors.
+        """
+        return await self.store.export(artifact, path)
+
     async def render_to_pdf(
         self, /, html: str, *, timeout: float | None = None, **options: Unpack[PdfOptions]
     ) -> Result:
-        """Print ``html`` with the app's browser and store the PDF as the artifact ``document``.
-
-        ``options`` are those of Playwright's ``page.pdf``: ``format="A4"``, ``landscape=True``, … (:class:`PdfOptions
-        <transports.base.PdfOptions>`). ``timeout`` is in seconds; Playwright's own would be milliseconds. Raises
-        :class:`~transports.errors.UsageError` if the app is not in a page or an option does not exist, and
-        :class:`~transports.errors.CallTimeout`.
-        """
+        """Store ``html``, printed by the app's browser, as the artifact ``document``. ``options`` are those of
+        Playwright's ``page.pdf`` (``format="A4"``, …); ``timeout`` is in seconds, Playwright's own would be in
+        milliseconds. Raises :class:`~transports.errors.UsageError` if the app is not in a page or an option does not
+        exist, and :class:`~transports.errors.CallTimeout`."""
         seconds, tools = self._page_tools("render_to_pdf", timeout)
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
-        """Take a picture of the app's page and store it as the artifact ``image``.
-
-        ``options`` are those of Playwright's ``page.screenshot``: ``full_page=True``, ``type="jpeg"``, …
-        (:class:`ScreenshotOptions <transports.base.ScreenshotOptions>`). ``timeout`` is in seconds; Playwright's own
-        would be milliseconds. Raises as :meth:`render_to_pdf`.
-        """
+        """Store a picture of the app's page as the artifact ``image``; ``timeout`` in seconds. Raises as
+        :meth:`render_to_pdf`. ``options`` are those of Playwright's ``page.screenshot`` (``full_page=True``, …)."""
         seconds, tools = self._page_tools("screenshot", timeout)
         return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
 

@@ -52,6 +52,7 @@ class Session(Resource[session.Session]):
     """
 
     call = blocking(session.Session.call)
+    save = blocking(session.Session.save)
     render_to_pdf = blocking(session.Session.render_to_pdf)
     screenshot = blocking(session.Session.screenshot)
     events = managing(session.Session.events, iterate)

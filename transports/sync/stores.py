@@ -10,7 +10,7 @@ from .. import artifacts, routing
 from ..artifacts import Scope
 from ..routing import Fetcher, RoutingPolicy
 from .bridge import Blocking, blocking, described, iterating, made_by, taking_parameters_of
-from .lifetime import managing
+from .lifetime import Resource, closing, managing
 
 __all__ = ["ArtifactStore", "LocalStore", "NoneStore", "Router", "Staged", "open_store"]
 
@@ -33,7 +33,7 @@ class Staged(Blocking[artifacts.Staged]):
         return self.wrapped.size
 
 
-class ArtifactStore(Blocking[artifacts.ArtifactStore]):
+class ArtifactStore(Resource[artifacts.ArtifactStore]):
     """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
 
     stage = managing(artifacts.ArtifactStore.stage, Staged)
@@ -42,21 +42,24 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
     put_file = blocking(artifacts.ArtifactStore.put_file)
     stat = blocking(artifacts.ArtifactStore.stat)
     exists = blocking(artifacts.ArtifactStore.exists)
-    mark = blocking(artifacts.ArtifactStore.mark)
+    change_token = blocking(artifacts.ArtifactStore.change_token)
     presigned = blocking(artifacts.ArtifactStore.presigned)
     list = blocking(artifacts.ArtifactStore.list)
     open = iterating(artifacts.ArtifactStore.open)
     get = blocking(artifacts.ArtifactStore.get)
+    export = blocking(artifacts.ArtifactStore.export)
     delete = blocking(artifacts.ArtifactStore.delete)
     gc = blocking(artifacts.ArtifactStore.gc)
     end_session = blocking(artifacts.ArtifactStore.end_session)
     fsck = blocking(artifacts.ArtifactStore.fsck)
+    close = closing(artifacts.ArtifactStore.aclose)
 
     @described(artifacts.ArtifactStore.scoped)
     def scoped(self, scope: Scope) -> Self:
         """As :meth:`transports.ArtifactStore.scoped`, whose docstring replaces this one."""
         view = copy.copy(self)
         view.wrapped = self.wrapped.scoped(scope)
+        view._open_manager = None  # the view was not entered
         return view
 
     @property

@@ -48,7 +48,7 @@ def demo(
         _show(results)
         refs = [ref for result in results for ref in result.artifacts.values()]
         wrong = [ref for ref in refs if not _intact(ref)]
-        folder = Path(refs[0].path or ".").parent
+        folder = (refs[0].path or Path()).parent
         same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
         out(f"data.csv is the same file over every transport: sha256 {same.sha256}")
         out(f"{len(refs)} files, {sum(ref.size_bytes for ref in refs):,} bytes, in {folder}")
@@ -101,7 +101,8 @@ async def _tour(app: Session, samples: Path, megabytes: int, results: list[Resul
     async def step(capability: str, params: Mapping[str, object]) -> Any:
         return await _step(app, results, capability, params)
 
-    html = (await step("convert.markdownToHtml", {"markdown": readme, "title": "README"}))["html"]
+    await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
+    html = Path(results[-1].artifact().path or "").read_text(encoding="utf-8")
     await step("export.pdf", {"html": html, "title": "README"})
     await step("chart.render", {"csv": sales, "type": "bar", "format": "png", "title": "Sales"})
     await step("chart.render", {"csv": sales, "type": "line", "format": "webp", "as": "base64"})
@@ -136,13 +137,13 @@ def _show(results: list[Result]) -> None:
 
 def _row(table: Table, result: Result, ref: ArtifactRef) -> None:
     kind = ref.mime_type.removeprefix("application/")
-    path = Path(os.path.relpath(ref.path)) if ref.path else Path(ref.uri)
-    where = ref.path if ref.path and path.parts[0] == ".." else str(path)
+    near = os.path.relpath(ref.path) if ref.path else ref.uri
+    where = str(ref.path) if near.startswith("..") else near
     table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", where)
 
 
 def _intact(ref: ArtifactRef) -> bool:
     if ref.path is None:
         return False
-    with Path(ref.path).open("rb") as file:
+    with ref.path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == ref.sha256
