@@ -245,10 +245,9 @@ class Session:
     async def render_to_pdf(
         self, /, html: str, *, timeout: float | None = None, **options: Unpack[PdfOptions]
     ) -> Result:
-        """Store ``html``, printed by the app's browser, as the artifact ``document``. ``options`` are those of
-        Playwright's ``page.pdf`` (``format="A4"``, …); ``timeout`` is in seconds, Playwright's own would be in
-        milliseconds. Raises :class:`~transports.errors.UsageError` if the app is not in a page or an option does not
-        exist, and :class:`~transports.errors.CallTimeout`."""
+        """Store ``html``, printed by the app's browser, as the artifact ``document``. ``options`` are Playwright's of
+        ``page.pdf`` (``format="A4"``, …); ``timeout`` is in seconds, its own would be milliseconds. Raises
+        :class:`~transports.errors.UsageError` without a page or such an option, :class:`~transports.errors.CallTimeout`."""
         seconds, tools = self._page_tools("render_to_pdf", timeout)
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
