@@ -247,7 +247,7 @@ class Session:
     ) -> Result:
         """Store ``html``, printed by the app's browser, as the artifact ``document``. ``options`` are Playwright's of
         ``page.pdf`` (``format="A4"``, …); ``timeout`` is in seconds, its own would be milliseconds. Raises
-        :class:`~transports.errors.UsageError` without a page or such an option, :class:`~transports.errors.CallTimeout`."""
+        :class:`~transports.errors.UsageError` without a page or such an option, and ``CallTimeout``."""
         seconds, tools = self._page_tools("render_to_pdf", timeout)
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
