@@ -204,12 +204,12 @@ class PageTransport(Transport):
         answer: str = await agent.invoke(method, *args, timeout=timeout)
         if not answer.startswith('{"text":'):
             return answer
-        held: Any = decode_json(answer)
+        reference: Any = decode_json(answer)
         try:
             folder = self._open_tab().folder
-            return await self._ladder.read(Handle(held["text"], held["size"]), folder, timeout=timeout)
+            return await self._ladder.read(Handle(reference["text"], reference["size"]), folder, timeout=timeout)
         finally:
-            await self.release(Handle(f"held:{held['text']}"))
+            await self.release(Handle(f"held:{reference['text']}"))
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""

@@ -253,12 +253,8 @@ class Session:
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
-        """Take a picture of the app's page and store it as the artifact ``image``.
-
-        ``options`` are those of Playwright's ``page.screenshot``: ``full_page=True``, ``type="jpeg"``, …
-        (:class:`ScreenshotOptions <transports.base.ScreenshotOptions>`). ``timeout`` is in seconds; Playwright's own
-        would be milliseconds. Raises as :meth:`render_to_pdf`.
-        """
+        """Store a picture of the app's page as the artifact ``image``; ``timeout`` in seconds. Raises as
+        :meth:`render_to_pdf`. ``options`` are those of Playwright's ``page.screenshot`` (``full_page=True``, …)."""
         seconds, tools = self._page_tools("screenshot", timeout)
         return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
 

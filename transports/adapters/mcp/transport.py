@@ -177,9 +177,9 @@ class MCPTransport(Transport):
             )
             return CallToolRequest(params=params)
 
-        self._pending[call] = asking = asyncio.ensure_future(send_request(connection, make, progress))
+        self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
-            answer = to_answer(await asking)
+            answer = to_answer(await sending)
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:  # the SDK tells the server

@@ -43,9 +43,9 @@ class Base64Run(str):
     @classmethod
     def of(cls, view: memoryview) -> Base64Run:
         """Return a run over ``view``."""
-        made = cls()
-        made.view = view
-        return made
+        run = cls()
+        run.view = view
+        return run
 
 
 class LineReader:
