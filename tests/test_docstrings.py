@@ -12,7 +12,7 @@ import transports
 
 ROOT = Path(transports.__file__).parent
 #: Rooms that are not documented in full yet.
-PENDING = {"adapters", "browser", "http", "surfaces"}
+PENDING: set[str] = set()
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
