@@ -23,7 +23,7 @@ from .ref import ArtifactRef, Checked, Problem, Scope
 from .retention import Entry, Incoming, Retention, Swept
 from .staged import About, Staged, StagedFile
 
-__all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged", "not_found"]
+__all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged", "encode_text", "not_found"]
 
 DEFAULT_MAX_BYTES = 1 << 30
 _PIECE = 1 << 20
@@ -35,6 +35,14 @@ def not_found(artifact_id: str) -> ArtifactNotFound:
     """The one error for an id that nobody has, that belongs to somebody else, or whose time is over."""
     shown = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
     return ArtifactNotFound(f"there is no artifact {shown!r} in this store", details={"id": shown})
+
+
+def encode_text(text: str) -> bytes:
+    """``text`` as UTF-8. Raises :class:`~transports.errors.UsageError` for a lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
 
 
 class ArtifactStore(ABC):
@@ -95,12 +103,8 @@ class ArtifactStore(ABC):
     async def put_text(self, text: str, **about: Unpack[About]) -> ArtifactRef:
         """Store text as UTF-8, as ``text/plain`` unless ``mime_type`` says otherwise. Raises
         :class:`~transports.errors.UsageError` for a lone surrogate."""
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
         defaults: About = {"mime_type": "text/plain"}
-        return await self.put_bytes(data, **(defaults | about))
+        return await self.put_bytes(encode_text(text), **(defaults | about))
 
     async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **about: Unpack[About]) -> ArtifactRef:
         """Store what an asynchronous iterator gives, never holding all of it. If it raises, nothing is stored."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, cast
 
-from ..artifacts import ArtifactRef, ArtifactStore
+from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, contents, field_of, find, replace
 from ..errors import ABPError, UsageError, redact_url
@@ -47,9 +47,16 @@ class Router:
     """
 
     def __init__(
-        self, store: ArtifactStore, *, fetcher: Fetcher | None = None, policy: RoutingPolicy | None = None
+        self,
+        store: ArtifactStore | HostStore | HostFacade,
+        *,
+        fetcher: Fetcher | None = None,
+        policy: RoutingPolicy | None = None,
     ) -> None:
-        self._store = store
+        found = discover_store(store)
+        if found is None:
+            raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
+        self._store = store = found
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
         self._guess_from = self._policy.min_guessed_chars if self._policy.heuristics else None

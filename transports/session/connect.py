@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..adapters.recording import Recording, recording_of
-from ..artifacts import ArtifactStore, discover_store, open_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
 from ..base import Transport
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError, redact_url
@@ -41,7 +41,7 @@ def connect(
     target: str,
     *,
     transport: str | Transport = "auto",
-    store: ArtifactStore | str | Path | None = None,
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
     headless: bool | None = None,
     browser: Browser | str | None = None,
     profile: str | Path | None = None,
@@ -66,8 +66,8 @@ def connect(
     WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
     recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
-    ``store`` is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``,
-    else the folder ``ABP_OUTPUT_DIR``.
+    ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``).
 
@@ -153,7 +153,7 @@ def _discovery(target: str, transport: Transport, settings: Settings) -> Callabl
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:
     if store is not None and not isinstance(store, str | Path):
-        found = discover_store(store)
+        found = discover_store(store, max_bytes=settings.max_artifact_bytes)
         if found is None:
             raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
         return found
