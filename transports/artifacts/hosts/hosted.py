@@ -141,7 +141,7 @@ class HostedStore(ArtifactStore):
             meta["scope"], namespace = dict(self.scope.items()), _apart(namespace, self.scope)
         found = await self._put(content, described, namespace, meta, options)
         if scope and (owner := scope_of(found)) is not None and owner != scope:
-            # The host goes by content alone and answered with an artifact of somebody else, who would keep it from us.
+            # The host goes by content alone and answered with an artifact of another scope, which this one may not see.
             found = await self._put(content, described, _apart(namespace, scope), meta, options)
         if text_of(found, "sha256") not in (None, meter.sha256) or size_of(found) not in (None, meter.size):
             raise StoreError(

@@ -112,6 +112,9 @@ def source_of(ref: object) -> dict[str, object]:
 
 
 def scope_of(ref: object) -> Scope | None:
-    """Return the scope of a host's reference; ``None`` if it says none."""
+    """Return the scope of a host's reference, empty if it belongs to nobody; ``None`` if references of this host have
+    no scope."""
+    if not (("scope" in ref) if isinstance(ref, Mapping) else hasattr(ref, "scope")):
+        return None
     found = _field(ref, "scope")
-    return None if found is None else scope_from_host(found)
+    return Scope() if found is None else scope_from_host(found)
