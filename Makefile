@@ -2,32 +2,50 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+#: What running needs, and what developing needs besides.
+RUN := $(VENV)/.run
 READY := $(VENV)/.ready
+UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 3
 
-.PHONY: help setup demo test check bench lock clean
+.PHONY: help setup demo test unit check bench lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
+	@echo "make unit    every test that needs no browser"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make bench   speed, as ratios against named baselines"
-	@echo "make setup   the virtual environment and a browser"
+	@echo "make setup   the virtual environment with everything for developing, and a browser"
 
 setup: $(READY)
 	@$(BIN)/abp doctor --install
 
-$(READY): pyproject.toml requirements/dev.txt README.md
+$(BIN)/uv: requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) …"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+		test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV); \
+		$(PYTHON) -m pip --python $(BIN)/python install -qq --disable-pip-version-check --require-hashes -r $<; \
+	else \
+		$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r $<; \
+	fi
 	@touch $@
 
-demo: setup
+$(RUN): $(BIN)/uv pyproject.toml requirements/run.txt README.md
+	@echo "installing into $(VENV): what running needs …"
+	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/run.txt
+	@$(UV) install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(READY): $(RUN) requirements/dev.txt
+	@echo "installing into $(VENV): what developing needs …"
+	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: $(RUN)
+	@$(BIN)/abp doctor --install
 	@$(BIN)/abp demo --out demo-output
 
 check: $(READY)
@@ -35,6 +53,9 @@ check: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q tests/test_layers.py
+
+unit: $(READY)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not browser and not exhaustive" --ignore tests/e2e
 
 # A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
 test: setup check
@@ -51,9 +72,11 @@ bench: setup
 	@$(BIN)/python -m tests.benchmarks
 
 # New versions, with hashes and without the address of any registry.
+COMPILE := $(UV) compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade
 lock: $(READY)
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--upgrade --group dev pyproject.toml -o requirements/dev.txt
+	@$(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
+	@$(COMPILE) --group run pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+	@echo uv | $(COMPILE) - -c requirements/dev.txt -o requirements/uv.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output dist build

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -108,6 +109,17 @@ def test_imports_go_strictly_downward() -> None:
 def test_the_table_names_every_room_and_nothing_that_is_gone() -> None:
     rooms = {room(dotted(path)) for path in sources()}
     assert {name if name in RANKS else name.split(".")[0] for name in rooms} == set(RANKS)
+
+
+def test_the_picture_in_the_documents_is_the_folder_listing() -> None:
+    text = (ROOT.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(│?    |)[├└]── ([a-z_]+)(\.py|/) +(\d+)  \S", text, re.MULTILINE)
+    drawn = {("surfaces." if indent else "") + name: int(rank) for indent, name, _, rank in lines}
+    assert drawn == RANKS
+    folders = {name for indent, name, kind, _ in lines if kind == "/" and not indent}
+    on_disk = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    assert folders == on_disk
+    assert {name for _, name, kind, _ in lines if kind == ".py"} == {path.stem for path in ROOT.glob("*.py")}
 
 
 BASE = {"__init__.py": "", "errors.py": "", "base.py": "from .errors import ABPError", "session/__init__.py": ""}

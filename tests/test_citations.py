@@ -1,0 +1,67 @@
+"""Cited sections of the documents exist, and documents that are not in the repository are not cited."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: A citation such as ``docs/protocol.md 3.2``, ``docs/faults.md 13`` or ``docs/requirements.md R2-7.1c``.
+_CITED = re.compile(r"docs/(protocol|faults|requirements)\.md ((?:R\d-)?[\dA-Z]+(?:\.\d+)*[a-z]?(?:\.[a-z])?)(?![\w-])")
+#: Names of documents that are not in the repository.
+_FOREIGN = re.compile(r"(?i:seed 00)|\b(?:FAULTS|PROTOCOL|DESIGN|REDESIGN|PERFORMANCE|DEPENDENCIES)\b")
+_SUFFIXES = {".py", ".js", ".md", ".html", ".json", ".yaml", ".toml"}
+
+
+def sections(document: str) -> set[str]:
+    text = (ROOT / "docs" / f"{document}.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^#{2,4} ((?:R\d-)?[\dA-Z]+(?:\.\d+)*)\b", text, re.MULTILINE))
+    rows = set(re.findall(r"^\| ?(\d+) ?\|", text, re.MULTILINE))
+    lines = set(re.findall(r"\b(R\d-[\dA-Z]+(?:\.\d+)*\.?[a-z])\b", text))
+    return headings | rows | lines
+
+
+def files() -> Iterator[Path]:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "transports", "tests", "webapp_fixture", "examples", "docs"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    for name in tracked.stdout.split():
+        path = ROOT / name
+        if path.suffix in _SUFFIXES and path.exists() and path != Path(__file__):
+            yield path
+
+
+def faults(text: str) -> list[str]:
+    """What is wrong with the citations of a text."""
+    missing = [
+        f"docs/{document}.md has no {section}"
+        for document, section in _CITED.findall(text)
+        if section not in sections(document)
+    ]
+    return [*missing, *(f"{found} is not in the repository" for found in _FOREIGN.findall(text))]
+
+
+def test_every_citation_leads_to_a_section() -> None:
+    found = [f"{path.relative_to(ROOT)}: {fault}" for path in files() for fault in faults(path.read_text("utf-8"))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("docs/protocol.md 99.1", "docs/protocol.md has no 99.1"),
+        ("docs/faults.md 51", "docs/faults.md has no 51"),
+        ("docs/requirements.md R2-7.9", "docs/requirements.md has no R2-7.9"),
+        ("see seed 002", "seed 00 is not in the repository"),
+        ('PROTOCOL "Discovery"', "PROTOCOL is not in the repository"),
+    ],
+)
+def test_a_dead_citation_is_found(text: str, fault: str) -> None:
+    assert faults(text) == [fault]
+
+
+def test_a_live_citation_is_not_a_fault() -> None:
+    assert faults("docs/protocol.md 3.2, docs/faults.md 13, docs/requirements.md R2-7.1, PROTOCOL_ERROR") == []
