@@ -31,7 +31,7 @@ OTHER = b"%PDF-1.7\n" + b"y" * 100
 
 @dataclass
 class SmallRef:
-    """The reference of seed 002 §5.4."""
+    """The reference of docs/requirements.md R2-5.4."""
 
     id: str
     mime_type: str | None = None
@@ -42,7 +42,7 @@ class SmallRef:
 
 
 class FiveMethods:
-    """A store with the methods of seed 002 §5.2 and no other, with ids as in §5.3."""
+    """A store with the methods of docs/requirements.md R2-5.2 and no other, with ids as in R2-5.3."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -90,7 +90,7 @@ class FiveMethods:
 
 @dataclass
 class Owner:
-    """A host's scope (seed 002 §7.2)."""
+    """A host's scope (docs/requirements.md R2-7.2)."""
 
     tenant_id: str | None = None
     user_id: str | None = None

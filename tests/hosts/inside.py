@@ -73,7 +73,7 @@ async def behind_its_facade(url: str) -> Mapping[str, object]:
 
 
 async def behind_its_tools(url: str) -> Mapping[str, object]:
-    """A store of ours behind a ``ToolNode``, whose server answers a PDF as base64 (the incident of seed 002 §1.1)."""
+    """A store of ours behind a ``ToolNode``, whose server answers a PDF as base64 (docs/requirements.md R2-1.1)."""
     store = StoreForHost(open_store(url), host.ArtifactRef)
     server = f"{sys.executable} {Path(__file__).with_name('tableau.py')}"
     source = ToolNode(ExternalToolConfig(name="tableau", transport="mcp", connection=server), ModelRegistry())

@@ -12,7 +12,7 @@ server: Any = FastMCP("tableau")
 
 @server.tool  # type: ignore[untyped-decorator]
 def download_workbook() -> dict[str, str]:
-    """Return a workbook as PDF (seed 002, Appendix B)."""
+    """Return a workbook as PDF (docs/requirements.md R2-B)."""
     content = base64.b64encode(b"%PDF-1.7\n" + b"x" * 2000).decode()
     return {"content": content, "name": "Sales Dashboard", "format": "pdf"}
 

@@ -254,8 +254,8 @@ def _sniff_zip(head: bytes) -> str:
 
 
 def _is_python_bytecode(head: bytes) -> bool:
-    """Whether the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) stands before a marshalled code object. The
-    magic number of each version is between 3,390 and 4,999."""
+    """Whether the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) stands before a marshalled code object.
+    Versions have magic numbers from 3,390 on."""
     return len(head) > 16 and 3390 <= head[0] | head[1] << 8 < 5000 and head[4:8] in _PYC_FLAGS and head[16] == 0xE3
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import artifacts, routing
 from .. import http as discovery
 from ..adapters.recording import Recording
-from ..artifacts import AuditLog, Retention, Scope
+from ..artifacts import AuditLog, HostFacade, HostStore, Retention, Scope
 from ..artifacts.base import DEFAULT_MAX_BYTES
 from ..base import Transport
 from ..browser.process import launch
@@ -198,9 +198,13 @@ class Router(Blocking[routing.Router]):
     """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
 
     def __init__(
-        self, store: ArtifactStore, *, fetcher: Fetcher | None = None, policy: RoutingPolicy | None = None
+        self,
+        store: ArtifactStore | HostStore | HostFacade,
+        *,
+        fetcher: Fetcher | None = None,
+        policy: RoutingPolicy | None = None,
     ) -> None:
-        super().__init__(routing.Router(store.wrapped, fetcher=fetcher, policy=policy))
+        super().__init__(routing.Router(_asynchronous(store), fetcher=fetcher, policy=policy))
 
     route = blocking(routing.Router.route)
 
@@ -271,7 +275,7 @@ def connect(
     target: str,
     *,
     transport: str | Transport = "auto",
-    store: ArtifactStore | str | Path | None = None,
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
     headless: bool | None = None,
     browser: Browser | str | None = None,
     profile: str | Path | None = None,

@@ -1,7 +1,7 @@
 """Stores of a host program: a host's own store as one of ours, and one of ours as the host's.
 
 A host here is an agent framework with an artifact store of its own, such as penguiflow. Its store protocol is that of
-seed 002 §5.2: ``put_bytes``, ``put_text``, ``get``, ``delete`` and ``exists``.
+docs/requirements.md R2-5.2: ``put_bytes``, ``put_text``, ``get``, ``delete`` and ``exists``.
 """
 
 from .for_host import StoreForHost

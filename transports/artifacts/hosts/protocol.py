@@ -8,7 +8,7 @@ __all__ = ["HostFacade", "HostStore", "is_facade", "is_host_store"]
 
 
 class HostStore(Protocol):
-    """The store protocol of seed 002 §5.2, as a host implements it.
+    """The store protocol of docs/requirements.md R2-5.2, as a host implements it.
 
     A store may have more: ``get_ref(id)``, ``list(scope=)``, and ``scope=`` on both ``put_…`` methods. They are used
     where they are there. References that come back need an ``id``; ``mime_type``, ``size_bytes``, ``filename``,

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class HostScope:
-    """A scope in the words of a host (seed 002 §7.2), for hosts whose own class cannot be found."""
+    """A scope in the words of a host (docs/requirements.md R2-7.2), for hosts whose own class cannot be found."""
 
     tenant_id: str | None = None
     user_id: str | None = None
