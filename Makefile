@@ -66,7 +66,7 @@ test: setup check
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \
-		--include='transports/errors.py,transports/protocol/messages.py,transports/binary/data.py,transports/binary/detect/*.py'
+		--include='transports/errors/*.py,transports/protocol/messages.py,transports/protocol/payloads.py,transports/protocol/declarations.py,transports/binary/data.py,transports/binary/detect/*.py'
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from transports import Call, MemoryTransport, connect
+from transports import MemoryTransport, connect
+from transports.testing import Call
 
 
 async def export_report(params: Mapping[str, object], call: Call) -> object:

@@ -13,12 +13,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .adapters.memory import Call, MemoryTransport
+    from .adapters.memory import MemoryTransport
     from .adapters.playwright import PlaywrightTransport
     from .adapters.postmessage import PostMessageTransport
+    from .adapters.recording import Recording
     from .adapters.websocket import WebSocketTransport
-    from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, open_store
-    from .base import Features, Transport
+    from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope, open_store
+    from .base import Features, PageTools, Transport
     from .binary import BinaryData
     from .browser.process.launch import Browser
     from .errors import (
@@ -32,20 +33,38 @@ if TYPE_CHECKING:
         TransportError,
         UsageError,
     )
+    from .http import discover
     from .protocol.capabilities import CapabilitiesChanged
-    from .protocol.messages import Capability, Effect, ElicitationRequest, JSONValue, Message, Notification, Progress
-    from .routing import Result, Router
+    from .protocol.declarations import Capability
+    from .protocol.messages import Effect, Message
+    from .protocol.payloads import ElicitationRequest, Notification, Progress
+    from .protocol.strict_json import JSONValue
+    from .routing import Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
     from .session.session import Session
 
+#: The module that each public name is loaded from.
 _HOMES = {
-    "adapters.memory": ("Call", "MemoryTransport"),
+    "adapters.memory": ("MemoryTransport",),
     "adapters.playwright": ("PlaywrightTransport",),
     "adapters.postmessage": ("PostMessageTransport",),
+    "adapters.recording": ("Recording",),
     "adapters.websocket": ("WebSocketTransport",),
-    "artifacts": ("ArtifactRef", "ArtifactStore", "LocalStore", "NoneStore", "open_store"),
-    "base": ("Features", "Transport"),
+    "artifacts": (
+        "ArtifactRef",
+        "ArtifactStore",
+        "LocalStore",
+        "NoneStore",
+        "Retention",
+        "Scope",
+        "open_store",
+    ),
+    "base": (
+        "Features",
+        "PageTools",
+        "Transport",
+    ),
     "binary": ("BinaryData",),
     "browser.process.launch": ("Browser",),
     "errors": (
@@ -59,20 +78,33 @@ _HOMES = {
         "TransportError",
         "UsageError",
     ),
-    "session.events": ("CallFinished", "CallStarted", "ConnectionChanged", "Event", "Retrying"),
+    "http": ("discover",),
     "protocol.capabilities": ("CapabilitiesChanged",),
+    "protocol.declarations": ("Capability",),
     "protocol.messages": (
-        "Capability",
         "Effect",
-        "ElicitationRequest",
-        "JSONValue",
         "Message",
+    ),
+    "protocol.payloads": (
+        "ElicitationRequest",
         "Notification",
         "Progress",
     ),
-    "routing": ("Result", "Router"),
-    "session.session": ("Session",),
+    "protocol.strict_json": ("JSONValue",),
+    "routing": (
+        "Result",
+        "Router",
+        "RoutingPolicy",
+    ),
     "session.connect": ("connect",),
+    "session.events": (
+        "CallFinished",
+        "CallStarted",
+        "ConnectionChanged",
+        "Event",
+        "Retrying",
+    ),
+    "session.session": ("Session",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -83,7 +115,6 @@ __all__ = [
     "BinaryData",
     "BinaryError",
     "Browser",
-    "Call",
     "CallFinished",
     "CallStarted",
     "CallTimeout",
@@ -102,13 +133,18 @@ __all__ = [
     "Message",
     "NoneStore",
     "Notification",
+    "PageTools",
     "PlaywrightTransport",
     "PostMessageTransport",
     "Progress",
     "ProtocolError",
+    "Recording",
     "Result",
+    "Retention",
     "Retrying",
     "Router",
+    "RoutingPolicy",
+    "Scope",
     "Session",
     "StoreError",
     "Transport",
@@ -116,6 +152,7 @@ __all__ = [
     "UsageError",
     "WebSocketTransport",
     "connect",
+    "discover",
     "open_store",
 ]
 

@@ -1,7 +1,8 @@
-"""The Transport contract: how bytes and messages travel between a session and one app.
+"""The Transport contract: how messages and content travel between a session and one app.
 
-A transport moves :class:`~transports.Message` values and content; it knows nothing of artifacts, retries or
-results. Third parties implement this class and register it under the entry-point group ``abp.transports``.
+A transport moves :class:`~transports.Message` values and content. It knows nothing of artifacts, retries or results.
+Third parties implement :class:`Transport` and register it under the entry-point group ``abp.transports``
+(``docs/write-a-transport.md``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from .binary import BinaryData, Handle
+from .errors import TransportError
 from .protocol.messages import Message
 
 __all__ = ["Features", "PageTools", "ResourcePage", "ResourceTools", "Transport"]
@@ -21,14 +23,14 @@ __all__ = ["Features", "PageTools", "ResourcePage", "ResourceTools", "Transport"
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a transport can do beyond calls.
+    """The abilities of a transport beyond calls.
 
     ``listing``: it answers ``capabilities/list`` (PROTOCOL: only page objects have that; envelopes do not).
-    ``reconnects``: a lost connection is opened again by the transport, which says so with the events
-    ``connection/lost`` and ``connection/restored``; requests under way at the break fail with ``DISCONNECTED``, and one
-    that was never sent says so by ``details["sent"] = False``.
+    ``reconnects``: it opens a lost connection again by itself and says so with the events ``connection/lost`` and
+    ``connection/restored``. Requests under way at the break fail with ``DISCONNECTED``; one that was never sent says so
+    by ``details["sent"] = False``.
     ``cookies``: the far side holds cookies that a download from its origin may need.
-    ``presets``: the far side speaks another protocol than ABP (MCP); where the caller gives no routing policy, the
+    ``presets``: the far side speaks another protocol than ABP (MCP). Where the caller gives no routing policy, the
     preset for the name that it gives itself applies (:func:`transports.routing.preset`).
     """
 
@@ -40,20 +42,24 @@ class Features:
 
 @runtime_checkable
 class PageTools(Protocol):
-    """What a transport with a page can do beside calls. Options are those of Playwright's ``page.pdf`` and
-    ``page.screenshot``. Raises :class:`~transports.errors.UsageError` for others, and
-    :class:`~transports.errors.CallTimeout`."""
+    """The tools of a transport that has a page, beside calls. ``options`` are those of Playwright's ``page.pdf`` and
+    ``page.screenshot``. ``timeout`` is in seconds, unlike Playwright's own.
+
+    Both raise :class:`~transports.errors.UsageError` for an unknown option, and
+    :class:`~transports.errors.CallTimeout`.
+    """
 
     async def render_to_pdf(self, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
-        """``html`` as a PDF."""
+        """Return ``html`` as a PDF. It is rendered in a page of its own; the app's page does not change."""
 
     async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
-        """What the app's page shows."""
+        """Return an image of the app's page as it is now."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourcePage:
-    """A page of resources or templates as the far side lists them, and the ``cursor`` of the next one."""
+    """One page of a list of resources or templates, as the far side sends it. ``cursor`` asks for the next page, and is
+    ``None`` on the last one."""
 
     items: Sequence[object]
     cursor: str | None = None
@@ -61,90 +67,100 @@ class ResourcePage:
 
 @runtime_checkable
 class ResourceTools(Protocol):
-    """What a transport with resources (MCP) can do beside calls. Raises
-    :class:`~transports.errors.CapabilityError` where the far side refuses, and as :meth:`Transport.request`."""
+    """The tools of a transport that has resources (MCP), beside calls. ``timeout`` is in seconds.
+
+    All raise :class:`~transports.errors.CapabilityError` where the far side refuses, and the errors of
+    :meth:`Transport.request`.
+    """
 
     @property
     def has_resources(self) -> bool:
-        """Whether the far side has any, as far as it says."""
+        """Whether the far side declares that it has resources."""
 
     async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """A page of ``resources/list``."""
+        """Return a page of ``resources/list``, the first one for ``cursor=None``."""
 
     async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """A page of ``resources/templates/list``."""
+        """Return a page of ``resources/templates/list``, the first one for ``cursor=None``."""
 
     async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        """``{contents: [{uri, mimeType?, text | blob}], ttl?}``: content as in :meth:`Transport.request`; ``ttl`` is
-        how many seconds it may be kept, where the far side says so."""
+        """Return ``{contents: [{uri, mimeType?, text | blob}], ttl?}``, with content as in :meth:`Transport.request`.
+        ``ttl`` is how many seconds it may be kept, where the far side says so."""
 
     async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Have changes told, as notifications ``notifications/resources/updated`` with ``{uri}``."""
+        """Ask for the notification ``notifications/resources/updated`` ``{uri}`` at every change."""
 
     async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Have them told no more."""
+        """Ask for no more of these notifications."""
 
 
 class Transport(ABC):
-    """One connection to one app.
+    """One connection to one app. :meth:`open`, :meth:`aclose` and :meth:`request` must be written; the rest has
+    defaults for a wire that needs no more: no events, no content that stays on the far side, no cookies.
 
-    ``async with transport:`` opens it and closes it, in one task. Opening raises
-    :class:`~transports.errors.TransportError`. Closing is idempotent and bounded in time: what does not end is killed.
-    Between the two, any number of requests may be under way at once.
+    ``async with transport:`` opens it and closes it, both in one task. Between the two, any number of requests may be
+    under way at once. A transport is opened once and not used again after it was closed. Errors are those of
+    :mod:`transports.errors`; a foreign exception never leaves it.
     """
 
-    #: Name shown to people and used in results: ``playwright``, ``websocket``, …
+    #: Name shown to people and used in results: ``playwright``, ``websocket``, … Lower case, as in a URL scheme.
     name: str
     features: Features = Features()
 
     @property
-    @abstractmethod
     def url(self) -> str | None:
-        """Address of the app as it is now: relative download URLs are resolved against it, and its origin is the
-        app's own. ``None`` if the app has none."""
+        """The address of the app as it is now, or ``None`` if the app has none, which is the default. Relative download
+        URLs are resolved against it, and its origin is the app's own."""
+        return None
 
     @abstractmethod
     async def open(self) -> None:
-        """Connect. Called once."""
+        """Connect. Called once. Raises :class:`~transports.errors.TransportError`, after which :meth:`aclose` is
+        called."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close; safe to call again, and after a failed :meth:`open`."""
+        """Close the connection. Safe to call again, and after a failed :meth:`open`. Bounded in time: what does not end
+        is killed. Requests under way fail with :class:`~transports.errors.Disconnected`, and :meth:`events` ends."""
 
     @abstractmethod
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send one request and return its reply. ``timeout`` in seconds.
+        """Send one request and return its reply. ``timeout`` is in seconds.
 
-        Binary content in the reply stands where it stood in the app's answer, as
-        :class:`~transports.BinaryData` (``bytes`` or a :class:`~transports.binary.Handle`) or
-        :class:`~transports.binary.Broken`; base64 text stays text.
+        Requests are ``initialize``, ``capabilities/call``, ``capabilities/cancel``, and ``capabilities/list`` with the
+        feature ``listing``. ``message.id`` may be ``None``: a wire that needs an id gives it one. Binary content in the
+        reply stands where it stood in the app's answer, as :class:`~transports.BinaryData` (``bytes`` or a
+        :class:`~transports.binary.Handle`) or :class:`~transports.binary.Broken`; base64 text stays text.
 
-        Raises :class:`~transports.errors.CallTimeout` at the deadline (the session then tells the app to cancel),
-        :class:`~transports.errors.Disconnected` if the app is gone, :class:`~transports.errors.ProtocolError` if the
-        reply cannot be read.
+        If the awaiting task is cancelled, the reply is dropped when it comes; the session tells the app. Raises
+        :class:`~transports.errors.CallTimeout` at the deadline, :class:`~transports.errors.Disconnected` if the app is
+        gone, :class:`~transports.errors.ProtocolError` if the reply cannot be read.
         """
 
-    @abstractmethod
     async def notify(self, message: Message) -> None:
-        """Send a message that has no reply: ``shutdown``, ``elicitation/response``."""
+        """Send a message that has no reply: ``shutdown``, ``elicitation/response``. The default sends nothing, which
+        suits a wire over which no app can ask and none waits for an end."""
+        return
 
-    @abstractmethod
-    def events(self) -> AsyncIterator[Message]:
-        """``notification``, ``progress`` and ``elicitation/request`` messages, in order, each once; ends when the
-        transport closes. For one consumer."""
+    async def events(self) -> AsyncIterator[Message]:
+        """Iterate over ``notification``, ``progress`` and ``elicitation/request`` messages, in order, each once, until
+        the transport closes. For one consumer. The default has none and ends at once."""
+        return
+        yield  # makes this an asynchronous generator
 
-    @abstractmethod
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Fetch content that stayed on the far side into a new file at ``path``. Whatever fails, a part of the file
-        may be left behind: the caller owns the place. ``timeout`` in seconds, for the whole content."""
+        """Fetch content that stayed on the far side into a new file at ``path``, within ``timeout`` seconds for all of
+        it. If that fails, part of the file may be left behind: the caller owns the path. The default raises
+        :class:`~transports.errors.TransportError`, since only a transport that returns handles is asked for them."""
+        raise TransportError(f"over {self.name} no content stays with the app; call again")
 
-    @abstractmethod
     async def release(self, handle: Handle) -> None:
-        """Let the far side forget the content. Never raises; unknown handles are ignored."""
+        """Let the far side forget content. Never raises, and ignores unknown handles. The default does nothing."""
+        return
 
-    @abstractmethod
     async def cookies(self, url: str) -> Mapping[str, str]:
-        """Cookies that the far side would send to ``url``; empty where there are none."""
+        """Return the cookies that the far side would send to ``url``. The default has none."""
+        return {}
 
     async def __aenter__(self) -> Self:
         try:

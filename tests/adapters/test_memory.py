@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from transports import Call, CapabilityError, Disconnected, MemoryTransport, Message, ProtocolError
+from transports import CapabilityError, Disconnected, MemoryTransport, Message, ProtocolError
 from transports.binary import BinaryData, Handle
 from transports.errors import BrowserCrashed, CallTimeout, UnsupportedBinary
+from transports.testing import Call
 
 LARGE = 1 << 19
 BIG = 5.0

@@ -20,7 +20,6 @@ import pytest
 
 import transports.sync
 from transports import (
-    Call,
     CallTimeout,
     CapabilityError,
     Disconnected,
@@ -35,6 +34,7 @@ from transports import (
 from transports.adapters.recording import Recorder, Recording
 from transports.errors import BadRecording, NotRecorded
 from transports.surfaces.cli import main
+from transports.testing import Call
 from webapp_fixture import digest, serve
 
 
@@ -302,7 +302,7 @@ async def test_secrets_are_not_in_the_file_and_others_match(recorded: Make, repl
     assert "s3cr3t" not in text and "ada" in text and "page=2" in text and "&a=1" in text
     async with replayed() as app:
         result = await app.call("login", params("another-one-2"))
-    assert result.data == {"user": "ada", "api_key": "<scrubbed>", "next": "https://a.test/?token=<scrubbed>&a=1"}
+    assert result.data == {"user": "ada", "api_key": "<redacted>", "next": "https://a.test/?token=<redacted>&a=1"}
 
 
 async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: Path) -> None:
@@ -310,7 +310,7 @@ async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: P
     async with recorded(record=recording) as app:
         await app.call("shout", {"text": "x", "userPin": "1234", "a": "sk-9999", "b": "iban DE5500"})
     text = file.read_text()
-    assert not [secret for secret in ("1234", "sk-9999", "DE5500") if secret in text] and "iban <scrubbed>" in text
+    assert not [secret for secret in ("1234", "sk-9999", "DE5500") if secret in text] and "iban <redacted>" in text
     async with replayed() as app:
         await app.call("shout", {"text": "x", "userPin": "4321", "a": "sk-1", "b": "iban FR76"})
     with pytest.raises(UsageError, match="no regular expression"):

@@ -22,7 +22,7 @@ from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, u
 from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
 from transports.http.manifest import read_manifest
 from transports.protocol.capabilities import Capabilities
-from transports.protocol.messages import Capability
+from transports.protocol.declarations import Capability
 
 SECRET = "s3cr3t-w0rd"
 LINK = '<link rel="abp-manifest" href="/m.json">'
@@ -536,14 +536,14 @@ def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
         capability("gone"),
         capability("full", description="manifest", outputSchema={"a": 1}, inputSchema={"b": 2}),
     ]
-    running = Capabilities().told(
+    running = Capabilities().merge(
         [
             {"name": "full", "description": "app", "outputSchema": {"x": 1}, "inputSchema": {"y": 1}},
             {"name": "both", "outputSchema": {"x": 1}, "available": False},
             {"name": "new"},
         ]
     )
-    out = running.informed(declared)
+    out = running.with_manifest(declared)
     assert list(out) == ["full", "both", "new"]
     assert out["full"] == running["full"] and out["new"] == running["new"]
     assert running["both"].description == ""

@@ -13,19 +13,10 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
-from transports.protocol.messages import (
-    Answer,
-    AppInfo,
-    Capability,
-    ElicitationRequest,
-    Initialized,
-    Message,
-    Notification,
-    Progress,
-    decode_json,
-    encode_json,
-    parse,
-)
+from transports.protocol.declarations import AppInfo, Capability, parse
+from transports.protocol.messages import Message
+from transports.protocol.payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol.strict_json import decode_json, encode_json
 
 
 def answer(payload: object) -> Answer:
@@ -381,5 +372,5 @@ def test_progress_as_steps_and_words() -> None:
     assert Progress(percentage=40).steps == (40.0, 100.0)
     assert Progress(progress=2, total=5, percentage=40).steps == (2, 5)
     assert Progress().steps == (None, None)
-    assert Progress(stage="render", status="page 2").words == "render · page 2"
-    assert Progress(stage="render", status="render").words == "render" and Progress().words == ""
+    assert Progress(stage="render", status="page 2").text == "render · page 2"
+    assert Progress(stage="render", status="render").text == "render" and Progress().text == ""

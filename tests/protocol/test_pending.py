@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from transports.errors import Disconnected, ProtocolError
 from transports.protocol.messages import Message
-from transports.protocol.pending import Pending
+from transports.protocol.pending import PendingReplies
 
 
 def reply(identity: str | None, kind: str = "capabilities/call-result", payload: object = None) -> Message:
@@ -18,49 +18,49 @@ def reply(identity: str | None, kind: str = "capabilities/call-result", payload:
 
 
 async def test_the_first_reply_wins_and_the_rest_is_counted() -> None:
-    pending = Pending()
-    future = pending.add(Message("capabilities/call", id="a"))
-    assert pending.take(reply("a", payload=1)) == "delivered"
-    assert pending.take(reply("a", payload=2)) == "duplicate"
+    pending = PendingReplies()
+    future = pending.register(Message("capabilities/call", id="a"))
+    assert pending.deliver(reply("a", payload=1)) == "delivered"
+    assert pending.deliver(reply("a", payload=2)) == "duplicate"
     assert (await future).payload == 1
-    assert pending.take(reply("b")) == "unknown"
-    assert pending.take(reply(None)) == "unknown"
-    assert pending.take(Message("notification", id="a")) == "event"
+    assert pending.deliver(reply("b")) == "unknown"
+    assert pending.deliver(reply(None)) == "unknown"
+    assert pending.deliver(Message("notification", id="a")) == "event"
     assert pending.counts == {"delivered": 1, "duplicate": 1, "unknown": 2, "event": 1}
     assert len(pending) == 0
 
 
 async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
-    pending = Pending()
-    future = pending.add(Message("capabilities/call", id="a"))
+    pending = PendingReplies()
+    future = pending.register(Message("capabilities/call", id="a"))
     pending.forget("a")
-    assert pending.take(reply("a")) == "late"
+    assert pending.deliver(reply("a")) == "late"
     assert not future.done()
 
 
 async def test_a_reply_of_another_kind_is_none() -> None:
-    pending = Pending()
-    future = pending.add(Message("initialize", id="a"))
-    assert pending.take(reply("a")) == "unknown"
-    assert pending.take(reply("a", "initialize-result")) == "delivered"
+    pending = PendingReplies()
+    future = pending.register(Message("initialize", id="a"))
+    assert pending.deliver(reply("a")) == "unknown"
+    assert pending.deliver(reply("a", "initialize-result")) == "delivered"
     assert future.done()
 
 
 async def test_ids_are_used_once() -> None:
-    pending = Pending()
-    pending.add(Message("capabilities/call", id="a"))
+    pending = PendingReplies()
+    pending.register(Message("capabilities/call", id="a"))
     with pytest.raises(ValueError, match="id of its own"):
-        pending.add(Message("capabilities/call", id="a"))
-    pending.take(reply("a"))
+        pending.register(Message("capabilities/call", id="a"))
+    pending.deliver(reply("a"))
     with pytest.raises(ValueError, match="id of its own"):
-        pending.add(Message("capabilities/call", id="a"))
+        pending.register(Message("capabilities/call", id="a"))
     with pytest.raises(ValueError, match="id of its own"):
-        pending.add(Message("capabilities/call"))
+        pending.register(Message("capabilities/call"))
 
 
 async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None:
-    pending = Pending()
-    futures = [pending.add(Message("capabilities/call", id=str(n))) for n in range(3)]
+    pending = PendingReplies()
+    futures = [pending.register(Message("capabilities/call", id=str(n))) for n in range(3)]
     pending.fail("1", ProtocolError("unreadable"))
     pending.fail("none", ProtocolError("nobody"))
     pending.fail_all(Disconnected("gone"))
@@ -72,19 +72,19 @@ async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None
 @given(st.permutations(list(range(30))))
 def test_any_order_reaches_the_right_one(order: list[int]) -> None:
     async def run() -> None:
-        pending = Pending()
-        futures = [pending.add(Message("capabilities/call", id=str(n))) for n in range(30)]
+        pending = PendingReplies()
+        futures = [pending.register(Message("capabilities/call", id=str(n))) for n in range(30)]
         for n in order:
-            pending.take(reply(str(n), payload=n))
+            pending.deliver(reply(str(n), payload=n))
         assert [(await future).payload for future in futures] == list(range(30))
 
     asyncio.run(run())
 
 
 async def test_memory_of_ended_requests_is_bounded() -> None:
-    pending = Pending()
+    pending = PendingReplies()
     for n in range(5000):
-        pending.add(Message("capabilities/call", id=str(n)))
-        pending.take(reply(str(n)))
-    assert pending.take(reply("4999")) == "duplicate"
-    assert pending.take(reply("0")) == "unknown"
+        pending.register(Message("capabilities/call", id=str(n)))
+        pending.deliver(reply(str(n)))
+    assert pending.deliver(reply("4999")) == "duplicate"
+    assert pending.deliver(reply("0")) == "unknown"

@@ -1,4 +1,4 @@
-"""What of texts is secret, and that nothing else changes."""
+"""The rules of what is secret, shared by recordings, artifacts and message logs; and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.protocol.redaction import SCRUBBED, Scrubber
+from transports.artifacts import open_store
+from transports.protocol.redaction import REDACTED, Redactor
+from transports.testing.messagelog import shortened
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -17,17 +19,18 @@ JSON = st.recursive(
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        ("https://a.test/f?token=abc&x=1", "https://a.test/f?token=<scrubbed>&x=1"),
-        ("https://a.test/f?x=1&X-Amz-Signature=abc#top", "https://a.test/f?x=1&X-Amz-Signature=<scrubbed>#top"),
-        ("https://me:pw@a.test/", "https://<scrubbed>@a.test/"),
-        ("Authorization: Basic YTpi", "Authorization: <scrubbed>"),
-        ("a\nSet-Cookie: sid=1; Path=/\nb", "a\nSet-Cookie: <scrubbed>\nb"),
-        ("use Bearer abc123-def456 here", "use Bearer <scrubbed> here"),
-        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-n_ature1", "<scrubbed>"),
+        ("https://a.test/f?token=abc&x=1", "https://a.test/f?token=<redacted>&x=1"),
+        ("https://a.test/f?x=1&X-Amz-Signature=abc#top", "https://a.test/f?x=1&X-Amz-Signature=<redacted>#top"),
+        ("https://me:pw@a.test/", "https://<redacted>@a.test/"),
+        ("Authorization: Basic YTpi", "Authorization: <redacted>"),
+        ("a\nSet-Cookie: sid=1; Path=/\nb", "a\nSet-Cookie: <redacted>\nb"),
+        ("use Bearer abc123-def456 here", "use Bearer <redacted> here"),
+        ("got Basic dXNlcjpwYXNzd29yZA== from it", "got Basic <redacted> from it"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-n_ature1", "<redacted>"),
     ],
 )
 def test_secrets_in_texts(text: str, left: str) -> None:
-    assert Scrubber().text(text) == left
+    assert Redactor().text(text) == left
 
 
 @pytest.mark.parametrize(
@@ -38,14 +41,15 @@ def test_secrets_in_texts(text: str, left: str) -> None:
         "https://a.test/tokens/7?page=2",
         "mail@a.test",
         "authorization is needed",
+        "basic knowledge",
         "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert Scrubber().text(text) == text
+    assert Redactor().text(text) == text
 
 
-def test_fields() -> None:
+def test_secret_fields_lose_their_values_and_keep_their_shape() -> None:
     given_ = {
         "clientSecret": "x",
         "api-key": 7,
@@ -56,22 +60,45 @@ def test_fields() -> None:
         "inputSchema": {"properties": {"password": {"type": "string", "description": "yours"}}},
         "token": {"content": b"bytes", "mimeType": "a/b"},
     }
-    assert Scrubber().tree(given_) == {
+    assert Redactor().tree(given_) == {
         **given_,
-        "clientSecret": SCRUBBED,
-        "api-key": SCRUBBED,
-        "auth": {"type": "bearer", "header": SCRUBBED},
-        "credentials": {"user": SCRUBBED, "list": [SCRUBBED, None, True]},
+        "clientSecret": REDACTED,
+        "api-key": REDACTED,
+        "auth": {"type": "bearer", "header": REDACTED},
+        "credentials": {"user": REDACTED, "list": [REDACTED, None, True]},
     }
 
 
 @given(JSON)
-def test_scrubbing_twice_changes_nothing(tree: object) -> None:
-    once = Scrubber().tree(tree)
-    assert Scrubber().tree(once) == once
+def test_redacting_twice_changes_nothing(tree: object) -> None:
+    once = Redactor().tree(tree)
+    assert Redactor().tree(once) == once
 
 
 @given(st.text(alphabet="abcdefgh0123-_.", min_size=8))
 def test_no_password_is_left(secret: str) -> None:
     tree = {"password": secret, "deep": [{"url": f"http://a/?token={secret}"}, {"auth": {"token": secret}}]}
-    assert f"={secret}" not in str(Scrubber().tree(tree)) and f"'{secret}'" not in str(Scrubber().tree(tree))
+    assert f"={secret}" not in str(Redactor().tree(tree)) and f"'{secret}'" not in str(Redactor().tree(tree))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("password", "PASSWD", "passphrase", "privateKey", "private_key", "clientSecret", "secret", "access_key"),
+        *("apiKey", "api-key", "API_KEY", "X-Api-Key", "token", "accessToken", "refresh_token", "id-token"),
+        *("Authorization", "authorisation", "Proxy-Authorization", "cookie", "Set-Cookie", "set_cookie", "auth"),
+        *("credential", "credentials", "awsCredentials", "passwords", "secrets", "cookies"),
+    ],
+)
+async def test_recordings_artifacts_and_logs_agree_on_the_names_of_secrets(name: str) -> None:
+    assert Redactor().tree({name: "hunter2"}) == {name: REDACTED}
+    assert shortened({name: "hunter2"}) == {name: REDACTED}
+    ref = await open_store("memory:").put_bytes(b"x", source={name: "hunter2"})
+    assert ref.source[name] == REDACTED
+
+
+@pytest.mark.parametrize("name", ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication"])
+async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
+    assert Redactor().tree({name: "hunter2"}) == shortened({name: "hunter2"}) == {name: "hunter2"}
+    ref = await open_store("memory:").put_bytes(b"x", source={name: "hunter2"})
+    assert ref.source[name] == "hunter2"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from transports.binary.params import outgoing
 from transports.errors import UsageError
-from transports.protocol.schema import check_params, differences
+from transports.protocol.schema import check_output, check_params
 
 EXPORT: dict[str, object] = {
     "type": "object",
@@ -195,10 +195,10 @@ def test_content_in_lists_and_at_the_top() -> None:
 def test_an_answer_that_differs_is_told_and_no_error() -> None:
     schema = {"properties": {"pages": {"type": "integer"}, "pdf": {"type": "string"}}, "required": ["pages"]}
     answer = {"pages": "three", "pdf": {"id": "sha256-…"}}
-    assert differences(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
-    assert differences(schema, {"pdf": "x"}) == ['outputSchema: data: "pages" is a required property']
-    assert differences(schema, {"pages": 3}) == []
-    assert len(differences({"items": {"type": "string"}}, list(range(100)))) == 5
+    assert check_output(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
+    assert check_output(schema, {"pdf": "x"}) == ['outputSchema: data: "pages" is a required property']
+    assert check_output(schema, {"pages": 3}) == []
+    assert len(check_output({"items": {"type": "string"}}, list(range(100)))) == 5
 
 
 # --- schemas and instances of any kind --------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def test_what_cannot_be_checked_is_said_and_fails_no_call(
 ) -> None:
     started = time.perf_counter()
     (warning,) = check_params("a", schema, params)
-    (same,) = differences(schema, params)
+    (same,) = check_output(schema, params)
     assert reason in warning and reason in same and len(warning) < 300
     assert time.perf_counter() - started < 10  # not for ever; `make bench` is for speed
 
@@ -378,7 +378,7 @@ def test_no_reference_reaches_an_address(requests: tuple[str, list[str]]) -> Non
 
 def alone(code: str) -> str:
     """What ``code`` prints in a process of its own, which may neither crash nor hang."""
-    script = f"from transports.protocol.schema import check_params, differences\n{code}"
+    script = f"from transports.protocol.schema import check_params, check_output\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, (done.returncode, done.stderr[-500:])
     return done.stdout.strip()
@@ -386,7 +386,7 @@ def alone(code: str) -> str:
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*)*b$", "(a?){50}a{50}!", "^([a-z]+)*[0-9]$"])
 def test_no_pattern_takes_long(pattern: str) -> None:
-    code = f"print(differences({{'pattern': {pattern!r}}}, 'a' * 50_000 + '?')[0][-60:])"
+    code = f"print(check_output({{'pattern': {pattern!r}}}, 'a' * 50_000 + '?')[0][-60:])"
     assert "does not match" in alone(code)
 
 
@@ -401,7 +401,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
 )
 def test_many_patterns_over_much_text_are_bounded(schema: str, data: str) -> None:
     patterns = "patterns = [f'^(.{{1,255}})*{n}$' for n in range(100)]"
-    assert "would take too long" in alone(f"{patterns}\nprint(differences({schema}, {data})[0])")
+    assert "would take too long" in alone(f"{patterns}\nprint(check_output({schema}, {data})[0])")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transports.errors import UsageError
-from transports.protocol.messages import JSONValue, encode_json
+from transports.protocol.strict_json import JSONValue, encode_json
 from transports.routing import clamp
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)

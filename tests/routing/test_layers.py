@@ -12,7 +12,7 @@ from transports import LocalStore, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.binary import BinaryData, Handle
 from transports.errors import BadEncoding, SizeMismatch, StoreFull, UsageError
-from transports.protocol.messages import JSONValue, encode_json
+from transports.protocol.strict_json import JSONValue, encode_json
 from transports.routing import GITHUB, TABLEAU, FieldRule, Result, RoutingPolicy
 
 NOISE = random.Random(9).randbytes(375_000)

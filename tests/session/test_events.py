@@ -257,7 +257,7 @@ async def test_the_default_policy(app_of: Connect, method: str, params: dict[str
 def test_very_many_capabilities_are_read_when_they_are_asked_for() -> None:
     schema = {"type": "object", "properties": {"value": {"type": "string"}}}
     listed = [{"name": f"bulk.{n}", "description": str(n), "inputSchema": schema} for n in range(100_000)]
-    known = Capabilities().told([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(100_000)]).told(listed)
+    known = Capabilities().merge([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(100_000)]).merge(listed)
     assert len(known) == 100_000
     assert "bulk.99999" in known
     assert known._read == {}
@@ -266,7 +266,7 @@ def test_very_many_capabilities_are_read_when_they_are_asked_for() -> None:
 
 
 def test_a_capability_that_cannot_be_read_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    known = Capabilities().told([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
+    known = Capabilities().merge([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
     assert list(known) == ["odd"]
     assert known["odd"].description == ""
     assert "what the app says of odd" in caplog.text

@@ -19,7 +19,6 @@ from transports import (
     ABPError,
     BinaryData,
     BinaryError,
-    Call,
     CallTimeout,
     CapabilityError,
     Disconnected,
@@ -37,6 +36,7 @@ from transports.adapters.memory import Handler
 from transports.binary import Handle, LocalFile
 from transports.errors import AddressBlocked, ConnectFailed, SizeMismatch
 from transports.session import inbox as inbox_module
+from transports.testing import Call
 
 PDF = b"%PDF-1.7\n" + bytes(range(256))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40

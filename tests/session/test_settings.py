@@ -7,17 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from transports import (
-    Call,
-    CallTimeout,
-    LocalStore,
-    MemoryTransport,
-    NoneStore,
-    PlaywrightTransport,
-    UsageError,
-    connect,
-)
+from transports import CallTimeout, LocalStore, MemoryTransport, NoneStore, PlaywrightTransport, UsageError, connect
 from transports.session.settings import Settings
+from transports.testing import Call
 
 
 @pytest.fixture(autouse=True)

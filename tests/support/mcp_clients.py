@@ -25,11 +25,12 @@ from mcp_types import (
     TextContent,
 )
 
-from transports import Call, CapabilityError, MemoryTransport, Session
+from transports import CapabilityError, MemoryTransport, Session
 from transports import connect as connect_app
 from transports.adapters.memory import Handler
 from transports.artifacts import open_store
 from transports.surfaces.mcp import Bridge, Options
+from transports.testing import Call
 
 ERAS = ("legacy", "2026-07-28")
 URL = "ws://app.test/abp"

@@ -18,10 +18,11 @@ from mcp_types import ImageContent, ResourceLink
 from PIL import Image
 
 from tests.support.mcp_clients import URL, Apps, called, read_as_resource, read_with_tool, size
-from transports import BinaryData, Call
+from transports import BinaryData
 from transports.artifacts import open_store
-from transports.protocol.messages import encode_json
+from transports.protocol.strict_json import encode_json
 from transports.surfaces.mcp import Bridge, Options
+from transports.testing import Call
 
 __all__ = ["Row", "documented", "measure"]
 

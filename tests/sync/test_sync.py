@@ -27,7 +27,6 @@ import transports.sync
 from transports import (
     ABPError,
     BinaryData,
-    Call,
     CallTimeout,
     CapabilityError,
     Disconnected,
@@ -44,6 +43,7 @@ from transports.binary import LocalFile
 from transports.session import connect as targets
 from transports.session.events import CallFinished, CallStarted, Event
 from transports.sync import LocalStore, NoneStore, Router, Session, connect, open_store
+from transports.testing import Call
 
 App = Callable[..., Session]
 

@@ -74,10 +74,6 @@ class MemoryTransport(Transport):
         #: Ids of calls that were cancelled, and why.
         self.cancelled: dict[str, str] = {}
 
-    @property
-    def url(self) -> str | None:
-        return None
-
     async def open(self) -> None:
         self._closed = False
 
@@ -193,9 +189,6 @@ class MemoryTransport(Transport):
 
     async def release(self, handle: Handle) -> None:
         self._held.pop(handle.id, None)
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
 
 async def _perform(handler: Handler, params: Mapping[str, object], call: Call) -> object:

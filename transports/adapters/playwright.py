@@ -15,8 +15,9 @@ from ..browser.process.extension import extension_folder, extension_page_in
 from ..browser.process.launch import Browser
 from ..browser.source import Source, StorageState
 from ..browser.transport import PageTransport
-from ..errors import ConnectFailed, NotAbpApp, UsageError, redact_url
-from ..protocol.messages import decode_json
+from ..errors import ConnectFailed, NotAbpApp, UsageError
+from ..protocol.strict_json import decode_json
+from ..protocol.urls import redact_url
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

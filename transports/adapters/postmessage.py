@@ -22,8 +22,9 @@ from ..browser.page.navigation import why_not_loaded
 from ..browser.process.launch import Browser
 from ..browser.source import Source, StorageState
 from ..browser.transport import PageTransport
-from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, redact_url
+from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError
 from ..protocol.messages import Message
+from ..protocol.urls import redact_url
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response, Route

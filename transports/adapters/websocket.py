@@ -16,7 +16,6 @@ import ssl as ssl_module
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,11 +25,11 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.typing import Origin, Subprotocol
 
 from ..base import Features, Transport
-from ..binary import Handle
-from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, TransportError, redact_url
+from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge
 from ..protocol.envelope import decode_envelope, encode_envelope
 from ..protocol.messages import Message
-from ..protocol.pending import Pending
+from ..protocol.pending import PendingReplies
+from ..protocol.urls import redact_url
 from ..tasks import backoff_delay
 
 __all__ = ["State", "WebSocketTransport"]
@@ -106,7 +105,7 @@ class WebSocketTransport(Transport):
             self._options["ssl"] = ssl
         self._connection: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._pending = Pending()
+        self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._turn = asyncio.Lock()
         self._state: State = "closed"
@@ -240,7 +239,7 @@ class WebSocketTransport(Transport):
                 self._pending.fail(found[1].decode(errors="replace"), error)
             logger.warning("%s", error.message)
             return True
-        outcome = self._pending.take(message)
+        outcome = self._pending.deliver(message)
         if outcome != "event":
             if outcome != "delivered":
                 logger.warning("ignored a %s reply (%s)", outcome, message.type)
@@ -261,7 +260,7 @@ class WebSocketTransport(Transport):
     # --- going out ----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        return await self._pending.reply(message, self._send, timeout=timeout)
+        return await self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         await self._send(message)
@@ -294,15 +293,6 @@ class WebSocketTransport(Transport):
             self._reader = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("over a WebSocket no content stays with the app")
-
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
 
 def _is_utf8(data: bytes) -> bool:

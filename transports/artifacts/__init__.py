@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from ..errors import UsageError, redact_url
+from ..errors import UsageError
+from ..protocol.urls import redact_url
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
 from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 
 from ..errors import StoreError
+from ..protocol.timestamps import iso_utc
 from .ref import Scope
 
 __all__ = ["AuditLog"]
@@ -35,7 +36,7 @@ class AuditLog:
     def write(self, action: str, who: Scope, **facts: object) -> None:
         """Append one line. ``facts`` are JSON values; ``None`` is left out."""
         line: dict[str, object] = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": iso_utc(time.time()),
             "action": action,
             "who": dict(who.items()),
             "process": os.getpid(),

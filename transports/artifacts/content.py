@@ -9,13 +9,15 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 
 from ..binary import verify_size
 from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
-from ..errors import ABPError, StoreError, TooLarge, UsageError, redact_url
-from ..protocol.messages import decode_json, encode_json
+from ..errors import ABPError, StoreError, TooLarge, UsageError
+from ..protocol.redaction import Redactor
+from ..protocol.strict_json import decode_json, encode_json
+from ..protocol.timestamps import iso_utc
+from ..protocol.urls import redact_url
 
 __all__ = [
     "Description",
@@ -34,9 +36,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
 _NO_WORDS = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
-_SECRET = re.compile(
-    r"(?i)^(authorization|cookie|set[-_]cookie|auth|.*(token|secret|passw(or)?d|api[-_]?key|credentials?))$"
-)
+_REDACTOR = Redactor()
 
 
 def too_large(limit: int) -> TooLarge:
@@ -148,9 +148,8 @@ def describe(
     chosen = declared or sniffed or OCTET_STREAM
     record = _json_copy(source)
     now = time.time()
-    created = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     record |= {
-        "created": created.replace("+00:00", "Z"),
+        "created": iso_utc(now),
         "declared_mime_type": declared,
         "sniffed_mime_type": sniffed,
         "verified": size is not None,
@@ -173,7 +172,7 @@ def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
     if not source:
         return {}
     try:
-        copy = _harmless(decode_json(encode_json(dict(source))))
+        copy = _shortened(_REDACTOR.tree(decode_json(encode_json(dict(source)))))
         size = len(encode_json(copy))
     except (TypeError, ValueError, RecursionError, ABPError) as error:
         raise UsageError(f"source must hold JSON values only: {error}") from error
@@ -183,12 +182,12 @@ def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
     return copy
 
 
-def _harmless(value: object) -> object:
+def _shortened(value: object) -> object:
     match value:
         case dict():
-            return {key: "…" if _SECRET.match(key) else _harmless(inner) for key, inner in value.items()}
+            return {key: _shortened(inner) for key, inner in value.items()}
         case list():
-            return [_harmless(inner) for inner in value]
+            return [_shortened(inner) for inner in value]
         case str() if "://" in value[:40] or value[:5].lower() == "data:":
             return _short(redact_url(value))
         case str():

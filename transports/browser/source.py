@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import ConnectFailed, UsageError
+from ..errors import ConnectFailed, UsageError, first_line
 from .page.agent import PageAgent
 from .process.launch import Browser
 from .process.runfolder import RunFolder
@@ -116,7 +116,7 @@ class Source:
             stack.push_async_callback(closing, page)
             return replace(before, page=page)
         except Error as error:
-            first = error.message.strip().partition("\n")[0]
+            first = first_line(error)
             hint = ""
             if browser is not None and browser.engine == "firefox" and "unknown command" in first:
                 hint = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.async_api import Error
 
 from ..binary import BinaryData
-from ..errors import CallTimeout, TransportError, UsageError
+from ..errors import CallTimeout, TransportError, UsageError, first_line
 from .source import Tab, closing
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _explained(what: str, timeout: float) -> Iterator[None]:
     except TimeoutError as error:
         raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
     except Error as error:
-        first = error.message.strip().partition("\n")[0]
+        first = first_line(error)
         if "Timeout" in first and "exceeded" in first:
             raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
         if "closed" in first or "crashed" in first:

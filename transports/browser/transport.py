@@ -18,17 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base import Transport
 from ..binary import BinaryData, Handle
-from ..errors import (
-    BrowserCrashed,
-    CallTimeout,
-    ConnectFailed,
-    Disconnected,
-    ProtocolError,
-    TransportError,
-    UsageError,
-    redact_url,
-)
-from ..protocol.messages import Message, decode_json, encode_json
+from ..errors import BrowserCrashed, CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
+from ..protocol.messages import Message
+from ..protocol.strict_json import decode_json, encode_json
+from ..protocol.urls import redact_url
 from . import tools
 from .effects.effects import Dialogs, Effects
 from .effects.permissions import check_permissions, set_permissions

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 
 from ..binary.media import normalise_mime
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
-from ..protocol.messages import Manifest
+from ..protocol.declarations import Manifest
 from .cache import ManifestCache
 from .headers import plain
 from .manifest import read_manifest

@@ -11,7 +11,9 @@ from pydantic import BaseModel
 
 from ..binary.detect import MAX_DEPTH
 from ..errors import ProtocolError
-from ..protocol.messages import PROTOCOL_VERSION, AppInfo, Capability, Manifest, decode_json, parse
+from ..protocol.declarations import AppInfo, Capability, Manifest, parse
+from ..protocol.messages import PROTOCOL_VERSION
+from ..protocol.strict_json import decode_json
 from .headers import plain
 
 __all__ = ["MAX_CAPABILITIES", "read_manifest", "undelivered"]

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
 
 from yarl import URL
 
-from ..errors import redact_url
+from ..protocol.urls import redact_url
 from .headers import plain
 
 __all__ = [

@@ -1,7 +1,8 @@
 """JSON with long runs of base64 in it, read without copying them. No I/O.
 
-Parsing would copy such a run and hold Python's lock for as long as that takes (measured: 50-180 ms for 64 MB), so runs
-are taken out before, and whoever knows what they are puts something in their places.
+Parsing would copy such a run and hold the interpreter's lock for as long as that takes (measured: 50-180 ms for 64 MB).
+So runs are taken out of the text first, a short marker is parsed in the place of each, and the caller decides what
+replaces the marker.
 """
 
 from __future__ import annotations
@@ -12,66 +13,69 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..errors import ProtocolError
-from .messages import decode_json
+from .strict_json import decode_json
 
-__all__ = ["Placed", "decode_with_runs", "text_of"]
+__all__ = ["RunHandler", "decode_run", "decode_with_runs"]
 
-#: Text that is longer is not parsed but referred to.
-_LONG = 128 * 1024
+#: Length in bytes from which a text is a run. Shorter ones cost less to parse than to take out.
+_SHORTEST_RUN = 128 * 1024
 
-#: Takes the object that holds a run, its key and the run; gives what shall stand there.
-Placed: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
+#: Returns the value that replaces a run, given the object that holds it, its key there, and the run.
+RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 
 
-def decode_with_runs(data: bytes, key: re.Pattern[bytes], placed: Placed) -> object:
-    """The JSON value that ``data`` is. A long text without escapes, whose length is one of base64 and that ``key``
-    matches the end of what stands before it, is given to ``placed`` as a view of ``data``. Raises
-    :class:`~transports.errors.ProtocolError`."""
-    if len(data) <= _LONG:
+def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler) -> object:
+    """Parse UTF-8 JSON, handing long runs of base64 to ``on_run`` as views of ``data``.
+
+    A text is a run if it has 128 KiB or more, no escapes, a length that base64 can have, and if ``key`` matches the end
+    of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read.
+    """
+    if len(data) <= _SHORTEST_RUN:
         return decode_json(data)
-    mark = secrets.token_hex(16)
-    text, runs = _without_runs(data, key, mark)
+    marker = secrets.token_hex(16)  # not to be guessed, so no app can write one itself
+    text, runs = _take_runs_out(data, key, marker)
     tree = decode_json(text)
-    return _with_runs(tree, mark, runs, placed) if runs else tree
+    return _put_runs_back(tree, marker, runs, on_run) if runs else tree
 
 
-def text_of(run: memoryview) -> str:
-    """A run that is no content after all. Raises :class:`~transports.errors.ProtocolError` if it is no UTF-8."""
+def decode_run(run: memoryview) -> str:
+    """Return a run that is no content after all as text. Raises :class:`~transports.errors.ProtocolError` if it is not
+    valid UTF-8."""
     try:
         return str(run, "utf-8")
     except UnicodeDecodeError as error:
         raise ProtocolError("the app sent text that is no valid UTF-8") from error
 
 
-def _without_runs(data: bytes, key: re.Pattern[bytes], mark: str) -> tuple[bytes, list[memoryview]]:
-    """``data`` with every run replaced by ``mark`` and its number. Only text without an escape is taken, so the
-    quotation mark after it is its end."""
+def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[bytes, list[memoryview]]:
+    """Return ``data`` with every run replaced by ``marker`` and its number, and the runs. Only text without an escape
+    is a run, so the quotation mark after it is its end."""
     runs: list[memoryview] = []
     parts: list[bytes] = []
-    kept = at = 0
-    while at + _LONG < len(data):
-        quote = data.rfind(b'"', at, at + _LONG)
-        if quote >= 0:  # a run that is longer than the window cannot begin before it
+    copied = at = 0
+    while at + _SHORTEST_RUN < len(data):
+        quote = data.rfind(b'"', at, at + _SHORTEST_RUN)
+        if quote >= 0:  # a run is longer than the window, so it cannot begin before this mark
             at = quote + 1
             continue
-        end = data.find(b'"', at + _LONG)
+        end = data.find(b'"', at + _SHORTEST_RUN)
         if end < 0:
             break
         if (end - at) % 4 == 0 and key.search(data, max(at - 40, 0), at) and data.find(b"\\", at, end) < 0:
-            parts += [data[kept:at], f"{mark}{len(runs)}".encode()]
+            parts += [data[copied:at], f"{marker}{len(runs)}".encode()]
             runs.append(memoryview(data)[at:end])
-            kept = end
+            copied = end
         at = end + 1
-    return b"".join([*parts, data[kept:]]), runs
+    return b"".join([*parts, data[copied:]]), runs
 
 
-def _with_runs(node: object, mark: str, runs: list[memoryview], placed: Placed) -> object:
+def _put_runs_back(node: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> object:
     if isinstance(node, list):
-        return [_with_runs(item, mark, runs, placed) for item in node]
+        return [_put_runs_back(item, marker, runs, on_run) for item in node]
     if not isinstance(node, dict):
         return node
-    whole = {key: _with_runs(value, mark, runs, placed) for key, value in node.items()}
-    for key, value in whole.items():
-        if isinstance(value, str) and value.startswith(mark):
-            whole[key] = placed(whole, key, runs[int(value[len(mark) :])])
+    whole = {key: _put_runs_back(value, marker, runs, on_run) for key, value in node.items()}
+    for key, value in whole.items():  # after its neighbours: on_run looks at the whole object
+        if isinstance(value, str) and value.startswith(marker):
+            whole[key] = on_run(whole, key, runs[int(value[len(marker) :])])
     return whole

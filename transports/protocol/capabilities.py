@@ -1,4 +1,4 @@
-"""What an app can do, as far as it said so: lists put together, changes, and what a caller should be told. No I/O."""
+"""The capabilities of an app: lists merged, changes applied and compared, warnings and hints for callers. No I/O."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ..errors import CapabilityError, ProtocolError
-from .messages import Capability, parse
+from .declarations import Capability, parse
 
-__all__ = ["Capabilities", "CapabilitiesChanged", "cautions", "explained"]
+__all__ = ["Capabilities", "CapabilitiesChanged", "deprecation_warnings", "unknown_capability", "with_suggestions"]
 
 logger = logging.getLogger("transports")
 
-#: Entries that make no sense and are named one by one.
-_NAMED = 5
-#: Names that are searched for one like a wrong one.
-_SEARCHED = 5000
+#: How many entries without a name are logged one by one.
+_MAX_LOGGED = 5
+#: How many names are searched for one that is spelled like a wrong one.
+_MAX_SEARCHED = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilitiesChanged:
-    """The session's ``capabilities`` are others now; these are the names."""
+    """The event that a session's ``capabilities`` are others now, with the names."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -31,7 +31,11 @@ class CapabilitiesChanged:
 
 
 class Capabilities(Mapping[str, Capability]):
-    """Capabilities by name. Each is read when it is asked for: an app may list a hundred thousand (FAULTS 22)."""
+    """Capabilities by name, in the app's order. Methods return new values and change nothing.
+
+    An entry is read when it is asked for: an app may list a hundred thousand (FAULTS 22). One that makes no sense is
+    reduced to its name, with a warning.
+    """
 
     def __init__(self, entries: Mapping[str, Mapping[str, object]] | None = None) -> None:
         self._entries = entries or {}
@@ -56,17 +60,20 @@ class Capabilities(Mapping[str, Capability]):
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def told(self, listed: object) -> Capabilities:
-        """With what a list says, plain or wrapped (PROTOCOL): where both say something of a capability, the list is
-        right. An entry that makes no sense is left out, with a warning."""
+    def merge(self, listed: object) -> Capabilities:
+        """Return these and those of a list, whose fields win where both have them.
+
+        ``listed`` is an app's list as it came: names or objects, plain or wrapped in ``data`` and ``capabilities``
+        (PROTOCOL). An entry without a name is left out, with a warning.
+        """
         entries = dict(self._entries)
-        wrong = 0
-        for item in _items(listed):
+        nameless = 0
+        for item in _unwrap(listed):
             entry = {"name": item} if isinstance(item, str) else item
             name = entry.get("name") if isinstance(entry, Mapping) else None
             if not isinstance(entry, Mapping) or not isinstance(name, str):
-                wrong += 1
-                if wrong <= _NAMED:
+                nameless += 1
+                if nameless <= _MAX_LOGGED:
                     logger.warning("left out of the app's capabilities: %.80r has no name", item)
                 continue
             before = entries.get(name)
@@ -75,20 +82,21 @@ class Capabilities(Mapping[str, Capability]):
             )
         return Capabilities(entries)
 
-    def kept(self, names: Iterable[str]) -> Capabilities:
-        """Those of ``names`` only."""
+    def only(self, names: Iterable[str]) -> Capabilities:
+        """Return those of ``names`` that are here, in the order of ``names``."""
         return Capabilities({name: self._entries[name] for name in names if name in self._entries})
 
-    def changed(self, change: object) -> Capabilities:
-        """After ``{added, removed, changed}``: names, or capabilities as they are listed."""
-        said: Mapping[str, object] = change if isinstance(change, Mapping) else {}
-        after = self.told(said.get("added")).told(said.get("changed"))
-        removed = Capabilities().told(said.get("removed"))
-        return after.kept(name for name in after if name not in removed)
+    def apply_change(self, change: object) -> Capabilities:
+        """Return these after an app's notification ``{added, removed, changed}``: names, or capabilities as they are
+        listed. Any part may be missing."""
+        parts: Mapping[str, object] = change if isinstance(change, Mapping) else {}
+        after = self.merge(parts.get("added")).merge(parts.get("changed"))
+        removed = Capabilities().merge(parts.get("removed"))
+        return after.only(name for name in after if name not in removed)
 
-    def informed(self, declared: Iterable[Capability]) -> Capabilities:
-        """With the description and schemas that only the manifest has. What the running app says stands, and what is in
-        the manifest alone cannot be called (PROTOCOL "Discovery")."""
+    def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
+        """Return these with the descriptions and schemas that only the manifest has. What the running app says stands,
+        and a capability that only the manifest has cannot be called, so it is not added (PROTOCOL "Discovery")."""
         entries = dict(self._entries)
         for capability in declared:
             if entry := entries.get(capability.name):
@@ -99,8 +107,8 @@ class Capabilities(Mapping[str, Capability]):
                 }
         return Capabilities(entries)
 
-    def since(self, before: Capabilities) -> CapabilitiesChanged:
-        """What became of ``before``."""
+    def diff(self, before: Capabilities) -> CapabilitiesChanged:
+        """Return how these differ from ``before``."""
         return CapabilitiesChanged(
             added=tuple(name for name in self if name not in before),
             removed=tuple(name for name in before if name not in self),
@@ -108,7 +116,7 @@ class Capabilities(Mapping[str, Capability]):
         )
 
 
-def _items(listed: object) -> Iterable[object]:
+def _unwrap(listed: object) -> Iterable[object]:
     if isinstance(listed, Mapping):
         listed = listed.get("data", listed.get("capabilities"))
         if isinstance(listed, Mapping):
@@ -116,24 +124,32 @@ def _items(listed: object) -> Iterable[object]:
     return listed if isinstance(listed, list) else []
 
 
-def cautions(capability: Capability) -> list[str]:
-    """What a caller of this capability should know, once."""
+def deprecation_warnings(capability: Capability) -> list[str]:
+    """Return what a caller should hear once before using a capability: that it is deprecated and what replaces it, or
+    that it is experimental."""
     notes: list[str] = []
     if capability.deprecated:
         instead = f"; use {', '.join(capability.alternatives)}" if capability.alternatives else ""
-        said = f": {capability.deprecation_message}" if capability.deprecation_message else ""
-        notes.append(f"{capability.name} is deprecated{said}{instead}")
+        reason = f": {capability.deprecation_message}" if capability.deprecation_message else ""
+        notes.append(f"{capability.name} is deprecated{reason}{instead}")
     if capability.experimental:
         notes.append(f"{capability.name} is experimental and may change")
     return notes
 
 
-def explained(error: CapabilityError, name: str, known: Mapping[str, Capability]) -> CapabilityError:
-    """The app's error with what is known here: other names, and the requirement that is not met."""
+def unknown_capability(app: str, name: str, known: Mapping[str, Capability]) -> CapabilityError:
+    """Return the error for a capability that an app does not have, with names that are spelled like it."""
+    error = CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY")
+    return with_suggestions(error, name, known)
+
+
+def with_suggestions(error: CapabilityError, name: str, known: Mapping[str, Capability]) -> CapabilityError:
+    """Return the app's error, changed in place: its message also names similar capabilities, alternatives, and at most
+    three requirements that are not met. ``name`` is what was called, ``known`` what the app has."""
     hints: list[str] = []
     if error.code == "UNKNOWN_CAPABILITY":
-        close = difflib.get_close_matches(name, list(islice(known, _SEARCHED)), n=3, cutoff=0.5)
-        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _SEARCHED))[:8])
+        close = difflib.get_close_matches(name, list(islice(known, _MAX_SEARCHED)), n=3, cutoff=0.5)
+        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _MAX_SEARCHED))[:8])
         listed = ", ".join(error.alternatives) or "none"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:

@@ -1,17 +1,18 @@
-"""What is answered when an app asks and nobody is there to be asked: the policy, as data."""
+"""The answer to an app's question when the caller has no handler for it (docs/protocol.md 5.3). No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .messages import ElicitationRequest
+from .payloads import ElicitationRequest
 
 __all__ = ["DECLINED", "default_answer"]
 
+#: The answer that declines a question.
 DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
 
-#: The key of an answer's ``data`` by method (PROTOCOL "App → client"). What is not here is declined: files and texts of
-#: a model cannot be made up.
+#: The key of an answer's ``data`` by method (PROTOCOL "App → client"). Other methods are declined: nobody can make
+#: up a file or the text of a model.
 _ANSWERS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",
@@ -21,10 +22,8 @@ _ANSWERS = {
 
 
 def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
-    """The default that the app itself names, in ``params`` or in their ``schema``; else the question is declined.
-
-    A question that says it is ``destructive`` is never answered with yes.
-    """
+    """Return the ``default`` that the app itself names, in ``params`` or in their ``schema``, as an answer. Without one
+    the question is declined, and so is a confirmation of something ``destructive``, whatever its default."""
     key = _ANSWERS.get(request.method)
     schema = request.params.get("schema")
     places = (request.params, schema if isinstance(schema, Mapping) else {})

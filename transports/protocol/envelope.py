@@ -1,4 +1,4 @@
-"""The envelope ``{type, id?, timestamp, payload}`` as JSON text (PROTOCOL "Envelope"). No I/O.
+"""The envelope ``{type, id?, timestamp, payload}`` as JSON text (PROTOCOL "Envelope"). Reads files of parameters only.
 
 Content in parameters becomes base64 with ``encoding: "base64"`` (seed 001 "WebSocket Transport").
 """
@@ -13,23 +13,28 @@ import pybase64
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Place, replace, surely_base64
 from ..errors import ProtocolError, UsageError
-from .base64_runs import decode_with_runs, text_of
-from .messages import Message, encode_json
+from .base64_runs import decode_run, decode_with_runs
+from .messages import Message
+from .strict_json import encode_json
 
-__all__ = ["decode_envelope", "described", "encode_envelope"]
+__all__ = ["decode_envelope", "encode_envelope", "to_descriptor"]
 
+#: What stands before content in JSON.
 _KEY = re.compile(rb'"content"\s*:\s*"\Z')
-#: The URL-safe alphabet and data: URLs are for the careful way.
-_OTHERWISE = re.compile(rb"[-_:]")
-_LOOKED_AT = 128 * 1024
+#: Signs of the URL-safe alphabet and of data: URLs, which are decoded as text, with all checks.
+_NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
+_BYTES_CHECKED = 128 * 1024
 
 
 def encode_envelope(message: Message) -> bytes:
-    """The message as UTF-8 JSON; reads files in its content, so large ones want a thread. Raises
-    :class:`~transports.errors.UsageError` for values that are no JSON."""
+    """Return the message as UTF-8 JSON.
+
+    Files in its content are read, so call it in a thread if there are any. Raises
+    :class:`~transports.errors.UsageError` for values that JSON does not have.
+    """
     payload: Any = message.payload
     if message.content:
-        descriptors: dict[Place, object] = {found.path: described(found.binary) for found in message.content}
+        descriptors: dict[Place, object] = {found.path: to_descriptor(found.binary) for found in message.content}
         payload = {**payload, "params": replace(payload["params"], descriptors)}
     envelope: dict[str, object] = {"type": message.type, "timestamp": message.timestamp, "payload": payload}
     if message.id is not None:
@@ -40,8 +45,9 @@ def encode_envelope(message: Message) -> bytes:
         raise UsageError(f"the message cannot be written as JSON: {error}") from error
 
 
-def described(binary: object) -> dict[str, object]:
-    """Content of a parameter as a descriptor with base64 in it; reads its file."""
+def to_descriptor(binary: object) -> dict[str, object]:
+    """Return the content of a parameter as a descriptor ``{content, mimeType, encoding: "base64", size?, filename?}``
+    (docs/protocol.md 9.2). Reads its file."""
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
         content = binary.content.text
@@ -61,10 +67,10 @@ def described(binary: object) -> dict[str, object]:
 
 
 def decode_envelope(data: bytes) -> Message:
-    """A message from UTF-8 JSON. Fields that are not known are ignored. Raises
-    :class:`~transports.errors.ProtocolError`.
+    """Parse a message from UTF-8 JSON. Unknown fields are ignored.
 
-    A long run of base64 stands in the payload as content that refers to ``data`` (:mod:`.base64_runs`).
+    A long run of base64 stands in the payload as :class:`~transports.BinaryData` that refers to ``data`` and keeps it
+    in memory (:mod:`.base64_runs`). Raises :class:`~transports.errors.ProtocolError`.
     """
     envelope = decode_with_runs(data, _KEY, _content)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
@@ -79,7 +85,7 @@ def decode_envelope(data: bytes) -> Message:
 
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:
-    """A run as content where its description says so (seed 000), else as text."""
-    described = surely_base64(node.get("mimeType"), node.get("encoding"))
-    plain = described and _OTHERWISE.search(run[:_LOOKED_AT]) is None
-    return BinaryData(Encoded(run, "base64")) if plain else text_of(run)
+    """Return a run as content where the fields beside it declare base64 (seed 000), else as text."""
+    declared = surely_base64(node.get("mimeType"), node.get("encoding"))
+    plain = declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None
+    return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from ..errors import ABPError, CallTimeout
 from .messages import Message
 
-__all__ = ["Outcome", "Pending"]
+__all__ = ["Outcome", "PendingReplies"]
 
 #: What became of a message that came in: it was a reply somebody waited for; a reply to a request that has already
 #: ended (``late``: after its timeout, ``duplicate``: after its reply); a reply to nothing; or no reply at all.
@@ -29,7 +29,7 @@ _REPLIES = {
 _REMEMBERED = 4096
 
 
-class Pending:
+class PendingReplies:
     """The table of one connection. ``counts`` tells how many messages had which :data:`Outcome`."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Pending:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, message: Message) -> asyncio.Future[Message]:
+    def register(self, message: Message) -> asyncio.Future[Message]:
         """Wait for the reply of a request. Ids are used once."""
         if message.id is None or message.id in self._waiting or message.id in self._ended:
             raise ValueError(f"a request needs an id of its own, not {message.id!r}")
@@ -53,11 +53,11 @@ class Pending:
         if self._waiting.pop(message_id, None) is not None:
             self._end(message_id, "late")
 
-    async def reply(self, message: Message, send: Callable[[Message], Awaitable[None]], *, timeout: float) -> Message:
+    async def request(self, message: Message, send: Callable[[Message], Awaitable[None]], *, timeout: float) -> Message:
         """Send a request, which gets an id if it has none, and wait for its reply. Raises what ``send`` does and, after
         ``timeout`` seconds, :class:`~transports.errors.CallTimeout`."""
         message.id = message.id or str(uuid.uuid4())
-        future = self.add(message)
+        future = self.register(message)
         try:
             async with asyncio.timeout(timeout):
                 await send(message)
@@ -68,7 +68,7 @@ class Pending:
             self.forget(message.id)
             future.cancel()
 
-    def take(self, message: Message) -> Outcome:
+    def deliver(self, message: Message) -> Outcome:
         """Deliver a message to whoever waits for it. The first reply wins; a reply of another type than was asked for
         is not one."""
         outcome = self._take(message)

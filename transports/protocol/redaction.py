@@ -1,7 +1,7 @@
-"""What is secret in texts, and what stands in its place. No I/O.
+"""The rules of what is secret in text and JSON, and its replacement. No I/O.
 
-The same rules are applied to what is asked of a replay, so that whatever password is given matches what was recorded
-with another.
+Recordings, the ``source`` of artifacts and the message log of failed tests follow the same rules. A replay applies them
+to what it is asked, too, so that a call with any password matches what was recorded with another.
 """
 
 from __future__ import annotations
@@ -9,78 +9,92 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-__all__ = ["SCRUBBED", "Scrubber"]
+__all__ = ["REDACTED", "Redactor"]
 
-SCRUBBED = "<scrubbed>"
+#: What stands in the place of a secret.
+REDACTED = "<redacted>"
 
 #: Ends of names, in lower case and without punctuation, whose values are secret: ``api_key``, ``clientSecret``.
-_FIELDS = (
+_SECRET_NAMES = (
     "password",
+    "passwords",
     "passwd",
     "passphrase",
     "secret",
+    "secrets",
     "token",
     "apikey",
     "accesskey",
     "privatekey",
     "authorization",
+    "authorisation",
     "cookie",
+    "cookies",
     "credential",
     "credentials",
 )
-#: An id of a call, which an app gives back in its progress; and what describes values, and holds none.
-_NO_SECRETS = ("progressToken", "inputSchema", "outputSchema")
+#: An id of a call, which an app gives back in its progress; and schemas, which describe values and hold none.
+_NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
 #: In a URL's query a signature is as good as a password, and short names have no other meaning.
-_IN_QUERIES = (*_FIELDS, "signature", "sig", "key", "pwd", "auth", "code")
+_SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "pwd", "auth", "code")
 _PATTERNS = (
     r"\b[a-z][a-z0-9+.-]*://(?P<secret>[^/\s@\"'<>]+)@",  # user info
     r"\bbearer\s+(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
+    r"\bbasic\s+(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
     r"(?m)^\s*(?:proxy-)?(?:authorization|cookie|set-cookie|x-[\w-]*(?:key|token|secret))\s*:\s*(?P<secret>\S.*)$",
     r"\b(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",  # RFC 7519
 )
 _QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
 
 
-class Scrubber:
-    """The rules of one recording. ``fields`` are further names, ``patterns`` further regular expressions; of a match
-    the group ``secret`` is replaced, or the whole. Scrubbing twice changes nothing."""
+class Redactor:
+    """The rules, with additions. ``fields`` are further ends of names, ``patterns`` further regular expressions without
+    regard to case; of a match the group ``secret`` is replaced, or the whole. Redacting twice changes nothing."""
 
     def __init__(self, fields: Sequence[str] = (), patterns: Sequence[str] = ()) -> None:
         more = tuple(_bare(name) for name in fields)
-        self._fields = (*_FIELDS, *more)
-        self._in_queries = (*_IN_QUERIES, *more)
+        self._names = (*_SECRET_NAMES, *more)
+        self._in_queries = (*_SECRET_IN_QUERIES, *more)
         self._patterns = [re.compile(pattern, re.IGNORECASE) for pattern in (*_PATTERNS, *patterns)]
 
+    def is_secret(self, name: str) -> bool:
+        """Return whether values of this name are secret: ``auth``, and names that end with ``password``, ``token``,
+        ``api_key`` and their like, in any case and punctuation."""
+        bare = _bare(name)
+        return name not in _NEVER_SECRET and (bare == "auth" or bare.endswith(self._names))
+
     def text(self, text: str) -> str:
-        """Text without credentials in URLs, header lines, bearer and JSON web tokens."""
-        text = _QUERY.sub(self._queried, text)
+        """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
+        text = _QUERY.sub(self._redact_query, text)
         for pattern in self._patterns:
-            text = pattern.sub(_replaced, text)
+            text = pattern.sub(_redact_match, text)
         return text
 
     def tree(self, node: object) -> object:
-        """JSON values without secrets; what is no JSON value (content) is left as it is."""
+        """Return JSON values without secrets. A value that JSON does not have (content) stays as it is."""
         match node:
             case str():
                 return self.text(node)
             case dict():
-                return {key: self._field(key, value) for key, value in node.items()}
+                return {key: self.field(key, value) for key, value in node.items()}
             case list() | tuple():
                 return [self.tree(item) for item in node]
             case _:
                 return node
 
-    def _field(self, name: object, value: object) -> object:
+    def field(self, name: object, value: object) -> object:
+        """Return the value of a field without secrets, judged by its name and by itself. Of a reference's
+        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays."""
         if not isinstance(name, str):
             return self.tree(value)
-        if name in _NO_SECRETS:
+        if name in _NEVER_SECRET:
             return self._texts(value)
-        if _bare(name) == "auth" and isinstance(value, Mapping):  # PROTOCOL "Binary references": {type, header | token}
-            return {key: item if key == "type" else _emptied(item) for key, item in value.items()}
-        return _emptied(value) if _bare(name).endswith(self._fields) else self.tree(value)
+        if _bare(name) == "auth" and isinstance(value, Mapping):
+            return {key: item if key == "type" else _blank(item) for key, item in value.items()}
+        return _blank(value) if self.is_secret(name) else self.tree(value)
 
     def _texts(self, node: object) -> object:
-        """Only what is secret by its form."""
+        """Redact texts by their form alone, whatever the names of the fields."""
         match node:
             case str():
                 return self.text(node)
@@ -91,31 +105,31 @@ class Scrubber:
             case _:
                 return node
 
-    def _queried(self, found: re.Match[str]) -> str:
+    def _redact_query(self, found: re.Match[str]) -> str:
         mark, name, _ = found.groups()
-        return f"{mark}{name}={SCRUBBED}" if _bare(name).endswith(self._in_queries) else found[0]
+        return f"{mark}{name}={REDACTED}" if _bare(name).endswith(self._in_queries) else found[0]
 
 
-def _emptied(value: object) -> object:
-    """Nothing of a value but its form. Content that is called ``token`` is content."""
+def _blank(value: object) -> object:
+    """Replace texts and numbers, keep the shape. Content that is called ``token`` is content."""
     match value:
         case dict() if "mimeType" not in value:
-            return {key: _emptied(item) for key, item in value.items()}
+            return {key: _blank(item) for key, item in value.items()}
         case list() | tuple():
-            return [_emptied(item) for item in value]
+            return [_blank(item) for item in value]
         case str() if value:
-            return SCRUBBED
+            return REDACTED
         case int() | float() if not isinstance(value, bool):
-            return SCRUBBED
+            return REDACTED
         case _:
             return value
 
 
-def _replaced(found: re.Match[str]) -> str:
+def _redact_match(found: re.Match[str]) -> str:
     if "secret" not in found.re.groupindex or found["secret"] is None:
-        return SCRUBBED
+        return REDACTED
     start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
-    return found[0][:start] + SCRUBBED + found[0][end:]
+    return found[0][:start] + REDACTED + found[0][end:]
 
 
 def _bare(name: str) -> str:

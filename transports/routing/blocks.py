@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..binary.detect import Place, find, replace
 from ..errors import ProtocolError
-from ..protocol.messages import decode_json
+from ..protocol.strict_json import decode_json
 from .fields import matches
 from .policy import FieldRule, Step
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import UsageError
-from ..protocol.messages import JSONValue, encode_json
+from ..protocol.strict_json import JSONValue, encode_json
 
 __all__ = ["LEAST", "clamp", "json_size"]
 

@@ -9,7 +9,8 @@ from typing import cast
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
-from ..protocol.messages import Effect, JSONValue, encode_json
+from ..protocol.messages import Effect
+from ..protocol.strict_json import JSONValue, encode_json
 from .guard import clamp, json_size
 from .policy import Step
 

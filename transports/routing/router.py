@@ -12,9 +12,11 @@ from typing import NamedTuple, cast
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, contents, field_of, find, replace
-from ..errors import ABPError, UsageError, redact_url
-from ..protocol.messages import Effect, JSONValue, encode_json
-from ..protocol.schema import differences
+from ..errors import ABPError, UsageError
+from ..protocol.messages import Effect
+from ..protocol.schema import check_output
+from ..protocol.strict_json import JSONValue, encode_json
+from ..protocol.urls import redact_url
 from .blocks import opened
 from .fetch import Fetcher
 from .fields import Matched, matches
@@ -123,7 +125,7 @@ class Router:
             alone = not found and not beside
             texts = await self._store_sizes(routed, capability, record, stored, steps, alone=alone)
         if schema:
-            notes += differences(schema, routed, [item.path for item in found])
+            notes += check_output(schema, routed, [item.path for item in found])
         metadata = _metadata(data, found) if found or beside else {}
         took = 0.0 if started is None else (time.perf_counter() - started) * 1000
         result = Result(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place
 from ..binary.media import is_binary_mime, normalise_mime, sniff
-from ..protocol.messages import JSONValue
+from ..protocol.strict_json import JSONValue
 
 __all__ = ["long_texts", "preview"]
 

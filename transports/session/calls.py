@@ -14,7 +14,9 @@ from itertools import count
 from ..base import Transport
 from ..binary.detect import Found
 from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, TransportError
-from ..protocol.messages import Answer, Message, parse
+from ..protocol.declarations import parse
+from ..protocol.messages import Message
+from ..protocol.payloads import Answer
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay
 from .events import CallFinished, CallStarted, Retrying

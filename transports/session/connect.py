@@ -12,8 +12,9 @@ from ..adapters.recording import Recording, recording_of
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
 from ..base import Transport
 from ..browser.process.extension import extension_folder
-from ..errors import UsageError, redact_url
+from ..errors import UsageError
 from ..http import Discovery, discover
+from ..protocol.urls import redact_url
 from ..routing import RoutingPolicy
 from .inbox import OnElicitation, OnNotification, OnProgress
 from .plugins import installed, make_transport

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ABPError
-from ..protocol.messages import Effect, ElicitationRequest, Notification, Progress
+from ..protocol.messages import Effect
+from ..protocol.payloads import ElicitationRequest, Notification, Progress
 from ..routing import Result
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
 
@@ -12,7 +11,10 @@ from ..base import Transport
 from ..errors import ProtocolError, TransportError
 from ..http import Discovery, undelivered
 from ..protocol.capabilities import Capabilities
-from ..protocol.messages import PROTOCOL_VERSION, Answer, AppInfo, Capability, Initialized, Message, parse
+from ..protocol.declarations import AppInfo, Capability, parse
+from ..protocol.initialize import initialize_params
+from ..protocol.messages import Message
+from ..protocol.payloads import Answer, Initialized
 from ..tasks import cancel_and_wait
 
 __all__ = ["Introduction"]
@@ -48,13 +50,7 @@ class Introduction:
 
     async def greet(self, timeout: float) -> None:
         """``initialize``, for at most ``timeout`` seconds. Raises what the transport and the app's refusal do."""
-        params: dict[str, object] = {
-            "agent": {"name": "abp-transports", "version": _version()},
-            "protocolVersion": PROTOCOL_VERSION,
-            "features": {"notifications": True, "progress": True, "elicitation": True},
-        }
-        if self._requested:
-            params["requestedCapabilities"] = list(self._requested)
+        params = initialize_params(capabilities=self._requested)
         reply = await self._transport.request(Message("initialize", params), timeout=timeout)
         payload = reply.payload
         if isinstance(payload, dict) and payload.get("success") is False:
@@ -65,8 +61,8 @@ class Introduction:
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list() if self._transport.features.listing else None
-        told = Capabilities().told(initialized.capabilities).told(listed)
-        self.capabilities = self._generated(told.informed(self._declared))
+        told = Capabilities().merge(initialized.capabilities).merge(listed)
+        self.capabilities = self._generated(told.with_manifest(self._declared))
 
     async def inform(self, looking: asyncio.Future[Discovery]) -> None:
         """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
@@ -80,19 +76,19 @@ class Introduction:
             return
         self._declared = found.manifest.capabilities
         self.warnings = (*found.warnings, *undelivered(self._declared, self.capabilities))
-        self.capabilities = self.capabilities.informed(self._declared)
+        self.capabilities = self.capabilities.with_manifest(self._declared)
         for note in self.warnings:
             logger.warning("%s", note)
 
     async def change(self, said: object) -> None:
         """The app says that its capabilities changed: ``{added, removed, changed}``, or less."""
-        after = self.capabilities.changed(said)
+        after = self.capabilities.apply_change(said)
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
                 listed = await self._list()
-                if now := Capabilities().told(listed):
-                    after = after.told(listed).kept(now)
-        self.capabilities = self._generated(after.informed(self._declared))
+                if now := Capabilities().merge(listed):
+                    after = after.merge(listed).only(now)
+        self.capabilities = self._generated(after.with_manifest(self._declared))
 
     async def _list(self) -> object:
         """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""
@@ -102,10 +98,3 @@ class Introduction:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return None
         return reply.payload
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("abp-transports")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

@@ -12,8 +12,11 @@ from typing import TypeAlias
 
 from ..base import Transport
 from ..errors import ABPError, TransportError
+from ..protocol.declarations import parse
 from ..protocol.elicitation import DECLINED, default_answer
-from ..protocol.messages import Effect, ElicitationRequest, Message, Notification, Progress, encode_json, parse
+from ..protocol.messages import Effect, Message
+from ..protocol.payloads import ElicitationRequest, Notification, Progress
+from ..protocol.strict_json import encode_json
 from ..tasks import cancel_and_wait, spawn
 from .callbacks import Callbacks, run
 from .events import ConnectionChanged, Event, Listeners

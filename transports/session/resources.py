@@ -15,7 +15,9 @@ from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol.capabilities import Capabilities
-from ..protocol.messages import JSONValue, Notification, Resource, ResourceTemplate, parse
+from ..protocol.declarations import Resource, ResourceTemplate, parse
+from ..protocol.payloads import Notification
+from ..protocol.strict_json import JSONValue
 from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
 
@@ -147,7 +149,7 @@ class Resources:
         """With the capabilities that every server with resources has; a tool of the same name goes before."""
         ours = [one for one in _GENERATED if one["name"] not in capabilities] if self.available else []
         self.names = frozenset(str(one["name"]) for one in ours)
-        return capabilities.told(ours) if ours else capabilities
+        return capabilities.merge(ours) if ours else capabilities
 
     async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None) -> Result:
         """A generated capability."""

@@ -17,8 +17,9 @@ from ..binary.detect import Found
 from ..binary.params import outgoing
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
-from ..protocol.capabilities import Capabilities, cautions, explained
-from ..protocol.messages import AppInfo, Capability, Message
+from ..protocol.capabilities import Capabilities, deprecation_warnings, with_suggestions
+from ..protocol.declarations import AppInfo, Capability
+from ..protocol.messages import Message
 from ..protocol.schema import check_params
 from ..routing import ABP, Fetcher, Result, Router, RoutingPolicy, preset
 from ..tasks import cancel_and_wait
@@ -219,7 +220,7 @@ class Session:
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
-            raise explained(error, capability, self._app.capabilities) from None
+            raise with_suggestions(error, capability, self._app.capabilities) from None
         try:
             result = await self._router.route(
                 answer.data,
@@ -285,7 +286,7 @@ class Session:
     def _checked(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
         """What the caller should be told, each thing once; raises if the parameters do not fit."""
         notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
-        new = [note for note in (*cautions(capability), *notes) if note not in self._cautioned]
+        new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._cautioned]
         self._cautioned.update(new)
         return new
 
@@ -320,6 +321,6 @@ class Session:
         self._tell_difference(before)
 
     def _tell_difference(self, before: Capabilities) -> None:
-        change = self._app.capabilities.since(before)
+        change = self._app.capabilities.diff(before)
         if change.added or change.removed or change.changed:
             self._inbox.tell(change)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import Field, ValidationError, field_validator
@@ -10,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..errors import UsageError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "settings_error"]
 
 
 class Settings(BaseSettings):
@@ -45,6 +46,12 @@ class Settings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            name = "ABP_" + "_".join(map(str, first["loc"])).upper()
-            raise UsageError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from error
+            raise settings_error(error, lambda field: f"ABP_{field.upper()}") from error
+
+
+def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
+    """Return the error for settings that a model refused. ``setting`` gives what the user knows a field by: the name of
+    a variable, or a file and a key. It is not called for a rule that concerns several fields."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
+    return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")

@@ -31,7 +31,7 @@ from ..artifacts import AuditLog, HostFacade, HostStore, Retention, Scope
 from ..artifacts.base import DEFAULT_MAX_BYTES
 from ..base import Transport
 from ..browser.process import launch
-from ..protocol.messages import AppInfo, Capability
+from ..protocol.declarations import AppInfo, Capability
 from ..routing import Fetcher, RoutingPolicy
 from ..session import connect as targets
 from ..session import resources, session

@@ -1,4 +1,23 @@
 """What tests of apps and of transports are made of. Nothing here is loaded by :mod:`transports` itself.
 
+* :class:`Call` — what a handler of a :class:`transports.MemoryTransport` is given.
 * :mod:`.contract` — the behaviours that every transport must show, for authors of transports.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..adapters.memory import Call
+
+__all__ = ["Call"]
+
+
+def __getattr__(name: str) -> object:
+    """Load :class:`Call` on first use: the pytest plugin imports this package in every run of pytest."""
+    if name != "Call":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..adapters.memory import Call
+
+    return Call

@@ -12,7 +12,7 @@ from ..artifacts import ArtifactRef
 from ..binary.detect import find
 from ..binary.media import sniff
 from ..errors import UsageError
-from ..protocol.schema import differences
+from ..protocol.schema import check_output
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,7 +34,7 @@ def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int =
 
 def assert_schema(data: object, schema: Mapping[str, object]) -> None:
     """``data`` (of a result, or any JSON) fits a JSON Schema; content in it counts as anything."""
-    found = differences(schema, data, [item.path for item in find(data)])
+    found = check_output(schema, data, [item.path for item in find(data)])
     assert not found, "; ".join(found)
 
 

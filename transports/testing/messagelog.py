@@ -10,18 +10,19 @@ from pathlib import Path
 
 from ..base import Transport
 from ..binary import BinaryData
-from ..errors import ABPError, redact_url
-from ..protocol.messages import Message, encode_json
+from ..errors import ABPError
+from ..protocol.messages import Message
+from ..protocol.redaction import REDACTED, Redactor
+from ..protocol.strict_json import encode_json
+from ..protocol.urls import redact_url
 
 __all__ = ["MessageLog"]
 
 #: Messages that are kept, the last ones; characters of a text, items of a list or object, levels of a nest.
 _MESSAGES, _TEXT, _ITEMS, _LEVELS = 500, 400, 50, 12
-_SECRET = re.compile(
-    r"token|passw|secret|credential|authori[sz]ation|cookie|api.?key|session.?id|^header$", re.IGNORECASE
-)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+\S+", re.IGNORECASE)
+#: A recording keeps the id of a session, since its replay gives it back; a log does not need it.
+_REDACTOR = Redactor(fields=("sessionId",))
 
 
 class MessageLog:
@@ -98,11 +99,9 @@ def shortened(value: object, level: int = 0) -> object:
 
 
 def _member(key: str, value: object, level: int) -> object:
-    if _SECRET.search(key) and isinstance(value, str) and value:
-        return "<redacted>"
-    return shortened(value, level + 1)
+    return shortened(_REDACTOR.field(key, value) if _REDACTOR.is_secret(key) else value, level + 1)
 
 
 def _text(text: str) -> str:
     cut = text if len(text) <= _TEXT else f"{text[:_TEXT]}… ({len(text)} characters)"
-    return _BEARER.sub(r"\1 <redacted>", _URL.sub(lambda found: redact_url(found[0]) or "<redacted>", cut))
+    return _REDACTOR.text(_URL.sub(lambda found: redact_url(found[0]) or REDACTED, cut))

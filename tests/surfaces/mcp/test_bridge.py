@@ -15,9 +15,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, words
-from transports import Call, MemoryTransport
+from transports import MemoryTransport
 from transports import connect as connect_app
 from transports.protocol.messages import Message
+from transports.testing import Call
 
 __all__ = ["era", "serve"]
 

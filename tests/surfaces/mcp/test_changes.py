@@ -22,8 +22,8 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import Apps, Ears, Serve, called, era, serve
-from transports import Call
 from transports.artifacts import open_store
+from transports.testing import Call
 
 __all__ = ["era", "serve"]
 

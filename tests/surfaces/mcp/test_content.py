@@ -20,9 +20,10 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
-from transports import BinaryData, Call, CapabilityError
+from transports import BinaryData, CapabilityError
 from transports.adapters.memory import Handler
-from transports.protocol.messages import encode_json
+from transports.protocol.strict_json import encode_json
+from transports.testing import Call
 
 __all__ = ["era", "serve"]
 

@@ -25,8 +25,8 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
-from transports import Call
 from transports.surfaces.mcp.questions import Form, asked_of
+from transports.testing import Call
 
 __all__ = ["era", "serve"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -25,7 +24,8 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...errors import ABPError, ConnectFailed
+from ...errors import ABPError, ConnectFailed, first_line
+from ...protocol.initialize import package_version
 from ...protocol.messages import Message
 from ...tasks import cancel_and_wait
 from .http import http_streams
@@ -91,7 +91,7 @@ class Connection:
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
             message_handler=self._heard,
-            client_info=Implementation(name="abp-transports", version=_version()),
+            client_info=Implementation(name="abp-transports", version=package_version()),
             log_level="info",
             cache=None,
         )
@@ -122,7 +122,7 @@ class Connection:
             return ConnectFailed(f"{self.server} did not answer within {timeout:g} s{said}; is it an MCP server?")
         if self.lost.done():
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
-        reason = self.server.without_secrets(str(error).partition("\n")[0])[:200] or type(error).__name__
+        reason = first_line(self.server.without_secrets(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
             reason = "its greeting is not what MCP says"
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{said}")
@@ -208,10 +208,3 @@ def first_of(error: BaseException) -> BaseException:
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]
     return inner
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("abp-transports")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

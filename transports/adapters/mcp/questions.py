@@ -17,7 +17,8 @@ from mcp_types import (
     ErrorData,
 )
 
-from ...protocol.messages import ElicitationRequest, Message
+from ...protocol.messages import Message
+from ...protocol.payloads import ElicitationRequest
 from .translation import elicited, question_of, sampled, sampling_of
 
 __all__ = ["Questions"]

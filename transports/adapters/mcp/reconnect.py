@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 
-from ...errors import ABPError, Disconnected
+from ...errors import ABPError, Disconnected, first_line
 from ...protocol.messages import Message
+from ...tasks import MAX_DELAY, backoff_delay
 from .connection import Connection, first_of
 
 __all__ = ["Keeper"]
 
 logger = logging.getLogger("transports.mcp")
-
-#: Seconds between two attempts, at the most; after a server that lived longer than this the next is made at once.
-_LONGEST_DELAY = 30.0
 
 
 class Keeper:
@@ -67,7 +64,7 @@ class Keeper:
         self._connection = None
 
     async def _keep(self, opened: asyncio.Future[None]) -> None:
-        delay, reason = 0.1, ""
+        attempt, reason = 1, ""
         clock = asyncio.get_running_loop().time
         while True:
             began, connection = clock(), self._make()
@@ -89,16 +86,16 @@ class Keeper:
                 self._tell(Message("connection/lost", {"reason": reason}))
                 if not self._again:
                     return
-                if clock() - began > _LONGEST_DELAY:
-                    delay = 0.1
+                if clock() - began > MAX_DELAY:
+                    attempt = 1
             logger.info("%s; it is tried again", reason)
-            await asyncio.sleep(delay * random.uniform(0.5, 1.5))
-            delay = min(delay * 2, _LONGEST_DELAY)
+            await asyncio.sleep(backoff_delay(attempt))
+            attempt += 1
 
 
 def _reason(connection: Connection, error: Exception) -> str:
     inner = first_of(error)
     if isinstance(inner, ABPError):
         return inner.message
-    said = connection.server.without_secrets(str(inner).partition("\n")[0])[:200]
+    said = first_line(connection.server.without_secrets(str(inner)))[:200]
     return f"the connection to {connection.server} broke: {said or type(inner).__name__}"

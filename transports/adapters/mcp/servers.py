@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from ...errors import UsageError, redact_url
+from ...errors import UsageError
+from ...protocol.urls import redact_url
 
 __all__ = ["HttpServer", "Server", "StdioServer", "server_of"]
 

@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from ...binary import BinaryData, Encoded
 from ...binary.detect import Found, Place, replace
 from ...errors import CapabilityError, ProtocolError
-from ...protocol.envelope import described as descriptor
-from ...protocol.messages import ElicitationRequest
+from ...protocol.envelope import to_descriptor as descriptor
+from ...protocol.payloads import ElicitationRequest
 from .wire import tree_of
 
 __all__ = ["answer_of", "arguments_of", "capability_of", "elicited", "question_of", "refusal", "sampled", "sampling_of"]

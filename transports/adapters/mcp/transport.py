@@ -13,7 +13,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -35,8 +34,7 @@ from mcp_types import (
 )
 
 from ...base import Features, ResourcePage, Transport
-from ...binary import Handle
-from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, TransportError, UsageError
+from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, UsageError
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from .connection import Connection
 from .questions import Questions
@@ -262,17 +260,6 @@ class MCPTransport(Transport):
     async def notify(self, message: Message) -> None:
         if message.type == "elicitation/response":
             self._questions.answer(message)
-
-    # --- content ------------------------------------------------------------------------------------------------------
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("an MCP server keeps no content behind a handle")
-
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
 
 @contextlib.asynccontextmanager

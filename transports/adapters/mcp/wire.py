@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from ...binary import BinaryData, Encoded
 from ...binary.detect import surely_base64
 from ...errors import ProtocolError
-from ...protocol.base64_runs import decode_with_runs, text_of
+from ...protocol.base64_runs import decode_run, decode_with_runs
 
 __all__ = ["OVER_LIMIT", "UNREADABLE", "Lines", "Run", "encoded", "tree_of", "with_content"]
 
@@ -149,7 +149,7 @@ def _placed(node: Mapping[str, object], key: str, run: Run) -> object:
     content = typed or (key == "content" and surely_base64(node.get("mimeType"), node.get("encoding")))
     if content and _OTHERWISE.search(run.view[:_PARSE_INLINE]) is None:
         return BinaryData(Encoded(run.view, "base64"))
-    return text_of(run.view)
+    return decode_run(run.view)
 
 
 def encoded(message: SessionMessage) -> bytes:

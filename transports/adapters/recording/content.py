@@ -12,7 +12,7 @@ from typing import Literal, cast
 from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import BadEncoding
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
 from .entries import Leaf
 from .file import Reader
 
@@ -29,7 +29,7 @@ class Packer:
     """Takes content out of payloads, and secrets out of their texts. ``keep`` stores content, or only hashes it."""
 
     keep: Callable[[Iterable[bytes | memoryview]], str]
-    scrubber: Scrubber
+    scrubber: Redactor
 
     async def packed(self, payload: object, *, given: bool = False) -> tuple[object, list[Leaf]]:
         """A payload as JSON and its content. ``given`` are parameters: what counts of their content is its bytes, in

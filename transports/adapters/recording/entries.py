@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ... import errors
 from ...errors import ABPError, CapabilityError, TransportError
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
 
 __all__ = [
     "FORMAT",
@@ -162,7 +162,7 @@ Entry: TypeAlias = Ask | Answer | Failed | Abandoned | Happened
 entry: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="does")])
 
 
-def problem_of(error: ABPError, scrubber: Scrubber) -> Problem:
+def problem_of(error: ABPError, scrubber: Redactor) -> Problem:
     """What is recorded of an error, without secrets."""
     details: Any = scrubber.tree(error.details)
     return Problem(

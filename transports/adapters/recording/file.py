@@ -22,8 +22,8 @@ from pydantic import BaseModel, ValidationError
 
 from ...artifacts.os_errors import reporting
 from ...errors import BadRecording, UsageError
-from ...protocol.messages import encode_json
-from ...protocol.redaction import Scrubber
+from ...protocol.redaction import Redactor
+from ...protocol.strict_json import encode_json
 from .entries import FORMAT, Entry, Header, Leaf, entry
 
 __all__ = ["Reader", "Recording", "Writer", "header_of"]
@@ -44,10 +44,10 @@ class Recording:
     fields: Sequence[str] = ()
     patterns: Sequence[str] = ()
 
-    def scrubber(self) -> Scrubber:
+    def scrubber(self) -> Redactor:
         """Raises :class:`~transports.errors.UsageError` for a pattern that is no regular expression."""
         try:
-            return Scrubber(self.fields, self.patterns)
+            return Redactor(self.fields, self.patterns)
         except re.error as error:
             raise UsageError(f"patterns= of a recording: {error.pattern!r} is no regular expression: {error}") from None
 

@@ -22,8 +22,9 @@ from ...base import Features, Transport
 from ...binary import BinaryData, Download, Handle
 from ...errors import CallTimeout, Disconnected, DiscoveryFailed
 from ...http import Discovery, Fetched
-from ...protocol.messages import Effect, Manifest, Message, parse
-from ...protocol.redaction import Scrubber
+from ...protocol.declarations import Manifest, parse
+from ...protocol.messages import Effect, Message
+from ...protocol.redaction import Redactor
 from ...tasks import cancel_and_wait, spawn
 from .content import Packer, hashed, unpacked, unpacked_leaf
 from .entries import STATE, Abandoned, Answer, Ask, Effected, Failed, Happened, Kind, Problem, error_of
@@ -73,7 +74,7 @@ class ReplayTransport(Transport):
 
     async def open(self) -> None:
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
-        self._packer = Packer(hashed, Scrubber(reader.header.fields, reader.header.patterns))
+        self._packer = Packer(hashed, Redactor(reader.header.fields, reader.header.patterns))
         self._score = Score(reader)
         self._course = Course(self._score)
         self._open.set()
@@ -154,12 +155,6 @@ class ReplayTransport(Transport):
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         source = await self._file(Ask(n=0, kind="save", payload={"handle": handle.id}))
         await asyncio.to_thread(shutil.copyfile, source, path)
-
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """What was downloaded when this was recorded (:class:`~transports.http.Downloads`)."""

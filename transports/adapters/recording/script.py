@@ -12,7 +12,7 @@ from typing import Any
 
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, NotRecorded
-from ...protocol.messages import encode_json
+from ...protocol.strict_json import encode_json
 from .entries import Abandoned, Answer, Ask, Failed, Happened, Leaf
 from .file import Reader
 

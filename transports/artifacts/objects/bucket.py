@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ipaddress
 import os
 import re
 import time
@@ -18,7 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from ...errors import StoreUnavailable, UsageError
+from ...errors import StoreUnavailable, UsageError, first_line
+from ...protocol.urls import is_loopback
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -79,7 +79,7 @@ class Bucket:
             patient = {**options, "timeout": _DAY, "read_timeout": half}
             self._patient = open_url(url, client_options=patient, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
-            raise UsageError(f"cannot use {url}: {_first_line(error)}") from None
+            raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
 
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> None:
         """Upload at once or not at all; a :class:`~pathlib.Path` is read piece by piece."""
@@ -202,8 +202,7 @@ def _on_this_machine() -> bool:
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     try:
-        host = urlsplit(endpoint).hostname or ""
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return is_loopback(urlsplit(endpoint).hostname)
     except ValueError:
         return False
 
@@ -215,7 +214,3 @@ def _reason(error: BaseException) -> str:
     if named:
         return named[1]
     return "timeout" if isinstance(error, TimeoutError) or "timed out" in text else "no connection"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200]

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pybase64
 
 from ...binary import BinaryData, Handle
-from ...errors import BrowserCrashed, ContextLost, PageCrashed, TransportError, redact_url
-from ...protocol.messages import Message, decode_json
+from ...errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
+from ...protocol.messages import Message
+from ...protocol.strict_json import decode_json
+from ...protocol.urls import redact_url
 from ..page.agent import INLINE_BYTES, PageAgent, script
 from ..source import Tab
 from ..transfer.cdp_downloads import Downloads

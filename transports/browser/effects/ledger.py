@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...binary import BinaryData, Handle
 from ...errors import ABPError, CallTimeout, TransportError
-from ...protocol.messages import Effect, JSONValue, Message
+from ...protocol.messages import Effect, Message
+from ...protocol.strict_json import JSONValue
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

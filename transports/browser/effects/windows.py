@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...binary import BinaryData, Download, Handle
-from ...errors import redact_url
+from ...protocol.urls import redact_url
 from ..page.agent import PageAgent
 from ..source import closing
 from .ledger import Announced, Caused, Detail, Ledger

@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
 
-from ...errors import BrowserCrashed, CallTimeout, ContextLost, Disconnected, PageCrashed, TransportError, UsageError
-from ...protocol.messages import decode_json
+from ...errors import (
+    BrowserCrashed,
+    CallTimeout,
+    ContextLost,
+    Disconnected,
+    PageCrashed,
+    TransportError,
+    UsageError,
+    first_line,
+)
+from ...protocol.strict_json import decode_json
 from .channel import Channel, RemoteObject
 
 if TYPE_CHECKING:
@@ -207,7 +216,7 @@ class PageAgent:
 
     def _translated(self, error: PlaywrightError) -> TransportError:
         """Playwright's errors as ours."""
-        first = error.message.strip().partition("\n")[0]
+        first = first_line(error)
         if self._lost.done():
             return self._again(self._lost.result())
         if any(text in first for text in _MOVED):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ProtocolError, UnsupportedBinary
+from ...errors import ProtocolError, UnsupportedBinary, first_line
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, JSHandle, Page
@@ -226,4 +226,4 @@ class PlaywrightChannel(Channel):
 
 
 def _failed(method: str, description: str) -> ProtocolError:
-    return ProtocolError(f"the page failed in {method}: {description.splitlines()[0]}")
+    return ProtocolError(f"the page failed in {method}: {first_line(description)}")

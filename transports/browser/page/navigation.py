@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ...errors import first_line
+
 __all__ = ["why_not_loaded"]
 
 _REASONS = {
@@ -18,7 +20,7 @@ _REASONS = {
 
 def why_not_loaded(error: str, url: str) -> str:
     """What Playwright or Chromium says of a failed navigation to ``url``, in words that help."""
-    first = error.partition("\n")[0]
+    first = first_line(error)
     if known := next((text for code, text in _REASONS.items() if code in first), None):
         return known
     net = first.find("net::")

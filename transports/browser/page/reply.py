@@ -7,7 +7,8 @@ import pybase64
 from ...binary import BinaryData, Broken, Handle
 from ...binary.detect import Place, replace
 from ...errors import ProtocolError
-from ...protocol.messages import Message, decode_json
+from ...protocol.messages import Message
+from ...protocol.strict_json import decode_json
 
 __all__ = ["reply_to"]
 

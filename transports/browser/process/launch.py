@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, redact_url
+from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, first_line
+from ...protocol.urls import redact_url
 from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
 from .processes import family, kill
 from .profile import ALREADY_OPEN, claimed
@@ -114,7 +115,7 @@ class Browser:
             if isinstance(error, TimeoutError):
                 raise self._not_started(f"within {self._timeout:g} s") from error
             if isinstance(error, _playwright_error()):
-                raise self._not_started(f"({_first_line(error)})") from error
+                raise self._not_started(f"({first_line(error)})") from error
             raise
         return self
 
@@ -225,7 +226,7 @@ class Browser:
                 # No --load-extension: Chrome and Edge ignore it from 137 on, and nobody would tell the id.
                 reply = await self._cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
             except _playwright_error() as error:
-                reason = _first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
+                reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
                 raise ConnectFailed(
                     f"{self._shown} did not load the extension in {folder}: {reason}; if it is a Chrome or Edge, "
                     "which may refuse unpacked extensions (from 137 on --load-extension is ignored), use a Chromium"
@@ -286,10 +287,6 @@ class Browser:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
 
 
 def _driver(manager: object) -> list[int]:

@@ -14,7 +14,7 @@ import pybase64
 from ...binary import BinaryData, LocalFile
 from ...binary.detect import Found, replace
 from ...errors import CallTimeout, TransportError, UsageError
-from ...protocol.messages import encode_json
+from ...protocol.strict_json import encode_json
 from ..page.agent import PageAgent
 from ..page.channel import RemoteObject
 

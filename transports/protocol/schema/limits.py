@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 from ...binary.detect import MAX_DEPTH
-from ...errors import redact_url
+from ..urls import redact_url
 
-__all__ = ["MAX_NODES", "MAX_STEPS", "Unchecked", "cut", "size_of", "steps_of", "surveyed"]
+__all__ = ["MAX_NODES", "MAX_STEPS", "NotChecked", "count_steps", "count_values", "has_references", "shorten"]
 
 #: A schema above any of these is not checked. A pattern may take half a megabyte once compiled.
 MAX_NODES = 10_000
@@ -18,16 +18,16 @@ MAX_STEPS = 50_000
 _HEAD, _TAIL = 60, 70
 
 
-class Unchecked(Exception):
+class NotChecked(Exception):
     """Why nothing can be said."""
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """``text`` without its middle: a message begins with the value and ends with the rule."""
     return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}…{text[-_TAIL:]}"
 
 
-def size_of(tree: object, limit: int, what: str) -> int:
+def count_values(tree: object, limit: int, what: str) -> int:
     """How many values ``tree`` has. A nest of 100,000 ends the process if the validator follows it."""
     level: list[object] = [tree]
     size = depth = 0
@@ -43,15 +43,15 @@ def size_of(tree: object, limit: int, what: str) -> int:
             elif isinstance(node, str):
                 size += len(node) >> 6
         if size > limit:
-            raise Unchecked(f"{what} has more than {limit:,} values")
+            raise NotChecked(f"{what} has more than {limit:,} values")
         depth += 1
         if depth > MAX_DEPTH + 1:  # the leaves of the deepest level that is allowed
-            raise Unchecked(f"{what} is nested deeper than {MAX_DEPTH} levels")
+            raise NotChecked(f"{what} is nested deeper than {MAX_DEPTH} levels")
         level = inner
     return size
 
 
-def surveyed(schema: dict[str, object]) -> bool:
+def has_references(schema: dict[str, object]) -> bool:
     """Whether there are references. Those that are followed are pointers into the schema itself."""
     waiting: list[object] = [schema]
     references = rebased = False
@@ -71,11 +71,11 @@ def surveyed(schema: dict[str, object]) -> bool:
                 if isinstance(target := node.get(key), str):
                     references = True
                     if key != "$ref" or not (target == "#" or target.startswith("#/")):
-                        raise Unchecked(f"{key} to {cut(redact_url(target) or target)} is not followed")
+                        raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
     if patterns > _MAX_PATTERNS:
-        raise Unchecked(f"the schema has more than {_MAX_PATTERNS} patterns")
+        raise NotChecked(f"the schema has more than {_MAX_PATTERNS} patterns")
     if references and rebased:
-        raise Unchecked("the schema has references and changes what they are relative to ($id)")
+        raise NotChecked("the schema has references and changes what they are relative to ($id)")
     return references
 
 
@@ -87,7 +87,7 @@ _EACH_ITEM = {"items", "additionalItems", "unevaluatedItems", "contains"}
 _BY_INDEX = {"items", "prefixItems"}
 
 
-def steps_of(schema: dict[str, object], data: object) -> int:
+def count_steps(schema: dict[str, object], data: object) -> int:
     """How many pairs of a subschema and a value the validator meets, at most: a few references that name each other
     twice are 2^n of them. Raises :class:`Unchecked` above the limit."""
     waiting: list[tuple[object, object]] = [(schema, data)]
@@ -100,7 +100,7 @@ def steps_of(schema: dict[str, object], data: object) -> int:
                 steps += len(value) >> 6
             waiting += _applied(node, value, schema)
         if steps + len(waiting) > MAX_STEPS:
-            raise Unchecked("it would take too long")
+            raise NotChecked("it would take too long")
     return steps
 
 
@@ -146,5 +146,5 @@ def _target(root: object, pointer: str) -> object:
         try:
             node = node[name] if isinstance(node, dict) else node[int(name)]  # type: ignore[index]
         except (KeyError, IndexError, TypeError, ValueError):
-            raise Unchecked(f"$ref to {cut(pointer)} leads nowhere") from None
+            raise NotChecked(f"$ref to {shorten(pointer)} leads nowhere") from None
     return node

@@ -8,9 +8,9 @@ from itertools import islice
 import jsonschema_rs
 
 from ...binary.detect import Place, field_of
-from .limits import cut
+from .limits import shorten
 
-__all__ = ["counts", "told"]
+__all__ = ["format_error", "is_fault"]
 
 #: What says nothing about an instance here: annotations by the newer drafts, and an engine's own troubles.
 _NO_FAULTS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
@@ -29,7 +29,7 @@ _OF_SHAPE = {
 }
 
 
-def counts(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
+def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
     """Whether ``error`` is a fault wherever it does not come from how content is declared."""
     place, kind = tuple(error.instance_path), error.kind
     if kind.name in _NO_FAULTS:
@@ -41,7 +41,7 @@ def counts(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> 
     if not any(path[: len(place)] == place for path in content):
         return True
     if branches := _branches(kind):
-        return all(any(counts(one, content) for one in branch) for branch in branches)
+        return all(any(is_fault(one, content) for one in branch) for branch in branches)
     return kind.name in _OF_SHAPE
 
 
@@ -54,13 +54,13 @@ def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_r
             return []
 
 
-def told(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
+def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
     """The fault in words; where several alternatives exist, the first reason against each of them."""
     reasons: dict[str, None] = {}
     for branch in _branches(error.kind):
-        for one in islice((one for one in branch if counts(one, content)), 1):
+        for one in islice((one for one in branch if is_fault(one, content)), 1):
             below = field_of(tuple(one.instance_path[len(error.instance_path) :]))
-            reasons[f"{below}: {cut(one.message)}" if below else cut(one.message)] = None
+            reasons[f"{below}: {shorten(one.message)}" if below else shorten(one.message)] = None
     if not reasons:
-        return cut(error.message)
+        return shorten(error.message)
     return f"fits no alternative: {'; '.join(islice(reasons, 3))}{'; …' if len(reasons) > 3 else ''}"

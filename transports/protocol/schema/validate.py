@@ -17,11 +17,11 @@ import jsonschema_rs
 
 from ...binary.detect import Place, field_of, replace
 from ...errors import ProtocolError, UsageError
-from ..messages import decode_json, encode_json
-from .limits import MAX_NODES, MAX_STEPS, Unchecked, cut, size_of, steps_of, surveyed
-from .messages import counts, told
+from ..strict_json import decode_json, encode_json
+from .limits import MAX_NODES, MAX_STEPS, NotChecked, count_steps, count_values, has_references, shorten
+from .messages import format_error, is_fault
 
-__all__ = ["check_params", "differences"]
+__all__ = ["check_output", "check_params"]
 
 #: Bytes of JSON; a larger schema is not checked.
 _MAX_ENCODED = 256 * 1024
@@ -46,7 +46,7 @@ def check_params(
     """
     try:
         faults = _faults(schema, params, content)
-    except Unchecked as reason:
+    except NotChecked as reason:
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if faults:
         listed = [fault.told("params") for fault in faults]
@@ -56,14 +56,14 @@ def check_params(
     return []
 
 
-def differences(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
+def check_output(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
     """How an answer's ``data`` differs from the capability's ``outputSchema``, as warnings, at most five.
 
     ``content`` are the places of binaries (:func:`~.binary.detect.find`), which count as for :func:`check_params`.
     """
     try:
         return [f"outputSchema: {fault.told('data')}" for fault in _faults(schema, data, content)]
-    except Unchecked as reason:
+    except NotChecked as reason:
         return [f"the answer was not checked against outputSchema: {reason}"]
 
 
@@ -84,26 +84,26 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
     try:
         encoded = encode_json(schema)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Unchecked(f"the schema is no JSON: {error}") from None
+        raise NotChecked(f"the schema is no JSON: {error}") from None
     if len(encoded) > _MAX_ENCODED:
-        raise Unchecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
+        raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
     compiled = _compiled(encoded)
     if isinstance(compiled, str):
-        raise Unchecked(compiled)
+        raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
-    values = size_of(tree, _MAX_VALUES, "the value")
+    values = count_values(tree, _MAX_VALUES, "the value")
     if compiled.references or values * compiled.nodes > MAX_STEPS:
-        steps_of(compiled.schema, tree)
+        count_steps(compiled.schema, tree)
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if steps_of(compiled.schema, tree) > _MAX_LISTED:
-            raise Unchecked("it does not fit, but is too large to say where")
-        errors = (error for error in compiled.validator.iter_errors(tree) if counts(error, places))
-        faults = dict.fromkeys(_Fault(tuple(error.instance_path), told(error, places)) for error in errors)
+        if count_steps(compiled.schema, tree) > _MAX_LISTED:
+            raise NotChecked("it does not fit, but is too large to say where")
+        errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
+        faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
         return list(islice(faults, _MOST))
     except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
-        raise Unchecked(cut(str(error))) from None
+        raise NotChecked(shorten(str(error))) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ def _compiled(encoded: bytes) -> _Compiled | str:
     try:
         schema = decode_json(encoded)
         assert isinstance(schema, dict)
-        nodes = size_of(schema, MAX_NODES, "the schema")
-        references = surveyed(schema)
+        nodes = count_values(schema, MAX_NODES, "the schema")
+        references = has_references(schema)
         validator = jsonschema_rs.validator_for(
             schema,
             validate_formats=False,
@@ -129,8 +129,8 @@ def _compiled(encoded: bytes) -> _Compiled | str:
             # The linear engine, without look-around and back references: those backtrack, without a bound in time.
             pattern_options=jsonschema_rs.RegexOptions(size_limit=1024 * 1024, dfa_size_limit=1024 * 1024),
         )
-    except Unchecked as reason:
+    except NotChecked as reason:
         return str(reason)
     except (ValueError, ProtocolError) as error:
-        return f"the schema cannot be used: {cut(str(getattr(error, 'message', error)))}"
+        return f"the schema cannot be used: {shorten(str(getattr(error, 'message', error)))}"
     return _Compiled(validator, schema, nodes, references)

@@ -16,7 +16,8 @@ from .params import read_params
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
 
-    from ...protocol.messages import AppInfo, Capability, Progress
+    from ...protocol.declarations import AppInfo, Capability
+    from ...protocol.payloads import Progress
 
 Target = Annotated[
     str,

@@ -69,7 +69,8 @@ async def _settings(facts: Facts) -> None:
 async def _store(facts: Facts) -> None:
     """A probe is written, read and deleted. Nobody else sees it: its scope is its own."""
     from ...artifacts import Scope, open_store
-    from ...errors import StoreError, redact_url
+    from ...errors import StoreError
+    from ...protocol.urls import redact_url
     from ...session.settings import Settings
 
     settings = Settings.load()

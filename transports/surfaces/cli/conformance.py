@@ -48,7 +48,7 @@ def conformance(
     """
 
     async def work() -> int:
-        from ...protocol.messages import encode_json
+        from ...protocol.strict_json import encode_json
         from ...testing.conformance import Plan, check_app
 
         for file in (junit, badge):

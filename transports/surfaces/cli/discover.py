@@ -21,8 +21,8 @@ def discover(
     """Read an app's manifest: what it says it can do, without a browser."""
 
     async def work() -> int:
-        from ...errors import redact_url
         from ...http import discover
+        from ...protocol.urls import redact_url
         from ...session.settings import Settings
 
         found = await discover(url, allow_private=Settings.load().allow_private_addresses)

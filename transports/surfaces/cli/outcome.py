@@ -47,7 +47,7 @@ def out(text: str) -> None:
 
 def print_json(document: Mapping[str, object]) -> None:
     """The one document that ``--json`` puts on stdout, in UTF-8 as JSON must be. Later ones are dropped."""
-    from ...protocol.messages import encode_json
+    from ...protocol.strict_json import encode_json
 
     global _printed
     if sys.stdout is None or _printed:

@@ -32,7 +32,7 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
 
 
 def _document(text: str) -> dict[str, Any]:
-    from ...protocol.messages import decode_json
+    from ...protocol.strict_json import decode_json
 
     source, data = _read(text)
     try:
@@ -83,7 +83,7 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 
 def _value(text: str) -> object:
-    from ...protocol.messages import decode_json
+    from ...protocol.strict_json import decode_json
 
     try:
         return decode_json(text)

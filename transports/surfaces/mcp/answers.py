@@ -10,7 +10,7 @@ from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
-from ...protocol.messages import JSONValue
+from ...protocol.strict_json import JSONValue
 from ...routing import Result, clamp
 from ...routing.guard import LEAST, json_size
 from .about import Link, described

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,6 +35,7 @@ from mcp_types import (
 
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
+from ...protocol.initialize import package_version
 from ...protocol.schema import check_params
 from ...session.connect import connect
 from ..shared.activity import Activity
@@ -98,7 +98,7 @@ class Bridge:
         self._desks: dict[str, Desk] = {}
         self.server: Server[None] = _Server(
             "abp",
-            version=_version(),
+            version=package_version(),
             title="Web apps that speak ABP",
             instructions=_INSTRUCTIONS,
             lifespan=self._lifespan,
@@ -225,10 +225,3 @@ class Bridge:
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
         self._heard(ctx).audience.set_level(ctx, params.level)
         return EmptyResult()
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("abp-transports")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"

@@ -9,7 +9,8 @@ from itertools import islice
 
 from mcp_types import Tool, ToolAnnotations
 
-from ...protocol.messages import Capability, encode_json
+from ...protocol.declarations import Capability
+from ...protocol.strict_json import encode_json
 from ..shared.apps import Apps
 
 __all__ = ["FIXED", "CapabilityTool", "capability_tools", "tool_name"]

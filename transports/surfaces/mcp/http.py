@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping
 
@@ -15,6 +14,7 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
 from ...errors import ABPError, UsageError
+from ...protocol.urls import is_loopback
 from ...tasks import cancel_and_wait
 from .bridge import Bridge
 from .tokens import Signed, Verifier
@@ -89,11 +89,7 @@ def address(text: str) -> tuple[str, int]:
     """``HOST:PORT``. Raises :class:`~transports.errors.UsageError`, also for a host that is not this machine alone."""
     host, mark, port = text.rpartition(":")
     host = host.strip("[]")
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not (mark and port.isascii() and port.isdigit() and int(port) < 1 << 16 and local):
+    if not (mark and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
         raise UsageError(
             f"--http {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
             "before it"

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import FileLimits
+from ...session.settings import settings_error
 
 __all__ = ["Options", "reachable"]
 
@@ -141,10 +142,9 @@ class Options(BaseSettings):
         try:
             options = cls(**{**said, **chosen})  # type: ignore[arg-type]
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            key = str(first["loc"][0]) if first["loc"] else ""
-            where = f"{file}: {_TABLE}.{key}" if key in said else _PREFIX + key.upper() if key else "the settings"
-            raise UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from error
+            raise settings_error(
+                error, lambda key: f"{file}: {_TABLE}.{key}" if key in said else _PREFIX + key.upper()
+            ) from error
         if config is None and file is not None:
             options._careful(file, said, chosen)
         return options

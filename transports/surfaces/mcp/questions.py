@@ -22,7 +22,7 @@ from mcp_types import (
 from pydantic import BaseModel
 
 from ...protocol.elicitation import DECLINED
-from ...protocol.messages import ElicitationRequest
+from ...protocol.payloads import ElicitationRequest
 
 __all__ = ["Asked", "Form", "Prompt", "asked_of"]
 

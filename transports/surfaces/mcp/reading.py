@@ -20,7 +20,7 @@ from mcp_types import (
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ArtifactNotFound, Corrupt, UsageError
-from ...protocol.messages import encode_json
+from ...protocol.strict_json import encode_json
 from ...routing import is_textual
 from .about import Link, described, meta
 

@@ -16,7 +16,7 @@ from mcp_types import InputRequest
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import ElicitationRequest, Progress
+from ...protocol.payloads import ElicitationRequest, Progress
 from ...routing import Result
 from ...tasks import cancel_and_wait
 from .questions import Asked, asked_of
@@ -93,7 +93,7 @@ class Running:
         if value is None or value <= self._told:
             return
         self._told = value
-        await self.ctx.session.report_progress(value, total, progress.words or None)
+        await self.ctx.session.report_progress(value, total, progress.text or None)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """The client's answer to an app's question; where the client cannot be asked, or not that, the default policy

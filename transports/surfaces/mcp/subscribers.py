@@ -26,7 +26,7 @@ from mcp_types import (
 
 from ...artifacts import ArtifactStore
 from ...errors import ABPError
-from ...protocol.messages import JSONValue
+from ...protocol.strict_json import JSONValue
 from ...routing import clamp
 from ...tasks import cancel_and_wait, spawn
 from .running import Context, is_modern

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import logging
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from mcp.server.auth.provider import AccessToken, TokenVerifier
 
 from ...artifacts import Scope
 from ...errors import UsageError
+from ...protocol.urls import is_loopback
 from .options import Options
 
 __all__ = ["Signed", "Verifier", "users_of"]
@@ -118,11 +118,8 @@ class _Keys:
     def __init__(self, url: str) -> None:
         """Raises :class:`~transports.errors.UsageError` for an address on whose way anybody can change them."""
         parts = urlsplit(url)
-        try:
-            local = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
-        except ValueError:
-            local = False
-        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
+        if not parts.hostname or not safe:
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
         self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH)
         self._found: dict[str, jwt.PyJWK] = {}

@@ -9,9 +9,10 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
 from ...artifacts import ArtifactRef, Scope
-from ...errors import ABPError, CapabilityError, UsageError, redact_url
-from ...protocol.capabilities import explained
+from ...errors import ABPError, UsageError
+from ...protocol.capabilities import unknown_capability
 from ...protocol.schema import check_params
+from ...protocol.urls import redact_url
 from ...routing import Result
 from ..shared.apps import App
 from .about import Link, meta
@@ -85,8 +86,7 @@ class Tools:
         async def work(running: Running) -> Result:
             known = app.session.capabilities
             if capability not in known:
-                unknown = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
-                raise explained(unknown, capability, known)
+                raise unknown_capability(app.session.info.name, capability, known)
             files, store = arguments.get("files", []), self._desk.store
             filled = await with_files(params, files, store, self._options, capability)
             timeout = arguments.get("timeout")
@@ -157,9 +157,7 @@ class Tools:
             app = apps.chosen(arguments.get("session"), capability)
             known = app.session.capabilities
             if capability not in known:
-                raise explained(
-                    CapabilityError(f"there is no {capability!r}", code="UNKNOWN_CAPABILITY"), capability, known
-                )
+                raise unknown_capability(app.session.info.name, capability, known)
             one = known[capability]
             document = {"success": True, "session": app.key, "capability": one.model_dump(by_alias=True)}
             return plain(f"{one.name}: {one.description}", document, self._options.max_answer_bytes)

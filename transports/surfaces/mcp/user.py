@@ -10,9 +10,11 @@ from typing import cast
 from mcp_types import LoggingLevel
 
 from ...artifacts import ArtifactStore
-from ...errors import ABPError, UsageError, redact_url
+from ...errors import ABPError, UsageError
 from ...protocol.capabilities import CapabilitiesChanged
-from ...protocol.messages import JSONValue, Notification
+from ...protocol.payloads import Notification
+from ...protocol.strict_json import JSONValue
+from ...protocol.urls import redact_url
 from ...session.events import ConnectionChanged, Event
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity

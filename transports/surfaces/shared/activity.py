@@ -13,14 +13,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal, TypeAlias
 
 from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
-from ...protocol.messages import ElicitationRequest, Progress, encode_json
+from ...protocol.payloads import ElicitationRequest, Progress
+from ...protocol.strict_json import encode_json
+from ...protocol.timestamps import iso_utc
 from ...session.events import CallFinished, CallStarted, Event
 from .apps import App, Apps
 
@@ -67,7 +68,7 @@ class CallRecord:
             "app": self.app,
             "capability": self.capability,
             "transport": self.transport,
-            "started": _iso(self.started),
+            "started": iso_utc(self.started),
             "duration_ms": None if self.duration_ms is None else round(self.duration_ms, 1),
             "status": self.status,
             "progress": _progress(self.progress) if self.progress else None,
@@ -259,13 +260,9 @@ class Activity:
         self._news = asyncio.Event()
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _progress(progress: Progress) -> dict[str, object]:
     value, total = progress.steps
-    return {"value": value, "total": total, "text": progress.words[:_WORDS] or None}
+    return {"value": value, "total": total, "text": progress.text[:_WORDS] or None}
 
 
 def _question(question: ElicitationRequest) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from ...artifacts import ArtifactStore, Scope
 from ...errors import UsageError
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import ElicitationRequest
+from ...protocol.payloads import ElicitationRequest
 from ...session.events import Event
 from ...session.session import Session
 from ...tasks import cancel_and_wait, spawn

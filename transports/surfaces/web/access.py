@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from ...artifacts import Scope
+from ...protocol.urls import is_loopback
 from .answers import Refused
 from .links import Expired, Links
 
-__all__ = ["Access", "Guarded", "Visitor", "is_local"]
+__all__ = ["Access", "Guarded", "Visitor"]
 
 #: Seconds that a cookie is good for, and how many that were given back are known.
 _COOKIE_SECONDS, _COOKIES = 12 * 3600, 1000
@@ -41,14 +42,6 @@ class Visitor:
 
 
 Guarded: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
-
-
-def is_local(host: str) -> bool:
-    """Whether an address or name is that of this machine alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Access:
@@ -76,13 +69,13 @@ class Access:
             raise Refused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
     def _known(self, host: str) -> bool:
-        if is_local(host) or host == self._host:
+        if is_loopback(host) or host == self._host:
             return True
         try:
             ipaddress.ip_address(host)
         except ValueError:
             return False
-        return not is_local(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
+        return not is_loopback(self._host)  # listening on all addresses: any of them may be meant, but no foreign name
 
     # --- who it comes from --------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol.messages import decode_json, encode_json
+from ...protocol.strict_json import decode_json, encode_json
 
 __all__ = ["Refused", "body_of", "failure", "json_answer"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import Corrupt
+from ...protocol.timestamps import iso_utc
 from .access import Visitor
 from .answers import Refused, body_of, json_answer
 from .arrivals import Arrivals
@@ -18,7 +18,7 @@ from .documents import meta_of
 from .links import Expired, Links
 from .metrics import Metrics
 
-__all__ = ["Artifacts", "seconds_in", "utc"]
+__all__ = ["Artifacts", "seconds_in"]
 
 #: Artifacts in one page of a list, and of how many a listing is remembered (a KB each).
 _PAGE, _MOST, _HELD = 100, 500, 20_000
@@ -125,7 +125,7 @@ class Artifacts:
         if visitor.until is not None:
             until = min(until, visitor.until)
         url = f"{request.scheme}://{request.host}{self._links.path(ref.id, until)}"
-        return json_answer({"url": url, "expires_at": utc(until)}, status=201)
+        return json_answer({"url": url, "expires_at": iso_utc(until, timespec="seconds")}, status=201)
 
 
 def seconds_in(body: dict[str, object], key: str, default: float) -> float:
@@ -134,11 +134,6 @@ def seconds_in(body: dict[str, object], key: str, default: float) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _LONGEST:
         raise Refused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {_LONGEST:.0f}")
     return float(value)
-
-
-def utc(seconds: float) -> str:
-    """ISO 8601."""
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _matches(ref: ArtifactRef, capability: str | None, kind: str | None, words: str) -> bool:

@@ -12,9 +12,10 @@ from aiohttp import web
 
 from ...binary.params import place
 from ...errors import ABPError, CapabilityError
-from ...protocol.capabilities import explained
+from ...protocol.capabilities import unknown_capability
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import ElicitationRequest, encode_json
+from ...protocol.payloads import ElicitationRequest
+from ...protocol.strict_json import encode_json
 from ...routing import GivenFile, accept_files
 from ...session.events import CallFinished
 from ..shared.activity import Activity, CallRecord
@@ -124,8 +125,7 @@ class Calls:
             raise Refused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
         known = app.session.capabilities
         if capability not in known:
-            error = CapabilityError(f"{app.session.info.name} has no {capability!r}", code="UNKNOWN_CAPABILITY")
-            raise explained(error, capability, known)
+            raise unknown_capability(app.session.info.name, capability, known)
         timeout = seconds_in(body, "timeout", 0.0) if body.get("timeout") is not None else None
         if sum(isinstance(one, _Running) for one in app.running) >= _MOST:
             raise Refused(429, "RATE_LIMITED", f"{_MOST} calls of this app run already")

@@ -6,8 +6,8 @@ from itertools import islice
 
 from aiohttp import web
 
-from ...errors import CapabilityError, redact_url
-from ...protocol.capabilities import explained
+from ...protocol.capabilities import unknown_capability
+from ...protocol.urls import redact_url
 from ..shared.activity import Activity, Connected
 from ..shared.apps import Apps
 from .access import Visitor
@@ -53,8 +53,7 @@ class Connections:
         """``GET /apps/{session}/capabilities/{name}``, as the app declares it."""
         session, name = self.found(request, visitor).app.session, request.match_info["name"]
         if name not in session.capabilities:
-            unknown = CapabilityError(f"{session.info.name} has no {name!r}", code="UNKNOWN_CAPABILITY")
-            raise explained(unknown, name, session.capabilities)
+            raise unknown_capability(session.info.name, name, session.capabilities)
         return json_answer(session.capabilities[name].model_dump(by_alias=True))
 
     def found(self, request: web.Request, visitor: Visitor) -> Connected:

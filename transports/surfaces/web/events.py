@@ -12,7 +12,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from ...artifacts import ArtifactRef
-from ...protocol.messages import encode_json
+from ...protocol.strict_json import encode_json
 from ..shared.activity import Activity, Behind, CallRecord, Entry
 from .access import Visitor
 from .answers import Refused

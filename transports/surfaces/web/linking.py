@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from ...artifacts import ArtifactStore
 from ...errors import UsageError
-from .artifacts import utc
+from ...protocol.timestamps import iso_utc
 from .links import Links
 from .options import Options
 from .state import noted_address, state_key
@@ -29,7 +29,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     links = Links(Options.load().key or state_key())
     until = links.clock() + seconds
     if base is None and (own := await store.presigned(artifact_id, seconds)):
-        return own, utc(until)
+        return own, iso_utc(until, timespec="seconds")
     ref = await store.stat(artifact_id)
     address = base or noted_address(store.url)
     if address is None:
@@ -39,7 +39,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
-    return address.rstrip("/") + links.path(ref.id, until), utc(until)
+    return address.rstrip("/") + links.path(ref.id, until), iso_utc(until, timespec="seconds")
 
 
 def _seconds(text: str) -> int:

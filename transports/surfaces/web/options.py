@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ...errors import UsageError
+from ...session.settings import settings_error
 
 __all__ = ["Options"]
 
@@ -49,6 +49,4 @@ class Options(BaseSettings):
         try:
             return cls() if token is None else cls(token=token)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            name = "ABP_SERVE_" + str(first["loc"][0]).upper()
-            raise UsageError(f"{name}: {first['msg'].removeprefix('Value error, ')}") from error
+            raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error

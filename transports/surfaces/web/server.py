@@ -13,11 +13,12 @@ from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError, StoreError, UsageError
+from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
 from ...tasks import cancel_and_wait
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
-from .access import Access, is_local
+from .access import Access
 from .arrivals import Arrivals
 from .links import Links
 from .options import Options
@@ -74,7 +75,7 @@ async def serve(
     Raises :class:`~transports.errors.UsageError` for a ``host`` that others can reach without a token that was chosen,
     and :class:`~transports.errors.ABPError` where nothing can listen.
     """
-    if not is_local(host) and options.token is None:
+    if not is_loopback(host) and options.token is None:
         raise UsageError(
             f"others can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or leave --host out to serve this "
             "machine alone"

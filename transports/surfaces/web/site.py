@@ -13,12 +13,13 @@ from aiohttp.web import RequestPayloadError
 
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError
+from ...protocol.timestamps import iso_utc
 from ..shared.activity import Activity
 from ..shared.apps import Apps
 from .access import Access, Visitor
 from .answers import Refused, body_of, failure, json_answer
 from .arrivals import Arrivals
-from .artifacts import Artifacts, seconds_in, utc
+from .artifacts import Artifacts, seconds_in
 from .calls import Calls
 from .connected import Connections
 from .events import Events
@@ -162,7 +163,7 @@ class Site:
             raise Refused(400, "INVALID_PARAMS", "name the session")
         until = self._links.clock() + seconds_in(body, "expires", _DAY)
         token = self._links.token(Scope(session=session).session or "", until)
-        return json_answer({"token": token, "expires_at": utc(until)}, status=201)
+        return json_answer({"token": token, "expires_at": iso_utc(until, timespec="seconds")}, status=201)
 
     async def _numbers(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()

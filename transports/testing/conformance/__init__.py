@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ...errors import redact_url
+from ...protocol.urls import redact_url
 from .checks import CHECKS
 from .evidence import Evidence
 from .gather import Plan, gather

@@ -9,7 +9,8 @@ from typing import Literal, TypeAlias
 from ...binary import BinaryData
 from ...errors import ABPError
 from ...http import Discovery
-from ...protocol.messages import Capability, Effect
+from ...protocol.declarations import Capability
+from ...protocol.messages import Effect
 
 __all__ = ["Cancelling", "Evidence", "Exchange", "Kind", "Piece", "Step", "Trial"]
 

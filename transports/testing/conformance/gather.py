@@ -182,7 +182,7 @@ async def _try_all(evidence: Evidence, plan: Plan, line: Line) -> None:
     listed = evidence.listed.answer if evidence.listed is not None else None
     declared = evidence.discovery.manifest.capabilities if evidence.discovery and evidence.discovery.manifest else ()
     said = evidence.greeted.get("capabilities")
-    known = Capabilities().told(said).told(listed).informed(declared)
+    known = Capabilities().merge(said).merge(listed).with_manifest(declared)
     raw = {str(entry.get("name")): entry for source in (said, listed) for entry in _objects(source)}
     for name in known:
         trial = Trial(known[name], raw.get(name, {}), plan.excluded(name))

@@ -16,7 +16,7 @@ from typing import Any
 from ...binary import BinaryData
 from ...binary.params import outgoing
 from ...errors import UsageError
-from ...protocol.schema import check_params, differences
+from ...protocol.schema import check_output, check_params
 
 __all__ = ["Unmade", "made_params", "without_required", "wrong_type"]
 
@@ -200,7 +200,7 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
     fitting = [known] if known else [*grown, ""]
     if isinstance(pattern := schema.get("pattern"), str):
         # The engine that is safe with patterns of strangers; one that it does not know fits nothing.
-        fitting = [text for text in (*fitting, *_FORMATS.values()) if not differences({"pattern": pattern}, text)]
+        fitting = [text for text in (*fitting, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)]
     fitting = [text for text in fitting if shortest <= len(text) <= longest]
     if not fitting:
         raise Unmade("its inputSchema asks for a text that could not be made; give `examples`")

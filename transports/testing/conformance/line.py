@@ -13,8 +13,11 @@ from typing import Self
 from ...base import Transport
 from ...binary.params import outgoing
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError
+from ...protocol.declarations import parse
 from ...protocol.elicitation import default_answer
-from ...protocol.messages import PROTOCOL_VERSION, Effect, ElicitationRequest, Message, parse
+from ...protocol.initialize import initialize_params
+from ...protocol.messages import Effect, Message
+from ...protocol.payloads import ElicitationRequest
 from ...tasks import cancel_and_wait
 from .evidence import Exchange
 
@@ -22,11 +25,6 @@ __all__ = ["GRACE", "Line"]
 
 #: Seconds that an answer may come after the timeout that it was asked for within.
 GRACE = 1.0
-_GREETING = {
-    "agent": {"name": "abp-conformance", "version": "1"},
-    "protocolVersion": PROTOCOL_VERSION,
-    "features": {"notifications": True, "progress": True, "elicitation": True},
-}
 
 
 class Line:
@@ -79,7 +77,7 @@ class Line:
         if (broken := await self._connected()) is not None:
             return broken
         self._greet_again = True
-        return await self._sent(Message("initialize", dict(_GREETING)), self._timeout)
+        return await self._sent(Message("initialize", initialize_params("abp-conformance")), self._timeout)
 
     async def ask(self, kind: str, payload: object = None) -> Exchange:
         """A request that is answered at once."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import decode_json
+from ...errors import first_line
+from ...protocol.strict_json import decode_json
 from .evidence import Step
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def look_at_page(
             await _appeared(page, timeout)
             steps["reloaded"] = (await _looked(page, {**looks, "lasting": None}))["initialize"]
     except Exception as error:  # noqa: BLE001 - whatever a page does, or Playwright says of it, is a finding
-        steps["broke"] = Step(threw=str(error).partition("\n")[0] or type(error).__name__)
+        steps["broke"] = Step(threw=first_line(error))
     finally:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_STEP):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 
 from ...base import Features, Transport
-from ...binary import Handle
-from ...errors import ConnectFailed, Disconnected, ProtocolError, TransportError, redact_url
+from ...errors import ConnectFailed, Disconnected, ProtocolError
 from ...protocol.envelope import encode_envelope
-from ...protocol.messages import Message, decode_json
-from ...protocol.pending import Pending
+from ...protocol.messages import Message
+from ...protocol.pending import PendingReplies
+from ...protocol.strict_json import decode_json
+from ...protocol.urls import redact_url
 
 __all__ = ["Wire"]
 
@@ -39,7 +39,7 @@ class Wire(Transport):
         self.oddities = oddities
         self._connection: ClientConnection | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._pending = Pending()
+        self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
 
     @property
@@ -106,7 +106,7 @@ class Wire(Transport):
             self.oddities.append(f"a {kind} has no timestamp (Unix milliseconds)")
         identity = said.get("id")
         message = Message(kind, said.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
-        outcome = self._pending.take(message)
+        outcome = self._pending.deliver(message)
         if outcome in ("duplicate", "unknown"):
             self.oddities.append(
                 f"it answered the same {kind} twice"
@@ -119,7 +119,7 @@ class Wire(Transport):
             self.oddities.append(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        return await self._pending.reply(message, self.notify, timeout=timeout)
+        return await self._pending.request(message, self.notify, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         assert message.type in _OURS
@@ -133,12 +133,3 @@ class Wire(Transport):
     async def events(self) -> AsyncIterator[Message]:
         while (message := await self._events.get()) is not None:
             yield message
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("over a WebSocket nothing stays in the app")
-
-    async def release(self, handle: Handle) -> None:
-        pass
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}

@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 from ...artifacts import ArtifactStore
 from ...base import Transport
 from ...errors import ABPError
-from ...protocol.messages import PROTOCOL_VERSION, Message
+from ...protocol.initialize import initialize_params
+from ...protocol.messages import Message
 from ...session.connect import connect
 from ...session.inbox import OnElicitation, OnNotification, OnProgress
 from ...session.session import Session
@@ -142,12 +143,7 @@ async def greeted(subject: Subject) -> AsyncIterator[Transport]:
 
 def hello() -> Message:
     """What a client says first (PROTOCOL "The page object")."""
-    params = {
-        "agent": {"name": "contract", "version": "1"},
-        "protocolVersion": PROTOCOL_VERSION,
-        "features": {"notifications": True, "progress": True, "elicitation": True},
-    }
-    return Message("initialize", params, id="hello")
+    return Message("initialize", initialize_params("contract"), id="hello")
 
 
 def call(capability: str, key: str, **params: object) -> Message:

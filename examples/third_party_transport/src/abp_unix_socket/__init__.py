@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from transports import Message, Transport
-from transports.binary import Handle
-from transports.errors import ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
+from transports.errors import ConnectFailed, Disconnected, ProtocolError, UsageError
 from transports.protocol.envelope import decode_envelope, encode_envelope
-from transports.protocol.pending import Pending
+from transports.protocol.pending import PendingReplies
 
 __all__ = ["UnixSocketTransport"]
 
@@ -38,14 +37,10 @@ class UnixSocketTransport(Transport):
             raise UsageError(f"{target!r} is no address of a socket; give {_SCHEME}/path/to/app.sock")
         self._path = Path(target.removeprefix(_SCHEME))
         self._timeout = timeout
-        self._pending = Pending()
+        self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
-
-    @property
-    def url(self) -> str | None:
-        return None  # there is no web server, so relative download URLs lead nowhere
 
     async def open(self) -> None:
         try:
@@ -74,7 +69,7 @@ class UnixSocketTransport(Transport):
     async def request(self, message: Message, *, timeout: float) -> Message:
         if message.type not in _REQUESTS:
             raise ProtocolError(f"this transport has no request {message.type!r}")
-        return await self._pending.reply(message, self._send, timeout=timeout)
+        return await self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         await self._send(message)
@@ -82,15 +77,6 @@ class UnixSocketTransport(Transport):
     async def events(self) -> AsyncIterator[Message]:
         while (message := await self._events.get()) is not None:
             yield message
-
-    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        raise TransportError("over a socket no content stays with the app")
-
-    async def release(self, handle: Handle) -> None:
-        return
-
-    async def cookies(self, url: str) -> Mapping[str, str]:
-        return {}
 
     async def _send(self, message: Message) -> None:
         if self._writer is None:
@@ -108,7 +94,7 @@ class UnixSocketTransport(Transport):
             while line := await reader.readline():
                 with contextlib.suppress(ProtocolError):
                     message = decode_envelope(line)
-                    if self._pending.take(message) == "event" and message.type in _EVENTS:
+                    if self._pending.deliver(message) == "event" and message.type in _EVENTS:
                         self._events.put_nowait(message)
         self._pending.fail_all(Disconnected("the app closed the connection; connect again"))
         self._events.put_nowait(None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ....binary.detect import find
 from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
-from ....protocol.messages import encode_json
+from ....protocol.strict_json import encode_json
 from ..evidence import Evidence, Exchange, Trial
 from ..line import GRACE
 from ..rules import NotApplicable, Rules

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....protocol.messages import PROTOCOL_VERSION, Manifest
+from ....protocol.declarations import Manifest
+from ....protocol.messages import PROTOCOL_VERSION
 from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 

@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema_rs
 
 from ....binary.detect import find
-from ....errors import ProtocolError
-from ....protocol.schema import differences
+from ....errors import ProtocolError, first_line
+from ....protocol.schema import check_output
 from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 
@@ -30,7 +30,7 @@ def _invalid(schema: object) -> str | None:
     try:
         jsonschema_rs.meta.validate(schema if isinstance(schema, bool) else dict(schema))
     except (jsonschema_rs.ValidationError, ValueError) as error:
-        return str(error).partition("\n")[0]
+        return first_line(error)
     return None
 
 
@@ -99,7 +99,7 @@ def result(app: Evidence) -> Iterator[str]:
             content = [found.path for found in find(data)]
         except ProtocolError:
             continue  # answers.readable says so
-        yield from (f"{trial.name}: {text}" for text in differences(schema, data, content))
+        yield from (f"{trial.name}: {text}" for text in check_output(schema, data, content))
 
 
 def _called(app: Evidence) -> None:

@@ -1,0 +1,113 @@
+"""Every public name of the package has a docstring: modules, classes, functions, methods and properties."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import transports
+
+ROOT = Path(transports.__file__).parent
+#: Rooms that are not documented in full yet.
+PENDING = {
+    "adapters",
+    "artifacts",
+    "binary",
+    "browser",
+    "http",
+    "routing",
+    "session",
+    "surfaces",
+    "sync",
+    "testing",
+}
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources() -> dict[str, str]:
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
+
+
+def room_of(path: str) -> str:
+    """The folder or module at the top of the package that a file belongs to."""
+    return path.partition("/")[0].removesuffix(".py")
+
+
+def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The file and the name of everything public without a docstring. A method needs none of its own where a class of
+    ours that it overrides documents it; the getter of a property speaks for its setter."""
+    trees = {path: ast.parse(source) for path, source in files.items()}
+    classes = {node.name: node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    for path, tree in trees.items():
+        if not ast.get_docstring(tree):
+            yield path, "the module"
+        for node in tree.body:
+            if isinstance(node, Definition):
+                yield from ((path, name) for name in _in_definition(node, "", classes))
+
+
+def _in_definition(node: Definition, prefix: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    if node.name.startswith("_"):
+        return
+    if not ast.get_docstring(node):
+        yield prefix + node.name
+    if not isinstance(node, ast.ClassDef):
+        return
+    for inner in node.body:
+        if isinstance(inner, ast.ClassDef):
+            yield from _in_definition(inner, f"{prefix}{node.name}.", classes)
+        elif isinstance(inner, Definition) and not inner.name.startswith("_"):
+            decorators = {ast.unparse(one).rpartition(".")[2] for one in inner.decorator_list}
+            if not decorators & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
+                yield f"{prefix}{node.name}.{inner.name}"
+
+
+def _documented(owner: ast.ClassDef, name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]) -> bool:
+    """Whether a class documents the method, or a base of it does."""
+    seen.add(owner.name)
+    for inner in owner.body:
+        if isinstance(inner, Definition) and inner.name == name and ast.get_docstring(inner):
+            return True
+    bases = {base.id for base in map(_plain, owner.bases) if isinstance(base, ast.Name)} - seen
+    return any(_documented(classes[base], name, classes, seen) for base in bases if base in classes)
+
+
+def _plain(base: ast.expr) -> ast.expr:
+    """A base without its parameters, as ``Resource`` of ``Resource[Session]``."""
+    return base.value if isinstance(base, ast.Subscript) else base
+
+
+@pytest.mark.parametrize("room", sorted({room_of(path) for path in sources()} - PENDING))
+def test_every_public_name_of_a_room_has_a_docstring(room: str) -> None:
+    missing = [f"{path}: {name}" for path, name in undocumented(sources()) if room_of(path) == room]
+    assert not missing, "\n".join(missing)
+
+
+def test_a_room_that_is_pending_exists() -> None:
+    assert {room_of(path) for path in sources()} >= PENDING
+
+
+def test_names_without_a_docstring_are_found() -> None:
+    documented = '"""A module."""\nclass Base:\n    """A base."""\n    def run(self):\n        """Run."""\n'
+    files = {
+        "binary/data.py": documented + "    def stop(self): ...\n    @property\n    def size(self): ...\n",
+        "http/one.py": (
+            '"""One."""\nfrom ..binary.data import Base\nclass Child(Base[int]):\n    def run(self): ...\n'
+            "    def walk(self):\n        def inner(): ...\n    def _hidden(self): ...\n"
+            "class _Private:\n    def run(self): ...\ndef fetch(): ...\nasync def send(): ...\n"
+        ),
+        "tasks.py": "def _start(): ...\n",
+    }
+    assert set(undocumented(files)) == {
+        ("binary/data.py", "Base.stop"),
+        ("binary/data.py", "Base.size"),
+        ("http/one.py", "Child"),
+        ("http/one.py", "Child.walk"),
+        ("http/one.py", "fetch"),
+        ("http/one.py", "send"),
+        ("tasks.py", "the module"),
+    }

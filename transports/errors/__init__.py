@@ -1,0 +1,127 @@
+"""Every error of the library, as one tree.
+
+Each error has a stable ``code`` (a name of the ABP specification, or one of ours where a check on our side fails)
+and a ``message`` that says what to do next and never holds a credential. ``retryable`` says whether the same call may
+succeed later, ``session_survives`` whether the session can still be used::
+
+    ABPError
+    ├── UsageError            INVALID_PARAMS      the call to this library was wrong (target, params, option)
+    ├── CapabilityError       the app's own code  the app answered "no"
+    ├── TransportError        TRANSPORT_ERROR     the way to the app failed
+    │   ├── ConnectFailed     TRANSPORT_ERROR     nothing answers at the target
+    │   ├── BrowserNotFound   BROWSER_ERROR       no browser could be found or started
+    │   ├── ProfileInUse      BROWSER_ERROR       another process has the browser profile open
+    │   ├── NotAbpApp         NOT_SUPPORTED       the page has no (whole) ``window.abp``
+    │   ├── DiscoveryFailed   DISCOVERY_FAILED    a page gave no manifest; it may speak ABP all the same
+    │   ├── CallTimeout       TIMEOUT             no answer within the deadline
+    │   ├── ProtocolError     PROTOCOL_ERROR      an answer came and made no sense; the session goes on
+    │   ├── NotRecorded       NOT_RECORDED        a replay was asked what its recording does not hold
+    │   ├── BadRecording      BAD_RECORDING       a recording cannot be read, or what it refers to is gone
+    │   └── Disconnected      DISCONNECTED        the far side is gone
+    │       ├── BrowserCrashed                    the browser or its driver died
+    │       ├── PageCrashed                       the page's renderer died
+    │       └── ContextLost                       the page navigated or reloaded during the call
+    ├── BinaryError           INTERNAL_ERROR      content came and cannot be trusted
+    │   ├── SizeMismatch      SIZE_MISMATCH       declared and real size differ
+    │   ├── BadDescriptor     PROTOCOL_ERROR      the description itself is invalid (a negative size, say)
+    │   ├── BadEncoding       INVALID_ENCODING    not strictly valid base64, or an unknown encoding
+    │   ├── UnsupportedBinary NOT_SUPPORTED       no bytes to take (a detached buffer, say)
+    │   ├── TooLarge          TOO_LARGE           over the limit, which the message names
+    │   └── DownloadFailed    DOWNLOAD_FAILED     a ``downloadUrl`` gave no whole file
+    │       ├── Truncated     DOWNLOAD_FAILED     the body ended early, also after resuming
+    │       ├── UrlExpired    REFERENCE_EXPIRED   ``expiresAt`` has passed
+    │       ├── AddressBlocked BLOCKED_ADDRESS    the address is private and not the app's own
+    │       ├── RedirectRefused DOWNLOAD_FAILED   a redirect loops, or leads where none may
+    │       └── EncodingRefused DOWNLOAD_FAILED   the server compressed the body although asked not to
+    └── StoreError            STORE_ERROR         the artifact store could not do it
+        ├── StoreFull         STORE_FULL          no space left, or the retention's limits are met
+        ├── StoreUnavailable  STORE_UNAVAILABLE   the object store does not answer, or refuses us
+        ├── ArtifactNotFound  ARTIFACT_NOT_FOUND  no such id
+        └── Corrupt           CORRUPT             stored bytes no longer match their hash
+"""
+
+from __future__ import annotations
+
+from .base import (
+    ABPError,
+    CapabilityError,
+    StoredPart,
+    UsageError,
+    first_line,
+)
+from .binary import (
+    AddressBlocked,
+    BadDescriptor,
+    BadEncoding,
+    BinaryError,
+    DownloadFailed,
+    EncodingRefused,
+    RedirectRefused,
+    SizeMismatch,
+    TooLarge,
+    Truncated,
+    UnsupportedBinary,
+    UrlExpired,
+)
+from .store import (
+    ArtifactNotFound,
+    Corrupt,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
+from .transport import (
+    BadRecording,
+    BrowserCrashed,
+    BrowserNotFound,
+    CallTimeout,
+    ConnectFailed,
+    ContextLost,
+    Disconnected,
+    DiscoveryFailed,
+    NotAbpApp,
+    NotRecorded,
+    PageCrashed,
+    ProfileInUse,
+    ProtocolError,
+    TransportError,
+)
+
+__all__ = [
+    "ABPError",
+    "AddressBlocked",
+    "ArtifactNotFound",
+    "BadDescriptor",
+    "BadEncoding",
+    "BadRecording",
+    "BinaryError",
+    "BrowserCrashed",
+    "BrowserNotFound",
+    "CallTimeout",
+    "CapabilityError",
+    "ConnectFailed",
+    "ContextLost",
+    "Corrupt",
+    "Disconnected",
+    "DiscoveryFailed",
+    "DownloadFailed",
+    "EncodingRefused",
+    "NotAbpApp",
+    "NotRecorded",
+    "PageCrashed",
+    "ProfileInUse",
+    "ProtocolError",
+    "RedirectRefused",
+    "SizeMismatch",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "StoredPart",
+    "TooLarge",
+    "TransportError",
+    "Truncated",
+    "UnsupportedBinary",
+    "UrlExpired",
+    "UsageError",
+    "first_line",
+]

@@ -1,0 +1,131 @@
+"""Errors of the way to the app: connecting, calling, losing the connection, replaying a recording."""
+
+from __future__ import annotations
+
+from .base import ABPError
+
+__all__ = [
+    "BadRecording",
+    "BrowserCrashed",
+    "BrowserNotFound",
+    "CallTimeout",
+    "ConnectFailed",
+    "ContextLost",
+    "Disconnected",
+    "DiscoveryFailed",
+    "NotAbpApp",
+    "NotRecorded",
+    "PageCrashed",
+    "ProfileInUse",
+    "ProtocolError",
+    "TransportError",
+]
+
+
+class TransportError(ABPError):
+    """Raised when the way to the app failed in a manner that no subclass names, for example when content that stayed
+    in the page cannot be fetched. The session survives. The message says what failed; try the call again once."""
+
+    code = "TRANSPORT_ERROR"
+
+
+class ConnectFailed(TransportError):
+    """Raised by opening a session when nothing answers at the target, or when it is no ABP server. There is no
+    session. Start the app or correct the address, then connect again."""
+
+    session_survives = False
+
+
+class BrowserNotFound(TransportError):
+    """Raised by opening a session when no browser was found, or when the one found did not start. There is no session.
+    Run ``abp doctor --install``, or name an executable with ``ABP_BROWSER``."""
+
+    code = "BROWSER_ERROR"
+    session_survives = False
+
+
+class ProfileInUse(TransportError):
+    """Raised by opening a session when another process has the browser profile open. There is no session. Close the
+    other browser, give another ``profile=``, or attach to that browser with ``cdp_url=``."""
+
+    code = "BROWSER_ERROR"
+    retryable = True
+    session_survives = False
+
+    @classmethod
+    def at(cls, folder: object) -> ProfileInUse:
+        """Return the error for the profile in ``folder``."""
+        return cls(
+            f"the profile {folder} is open in another browser process; close that one, give another profile=, or "
+            "attach to it with cdp_url="
+        )
+
+
+class NotAbpApp(TransportError):
+    """Raised by opening a session when the page has no ``window.abp``, or one without the functions of the protocol.
+    There is no session. Check the address: is it the app itself, and not a page that leads to it?"""
+
+    code = "NOT_SUPPORTED"
+    session_survives = False
+
+
+class DiscoveryFailed(TransportError):
+    """Raised by :func:`transports.discover` when a page gave no manifest that can be read; ``details`` holds the
+    ``url``. The session survives, if there is one. Connect anyway: a manifest is optional."""
+
+    code = "DISCOVERY_FAILED"
+
+
+class CallTimeout(TransportError):
+    """Raised when no answer came within the ``timeout`` of the call. The app has been asked to cancel it, but may have
+    done the work. The session survives. Give a longer ``timeout``, or call again if the capability may run twice."""
+
+    code = "TIMEOUT"
+    retryable = True
+
+
+class ProtocolError(TransportError):
+    """Raised when an answer came that is no valid ABP: unreadable JSON, a missing field, nesting without end. The
+    session survives. The fault is the app's: ``abp conformance`` shows its author which rule is broken."""
+
+    code = "PROTOCOL_ERROR"
+
+
+class NotRecorded(TransportError):
+    """Raised by a replay when it is asked for something that its recording does not hold. The message shows the
+    nearest entry, and ``details["diff"]`` how it differs. The session survives. Correct the test, or record again."""
+
+    code = "NOT_RECORDED"
+
+
+class BadRecording(TransportError):
+    """Raised by opening a replay when the recording cannot be read, or content that it refers to is gone.
+    ``details["line"]`` is the line at fault, counted from 1. There is no session. Record again."""
+
+    code = "BAD_RECORDING"
+    session_survives = False
+
+
+class Disconnected(TransportError):
+    """Raised when the app is gone: the connection closed or broke, or the transport was closed during the call. The
+    session is over, except on a transport that reconnects (:class:`transports.Features`). Connect again; call again
+    if the capability may run twice. ``details["sent"]`` is ``False`` if the request never left."""
+
+    code = "DISCONNECTED"
+    retryable = True
+    session_survives = False
+
+
+class BrowserCrashed(Disconnected):
+    """Raised when the browser or its driver ended during a call. All sessions of that browser are over, except where
+    it is restarted for them. Connect again, with less memory in use if it happens again."""
+
+
+class PageCrashed(Disconnected):
+    """Raised when the process that renders the app's page ended during a call. The page's session is over, except
+    where the page is opened again for it; other sessions of the browser go on. Connect again."""
+
+
+class ContextLost(Disconnected):
+    """Raised when the page navigated or reloaded during a call, which takes the app's state with it. The session is
+    over, except where the transport initializes the new page. Call again."""

@@ -1,0 +1,145 @@
+"""What an app declares of itself: its name, its capabilities, its resources, its manifest. No I/O.
+
+The models are lenient where an app's meaning is clear and refuse what would have to be guessed (docs/protocol.md 1.5):
+unknown fields are ignored, a null counts as missing, and most fields have a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from ..errors import ProtocolError
+from .messages import PROTOCOL_VERSION
+
+__all__ = [
+    "AppInfo",
+    "Capability",
+    "JSONObject",
+    "Manifest",
+    "Model",
+    "Requirement",
+    "Resource",
+    "ResourceTemplate",
+    "parse",
+]
+
+
+class Model(BaseModel):
+    """Base of the models: fields in camelCase on the wire, unknown ones ignored, values frozen.
+
+    A field that is null counts as missing, and a number where text belongs as its text. Text where an object belongs is
+    taken as the field that ``_text_field`` names.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="ignore",
+        frozen=True,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+    )
+    _text_field: ClassVar[str | None] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lenient(cls, value: object) -> object:
+        if isinstance(value, str) and cls._text_field:
+            value = {cls._text_field: value}
+        return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+
+
+def _or_empty(value: object) -> object:
+    return value if isinstance(value, Mapping) else {}
+
+
+#: A JSON object; anything else counts as an empty one.
+JSONObject = Annotated[dict[str, object], BeforeValidator(_or_empty)]
+
+
+class AppInfo(Model):
+    """The app's own id, name and version, "" where it gives none."""
+
+    _text_field = "name"
+    id: str = ""
+    name: str = ""
+    version: str = ""
+
+
+class Requirement(Model):
+    """A condition that must be met before a capability is available. ``resolution`` says how, in the app's words."""
+
+    _text_field = "description"
+    type: str = ""
+    description: str = ""
+    met: bool = False
+    resolution: str | None = None
+
+
+class Capability(Model):
+    """A capability as the app lists it (docs/protocol.md 2.5). Only ``name`` is needed.
+
+    ``input_schema`` and ``output_schema`` are JSON Schemas, empty where the app declares none. ``alternatives`` are
+    names of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
+    """
+
+    _text_field = "name"
+    name: str
+    title: str = ""
+    description: str = ""
+    input_schema: JSONObject = Field(default_factory=dict)
+    output_schema: JSONObject = Field(default_factory=dict)
+    available: bool = True
+    requirements: list[Requirement] = Field(default_factory=list)
+    experimental: bool = False
+    deprecated: bool = False
+    deprecation_message: str | None = None
+    alternatives: list[str] = Field(default_factory=list)
+    annotations: JSONObject = Field(default_factory=dict)
+
+
+class Resource(Model):
+    """A resource that an MCP server lists. ``size`` is in bytes, as the server declares it."""
+
+    uri: str
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str | None = None
+    size: Annotated[int, Field(ge=0)] | None = None
+
+
+class ResourceTemplate(Model):
+    """A template of resources that an MCP server lists. ``uri_template`` is one of RFC 6570."""
+
+    uri_template: str
+    name: str = ""
+    title: str = ""
+    description: str = ""
+    mime_type: str | None = None
+
+
+class Manifest(Model):
+    """An app's manifest (PROTOCOL "Discovery"). ``abp`` is the version of the protocol that it was written for."""
+
+    abp: str = ""
+    app: AppInfo = Field(default_factory=AppInfo)
+    capabilities: list[Capability] = Field(default_factory=list)
+
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def parse(model: type[_M], payload: object, what: str) -> _M:
+    """Read ``payload`` as ``model``. Raises :class:`~transports.errors.ProtocolError`, whose message begins with
+    ``what`` and names the field at fault."""
+    try:
+        return model.model_validate(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ProtocolError(f"{what} is not what ABP {PROTOCOL_VERSION} says: {where}: {first['msg']}") from error

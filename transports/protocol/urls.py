@@ -1,0 +1,35 @@
+"""URLs as text: what a message may show of one, and whether a host is this machine. No I/O."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+__all__ = ["is_loopback", "redact_url"]
+
+_USERINFO = re.compile(r"^((?:[a-z][a-z0-9+.-]*:)*[/\\]*)[^/\\]*@", re.IGNORECASE)
+
+
+def redact_url(url: str) -> str:
+    """Return ``url`` without its secrets, for a message or a log: no user info, no fragment, and no query, which is
+    where signed links carry theirs. Of a ``data:`` URL only the head is left, and of the command line of an MCP server
+    the command."""
+    url = url.strip()
+    if url[:10].lower() == "mcp+stdio:":
+        head, space, _ = url.partition(" ")
+        return head + " …" * bool(space)
+    if url[:5].lower() == "data:":
+        head, comma, _ = url[:80].partition(",")
+        return (head if comma else "data:") + ",…"
+    bare, _, _ = url.partition("#")
+    bare, mark, _ = bare.partition("?")
+    return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether a host leads to this machine alone: ``localhost``, or an address of the loopback network, with or
+    without the brackets of IPv6. Names are not looked up."""
+    try:
+        return host == "localhost" or ipaddress.ip_address((host or "").strip("[]")).is_loopback
+    except ValueError:
+        return False
