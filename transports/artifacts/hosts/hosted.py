@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from typing import Any, TypeVar, Unpack, cast
 
 from ...binary.media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
-from ...errors import ABPError, Corrupt, StoreError
+from ...errors import ABPError, Corrupt, StoreError, first_line
+from ...protocol.redaction import Redactor
 from ...tasks import in_thread
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore, encode_text, not_found
 from ..content import Description, Meter, describe
@@ -35,6 +36,7 @@ __all__ = ["HostedStore"]
 T = TypeVar("T")
 #: How many references of what was stored here are remembered: many hosts can neither list nor describe what they keep.
 _REMEMBERED = 10_000
+_REDACTOR = Redactor()
 
 
 class HostedStore(ArtifactStore):
@@ -83,10 +85,11 @@ class HostedStore(ArtifactStore):
             if await self._still_there(artifact_id):
                 return ref, 0.0
             raise not_found(artifact_id)
-        found = None
-        if (get_ref := getattr(self._host, "get_ref", None)) and (
-            found := await self._ask(get_ref(artifact_id))
-        ) is None:
+        get_ref = getattr(self._host, "get_ref", None)
+        if get_ref is None:
+            return await self._to_ours(artifact_id, None), 0.0
+        found = await self._ask(get_ref(artifact_id))
+        if found is None:
             raise not_found(artifact_id)
         return await self._to_ours(artifact_id, found), 0.0
 
@@ -181,7 +184,8 @@ class HostedStore(ArtifactStore):
         except ABPError:
             raise
         except Exception as error:  # whatever a host raises: its errors are not ours to know
-            raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {error}") from error
+            reason = _REDACTOR.text(first_line(error))
+            raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
 
     async def _content(self, artifact_id: str) -> bytes:
         data: bytes | None = await self._ask(self._host.get(artifact_id))
