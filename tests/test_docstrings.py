@@ -14,10 +14,8 @@ ROOT = Path(transports.__file__).parent
 #: Rooms that are not documented in full yet.
 PENDING = {
     "adapters",
-    "artifacts",
     "binary",
     "browser",
-    "http",
     "routing",
     "session",
     "surfaces",

@@ -401,7 +401,7 @@ async def test_name_clashes_never_overwrite(store: LocalStore, root: Path, tmp_p
     (root / "report.pdf").write_text("a person's own")
     (root / "report-2.pdf").symlink_to(tmp_path / "nowhere")
     ref = await store.put_bytes(PDF, filename="report.pdf")
-    assert ref.filename == "report-3.pdf" and ref.path == str(root / "report-3.pdf")
+    assert ref.filename == "report-3.pdf" and ref.path == root / "report-3.pdf"
     assert (await store.put_bytes(PDF, filename="report.pdf")).filename == "report-3.pdf"
     assert (await store.put_bytes(PNG, filename="report.pdf")).filename == "report-4.pdf"
     assert (root / "report.pdf").read_text() == "a person's own" and not (tmp_path / "nowhere").exists()

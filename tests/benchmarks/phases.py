@@ -29,7 +29,7 @@ PHASES: dict[str, tuple[Any, str]] = {
     "commit": (staging.LocalStaged, "commit"),
     "hash": (staging, "measure_file"),
     "all fsync": (os, "fsync"),
-    "publish": (shelf.Shelf, "publish"),
+    "publish": (shelf.BlobStore, "publish"),
 }
 
 

@@ -16,7 +16,7 @@ from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 from transports import LocalStore
 from transports.artifacts import Scope
-from transports.artifacts.metadata import Name, Record, artifact_id
+from transports.artifacts.metadata import Metadata, Name, artifact_id
 from webapp_fixture import digest, generate
 
 __all__ = ["large_stream", "many_artifacts"]
@@ -86,7 +86,7 @@ def _make(root: Path, count: int) -> None:
         sha256 = hashlib.sha256(b"%d" % number).hexdigest()
         key = artifact_id("export_pdf", sha256, scope)
         names = (Name(f"export_pdf_{number}.pdf", ""),)
-        record = Record(key, sha256, number, "application/pdf", names, source, scope, time.time())
+        record = Metadata(key, sha256, number, "application/pdf", names, source, scope, time.time())
         (meta / f"{key}.json").write_bytes(record.encode())
 
 

@@ -18,7 +18,7 @@ from tests.http.test_downloads import serve as serve
 from tests.http.test_downloads import tls as tls
 from tests.http.test_downloads import trusted as trusted
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
-from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, undelivered
+from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
 from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
 from transports.http.manifest import read_manifest
 from transports.protocol.capabilities import Capabilities
@@ -550,9 +550,9 @@ def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
     both = out["both"]
     assert (both.description, both.input_schema, both.output_schema) == ("manifest", {"type": "object"}, {"x": 1})
     assert (both.available, both.deprecated) == (False, False)
-    assert undelivered(declared, running) == ["the manifest names gone, which the running app does not have"]
-    assert undelivered(declared[:1], running) == []
-    many = undelivered([capability(f"c{n}\n") for n in range(8)], {})
+    assert missing_capabilities(declared, running) == ["the manifest names gone, which the running app does not have"]
+    assert missing_capabilities(declared[:1], running) == []
+    many = missing_capabilities([capability(f"c{n}\n") for n in range(8)], {})
     assert many == ["the manifest names c0, c1, c2, c3, c4 and 3 more, which the running app does not have"]
 
 

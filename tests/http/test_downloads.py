@@ -1344,7 +1344,7 @@ def test_url_cleaned_as_browsers_do(url: str) -> None:
 
 
 def test_chunks_outrank_a_length() -> None:
-    head = headers.Head.of({"Transfer-Encoding": "chunked", "Content-Length": "5"})
+    head = headers.Representation.from_headers({"Transfer-Encoding": "chunked", "Content-Length": "5"})
     assert (head.total, head.framed) == (None, True)
 
 

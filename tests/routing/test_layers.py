@@ -439,7 +439,7 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
         shown = cast(list[JSONValue], at(seen, "data", "rows"))
         assert shown[-1] == f"… {16_000 - len(shown) + 1:,} more items"
     assert shown[0] == rows[0]
-    assert at(seen, "truncated", "path") == whole.path
+    assert at(seen, "truncated", "path") == str(whole.path)
     assert len(encode_json(routed.for_agent())) > 40_000
     assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
 

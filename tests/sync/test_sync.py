@@ -115,7 +115,7 @@ RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"
 GIVEN = {"Call", "MemoryTransport", "PlaywrightTransport", "PostMessageTransport", "Transport", "WebSocketTransport"}
 #: Playwright's own objects, which can be awaited in the session's loop only; and a stream of the loop's: ``stage()``
 #: takes chunks.
-LEFT_OUT = {"Browser.playwright", "Browser.cdp", "NoneStore.warn"}
+LEFT_OUT = {"Browser.playwright", "Browser.cdp"}
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
 #: Made by connect, open_store and stage, around an asynchronous object.
 FACADES = {"ArtifactStore", "Session", "Staged"}

@@ -1,4 +1,12 @@
-"""Where binary results are kept: the :class:`ArtifactStore` contract and its implementations."""
+"""Where binary results are kept: the :class:`ArtifactStore` contract and its implementations.
+
+* :mod:`.base` — the contract; :mod:`.staged` and :mod:`.spool` — content on its way in; :mod:`.reading` and
+  :mod:`.files` — on its way out.
+* :mod:`.local`, :mod:`.objects`, :mod:`.memory`, :mod:`.none` — the kinds of stores.
+* :mod:`.ref`, :mod:`.metadata` — references and what a store keeps beside the content; :mod:`.content` — measuring and
+  describing it.
+* :mod:`.retention`, :mod:`.eviction` — how long artifacts are kept; :mod:`.audit` — who did what with them.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +23,16 @@ from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_sto
 from .local.store import LocalStore
 from .memory import MemoryStore
 from .none import NoneStore
-from .ref import ArtifactRef, Checked, Problem, Scope
-from .retention import Retention, Swept
-from .staged import About, Staged
+from .ref import ArtifactRef, CheckReport, Problem, Scope
+from .retention import Removal, Retention
+from .staged import ArtifactMeta, Staged
 
 __all__ = [
-    "About",
+    "ArtifactMeta",
     "ArtifactRef",
     "ArtifactStore",
     "AuditLog",
-    "Checked",
+    "CheckReport",
     "HostFacade",
     "HostStore",
     "HostedStore",
@@ -32,11 +40,11 @@ __all__ = [
     "MemoryStore",
     "NoneStore",
     "Problem",
+    "Removal",
     "Retention",
     "Scope",
     "Staged",
     "StoreForHost",
-    "Swept",
     "discover_store",
     "open_store",
 ]
@@ -52,12 +60,14 @@ def open_store(
     retention: Retention | None = None,
     audit: AuditLog | str | Path | None = None,
 ) -> ArtifactStore:
-    """A store by its address: ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``,
-    ``s3://bucket/prefix`` (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
+    """Return the store at an address.
+
+    ``url`` is ``None`` (``<temp folder>/abp-mcp-bridge``), a folder, ``file:///…``, ``memory:``, ``s3://bucket/prefix``
+    (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
 
     ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
-    ``audit`` is a file for the audit log. Nothing on the disk is touched. Raises
-    :class:`~transports.errors.UsageError` for anything else.
+    ``audit`` is a file for the audit log. Nothing on the disk is touched before something is stored. Raises
+    :class:`~transports.errors.UsageError` for any other address.
     """
     if max_bytes < 0:
         raise UsageError(f"max_bytes must not be negative (it is {max_bytes})")
@@ -84,7 +94,7 @@ def _folder(url: str | Path | None) -> Path | None:
 
 
 def _bucket(url: str) -> str:
-    """The URL, if it is one of a bucket and a prefix alone: credentials come from the environment."""
+    """Return the URL if it has a bucket and a prefix only: credentials come from the environment."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who did what with which artifact, as JSON lines that only ever grow."""
+"""The audit log: who did what with which artifact, as an append-only file of JSON lines."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["AuditLog"]
 
 
 class AuditLog:
-    """An append-only file of one JSON object per line, which any number of processes may share.
+    """An append-only file with one JSON object per line. Any number of processes may share it.
 
     Each line has ``time`` (ISO 8601, UTC), ``action`` (``put``, ``read``, ``delete``, ``evict``, ``refuse``), ``who``
     (the scope of the view that was used; empty for an unscoped store), ``process`` and, as they apply, ``id``,
-    ``bytes``, ``code`` and ``reason``. It never holds content, file names or credentials.
+    ``bytes``, ``code`` and ``reason``. The log never holds content, file names or credentials.
 
-    A line is one ``write`` to a file opened with ``O_APPEND``, so lines of several processes never mix; a symlink in
-    the file's place is refused (``O_NOFOLLOW``). What cannot be logged is an error, not a gap:
-    :class:`~transports.errors.StoreError`.
+    A line is one ``write`` to a file opened with ``O_APPEND``, so lines of several processes never mix. A symlink in
+    the file's place is refused (``O_NOFOLLOW``). Where a line cannot be written, the method raises
+    :class:`~transports.errors.StoreError` rather than leave a gap.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
 
     def check(self) -> None:
-        """Raises :class:`~transports.errors.StoreError` if nothing could be logged now; a new file is made."""
+        """Raise :class:`~transports.errors.StoreError` if a line could not be written now. Makes the file if needed."""
         os.close(self._open())
 
     def write(self, action: str, who: Scope, **facts: object) -> None:
-        """Append one line. ``facts`` are JSON values; ``None`` is left out."""
+        """Append one line. ``who`` is the scope that acted; ``facts`` are JSON values, and ``None`` is left out."""
         line: dict[str, object] = {
             "time": iso_utc(time.time()),
             "action": action,
@@ -47,20 +47,20 @@ class AuditLog:
         try:
             written = os.write(fd, data)
         except OSError as error:
-            raise self._refused(error.strerror or str(error)) from error
+            raise self._error(error.strerror or str(error)) from error
         finally:
             os.close(fd)
         if written != len(data):
-            raise self._refused("no space is left")
+            raise self._error("no space is left")
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            # opened for each line: a log that was rotated away must not go on growing unseen
+            # Opened for each line: a log that was rotated away must not go on growing unseen.
             return os.open(self.path, flags, 0o600)
         except OSError as error:
             what = "it is a symlink, which is not followed" if self.path.is_symlink() else error.strerror
-            raise self._refused(what or str(error)) from error
+            raise self._error(what or str(error)) from error
 
-    def _refused(self, what: str) -> StoreError:
+    def _error(self, what: str) -> StoreError:
         return StoreError(f"cannot write the audit log {self.path}: {what}; name another file with ABP_AUDIT_LOG")

@@ -1,7 +1,7 @@
-"""The ArtifactStore contract (seed 002 §5.2): bytes go in verified, a small reference comes out.
+"""The :class:`ArtifactStore` contract (seed 002 §5.2): verified bytes go in, a small reference comes out.
 
-What is public is written here once for all stores: scopes, retention, the audit log. What a kind of store has to do
-itself are the few abstract methods at the end.
+The public methods are written here once for all stores, with scopes, retention and the audit log. Each kind of store
+implements only the abstract methods at the end.
 """
 
 from __future__ import annotations
@@ -15,40 +15,32 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Self, Unpack
 
-from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, TooLarge, UsageError
-from ..tasks import in_thread
+from ..errors import ABPError, ArtifactNotFound, StoreError, TooLarge, UsageError
 from .audit import AuditLog
-from .os_errors import reporting
-from .ref import ArtifactRef, Checked, Problem, Scope
-from .retention import Entry, Incoming, Retention, Swept
-from .staged import About, Staged, StagedFile
+from .content import encode_text
+from .eviction import Evictor
+from .files import PIECE, ExportFile, read_pieces, write_out
+from .metadata import not_found
+from .reading import check_all, stream
+from .ref import ArtifactRef, CheckReport, Scope
+from .retention import Entry, Removal, Retention
+from .staged import ArtifactMeta, Staged, StagedFile
 
-__all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged", "encode_text", "not_found"]
+__all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged"]
 
+#: Largest artifact in bytes unless the store is told otherwise: 1 GiB.
 DEFAULT_MAX_BYTES = 1 << 30
-_PIECE = 1 << 20
-list_ = list  # a store has a method of that name
-_EVERY = 60.0  # seconds between two looks for what has expired
-
-
-def not_found(artifact_id: str) -> ArtifactNotFound:
-    """The one error for an id that nobody has, that belongs to somebody else, or whose time is over."""
-    shown = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
-    return ArtifactNotFound(f"there is no artifact {shown!r} in this store", details={"id": shown})
-
-
-def encode_text(text: str) -> bytes:
-    """``text`` as UTF-8. Raises :class:`~transports.errors.UsageError` for a lone surrogate."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
+list_ = list  # inside the class, ``list`` is a method
 
 
 class ArtifactStore(ABC):
-    """Where artifacts are kept. The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}``
-    (seed 002 §5.3), and goes on with digits of its scope if it has one; the same content in one namespace and scope is
-    one artifact."""
+    """A place where artifacts are kept.
+
+    The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (seed 002 §5.3), followed by digits of
+    its scope if it has one. The same content in one namespace and scope is one artifact.
+
+    Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed.
+    """
 
     #: Address that :func:`transports.artifacts.open_store` would open again.
     url: str
@@ -62,18 +54,33 @@ class ArtifactStore(ABC):
     ) -> None:
         """``max_bytes`` is the largest artifact in bytes (the retention may allow less). Without ``retention``
         everything is kept; without ``audit`` nothing is logged."""
-        most = retention.max_artifact_bytes if retention else None
-        self.max_bytes = max_bytes if most is None else min(max_bytes, most)
+        limit = retention.max_artifact_bytes if retention else None
+        self.max_bytes = max_bytes if limit is None else min(max_bytes, limit)
         self.retention = retention
         self.audit = audit
         #: What this view sees; what is put through it belongs to this scope.
         self.scope = Scope()
-        self._looked = [time.monotonic()]  # when somebody last looked for what has expired; shared by all views
+        self._evictor = Evictor()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:  # noqa: B027 - most stores hold nothing open
+        """Close files and connections that the store holds open. Artifacts stay.
+
+        Idempotent. A view shares what is open with its store, so closing either closes both; the next method that is
+        called opens again what it needs.
+        """
 
     def scoped(self, scope: Scope) -> Self:
-        """A view of the same store that sees what ``scope`` covers and nothing else: another session's artifact is not
-        listed, and its id is as unknown as one that never was. Raises :class:`~transports.errors.UsageError` for a
-        scope outside this view's own."""
+        """Return a view of the same store that sees only what ``scope`` covers.
+
+        An artifact of another session is not listed, and its id is as unknown as one that never was. Raises
+        :class:`~transports.errors.UsageError` for a scope outside this view's own.
+        """
         view = copy.copy(self)
         view.scope = self.scope.within(scope)
         return view
@@ -82,10 +89,10 @@ class ArtifactStore(ABC):
 
     @asynccontextmanager
     async def stage(self) -> AsyncIterator[Staged]:
-        """A new staged file; see :class:`Staged`."""
+        """Open a new staged file (:class:`Staged`). What is not committed when the block ends is removed."""
         if self.audit:
             self.audit.check()
-        staged = await self._begin()
+        staged = await self._new_staged()
         try:
             yield staged
         except (TooLarge, StoreError) as error:
@@ -94,20 +101,20 @@ class ArtifactStore(ABC):
         finally:
             await staged.aclose()
 
-    async def put_bytes(self, data: bytes | memoryview, **about: Unpack[About]) -> ArtifactRef:
-        """Store bytes in hand; arguments and errors as :meth:`Staged.commit`."""
+    async def put_bytes(self, data: bytes | memoryview, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+        """Store ``data``. Arguments and errors are those of :meth:`Staged.commit`."""
         async with self.stage() as staged:
             await staged.write(data)
-            return await staged.commit(**about)
+            return await staged.commit(**meta)
 
-    async def put_text(self, text: str, **about: Unpack[About]) -> ArtifactRef:
+    async def put_text(self, text: str, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store text as UTF-8, as ``text/plain`` unless ``mime_type`` says otherwise. Raises
         :class:`~transports.errors.UsageError` for a lone surrogate."""
-        defaults: About = {"mime_type": "text/plain"}
-        return await self.put_bytes(encode_text(text), **(defaults | about))
+        defaults: ArtifactMeta = {"mime_type": "text/plain"}
+        return await self.put_bytes(encode_text(text), **(defaults | meta))
 
-    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **about: Unpack[About]) -> ArtifactRef:
-        """Store what an asynchronous iterator gives, never holding all of it. If it raises, nothing is stored."""
+    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+        """Store the chunks of an asynchronous iterator without holding all of them. If it raises, nothing is stored."""
         async with self.stage() as staged:
             written = False
             async for chunk in chunks:
@@ -115,24 +122,24 @@ class ArtifactStore(ABC):
                 written = True
             if not written:
                 await staged.write(b"")
-            return await staged.commit(**about)
+            return await staged.commit(**meta)
 
-    async def put_file(self, path: str | os.PathLike[str], **about: Unpack[About]) -> ArtifactRef:
+    async def put_file(self, path: str | os.PathLike[str], **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store a copy of a file, under its name unless ``filename`` says otherwise. Raises
         :class:`~transports.errors.StoreError` if it cannot be read."""
         file = Path(path)
-        defaults: About = {"filename": file.name}
-        async with aclosing(_pieces(file)) as chunks:
-            return await self.put_stream(chunks, **(defaults | about))
+        defaults: ArtifactMeta = {"filename": file.name}
+        async with aclosing(read_pieces(file)) as chunks:
+            return await self.put_stream(chunks, **(defaults | meta))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def stat(self, artifact_id: str) -> ArtifactRef:
-        """The reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
-        return await self._seen(artifact_id, "stat")
+        """Return the reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
+        return await self._require_visible(artifact_id, "stat")
 
     async def exists(self, artifact_id: str) -> bool:
-        """Whether :meth:`stat` would find it."""
+        """Return whether :meth:`stat` would find the id."""
         try:
             await self.stat(artifact_id)
         except ArtifactNotFound:
@@ -140,118 +147,98 @@ class ArtifactStore(ABC):
         return True
 
     async def list(self) -> list[ArtifactRef]:
-        """All artifacts of this view, oldest first."""
+        """Return all artifacts of this view, oldest first."""
         refs = list_(await self._list(self.scope))
         if self.retention and self.retention.ttl_seconds is not None:
             now, policy = time.time(), self.retention
-            over = {entry.id for entry in await self._entries(self.scope) if policy.expired(entry.stored, now)}
-            refs = [ref for ref in refs if ref.id not in over]
+            expired = {entry.id for entry in await self._entries(self.scope) if policy.expired(entry.stored, now)}
+            refs = [ref for ref in refs if ref.id not in expired]
         return refs
 
-    async def open(
-        self, artifact_id: str, *, offset: int = 0, length: int | None = None, chunk_size: int = _PIECE
+    def open(
+        self, artifact_id: str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
     ) -> AsyncGenerator[bytes, None]:
-        """Stream the bytes from ``offset``, ``length`` of them or all that follow, in pieces of at most ``chunk_size``.
+        """Stream ``length`` bytes from ``offset`` on (or all that follow) in pieces of at most ``chunk_size`` bytes.
 
-        A reader that has begun finishes, also if the artifact is deleted or evicted meanwhile. Raises
+        A reader that has begun can finish even if the artifact is deleted or evicted meanwhile. Raises
         :class:`~transports.errors.ArtifactNotFound` at the first step and, **after** the last piece of a whole
-        artifact, :class:`~transports.errors.Corrupt` if it did not match its hash; the content is then put into
-        quarantine. Of a range only the size can be checked.
+        artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the content is then moved
+        to quarantine. The hash of a part cannot be checked.
         """
-        if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
-            raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
-        if self.audit:
-            self.audit.check()
-        ref = await self._seen(artifact_id, "read")
-        if self.retention and self.retention.cleanup_strategy == "lru":
-            await self._touch(artifact_id)
-        count, code = 0, "CANCELLED"
-        end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
-        try:
-            async with aclosing(self._read(ref, min(offset, end), end, chunk_size)) as chunks:
-                async for chunk in chunks:
-                    count += len(chunk)
-                    yield chunk
-            code = ""
-        except ABPError as error:
-            code = error.code
-            raise
-        finally:
-            self._note("read", id=artifact_id, bytes=count, code=code or None)
+        return stream(self, artifact_id, offset, length, chunk_size)
 
     async def get(self, artifact_id: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of an artifact; arguments and errors as :meth:`open`."""
+        """Return the bytes of an artifact. Arguments and errors are those of :meth:`open`."""
         async with aclosing(self.open(artifact_id, offset=offset, length=length)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
-    async def mark(self) -> object:
-        """Something that differs after anybody, also another process, has stored or removed an artifact; ``None``
-        where that cannot be told more cheaply than by :meth:`list`."""
+    async def export(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
+        """Copy an artifact (a reference or an id) out of the store to ``path``, and return the absolute path.
+
+        Missing folders are made and an existing file is replaced. The bytes are compared with the artifact's size and
+        SHA-256 while they are copied, and the file appears at once: after an error or a cancellation ``path`` is what
+        it was. Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.Corrupt`,
+        :class:`~transports.errors.UsageError` for a ``path`` that is a folder, and
+        :class:`~transports.errors.StoreError` if it cannot be written.
+        """
+        ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(artifact)
+        file = ExportFile(path, artifact_id=ref.id, size=ref.size_bytes, sha256=ref.sha256, original=ref.path)
+        return await write_out(self.open(ref.id), file)
+
+    async def change_token(self) -> object:
+        """Return a value that changes when any process stores or removes an artifact, to be compared with ``==``;
+        ``None`` if the store has nothing cheaper than :meth:`list`."""
         return None
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
-        """An address at the store itself, from which anybody can fetch the artifact for that time; ``None`` where the
-        store has no addresses. Raises :class:`~transports.errors.ArtifactNotFound`."""
-        await self._seen(artifact_id, "read")
+        """Return a URL of the store's own server that anybody can fetch the artifact from for that many seconds, or
+        ``None`` if the store has no server. Raises :class:`~transports.errors.ArtifactNotFound`."""
+        await self._require_visible(artifact_id, "read")
         return None
 
     # --- removing -----------------------------------------------------------------------------------------------------
 
     async def delete(self, artifact_id: str) -> bool:
-        """Remove an artifact; ``False`` if there was none in this view."""
+        """Remove an artifact. Returns ``False`` if this view has none of that id."""
         if self.audit:
             self.audit.check()
         try:
             if self.scope:
-                await self._seen(artifact_id, "delete")
+                await self._require_visible(artifact_id, "delete")
         except ArtifactNotFound:
             return False
         done = await self._delete(artifact_id)
         if done:
-            self._note("delete", id=artifact_id)
+            self._write_audit("delete", id=artifact_id)
         return done
 
-    async def gc(self, *, dry_run: bool = False) -> Sequence[Swept]:
-        """Remove what the retention says has to go and, in an unscoped store, what nobody can reach: staged files whose
-        writer died, content without metadata (both an hour old), and quarantine of a day. ``dry_run`` only tells."""
-        out: Sequence[Swept] = (
-            self.retention.plan(await self._entries(self.scope), time.time()) if self.retention else []
-        )
-        if not dry_run:
-            out = await self._evict(out)
-        if not self.scope:
-            out = [*out, *await self._sweep(dry_run=dry_run)]
-        return out
+    async def gc(self, *, dry_run: bool = False) -> Sequence[Removal]:
+        """Remove what the retention no longer allows, and return it; ``dry_run`` only returns it.
+
+        A store without a scope also removes what nobody can reach: staged files whose writer died, content without
+        metadata (both after an hour), and quarantined content after a day.
+        """
+        out = await self._evictor.collect(self, dry_run=dry_run)
+        return out if self.scope else [*out, *await self._sweep(dry_run=dry_run)]
 
     async def end_session(self) -> int:
-        """Call when the session of this view is over: if the retention asks for it, everything in the view is removed.
-        Returns how many artifacts were."""
+        """Remove everything in the view of one session if the retention asks for it, and return how many artifacts
+        that were. Call it when the session is over. Raises :class:`~transports.errors.UsageError` for a view without a
+        session."""
         if not (self.retention and self.retention.cleanup_on_session_end):
             return 0
         if self.scope.session is None:
             raise UsageError("end_session() needs a view of one session: store.scoped(Scope(session=…))")
-        entries = await self._entries(self.scope)
-        return len(await self._evict([Swept("artifact", one.id, one.size, "session end") for one in entries]))
+        return len(await self._evictor.remove_all(self, "session end"))
 
-    async def fsck(self) -> Checked:
-        """Read everything in this view and say what is damaged. Damaged content is put into quarantine; nothing else is
-        changed."""
-        problems: list[Problem] = []
-        refs = await self._list(self.scope)
-        for ref in refs:
-            try:
-                async with aclosing(self._read(ref, 0, ref.size_bytes, _PIECE)) as chunks:
-                    async for _ in chunks:
-                        pass
-            except Corrupt as error:
-                problems.append(Problem("content", ref.id, error.message))
-            except ArtifactNotFound:
-                continue  # deleted meanwhile
-        return Checked(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
+    async def fsck(self) -> CheckReport:
+        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine; nothing else
+        is changed."""
+        return await check_all(self)
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
-    async def _seen(self, artifact_id: str, wanted: str) -> ArtifactRef:
+    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
         reason = None
         try:
             ref, stored = await self._stat(artifact_id)
@@ -262,77 +249,47 @@ class ArtifactStore(ABC):
             if reason:
                 raise not_found(artifact_id)
         except ABPError as error:
-            self._note("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
+            self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref
 
     async def _make_room(self, key: str, size: int) -> None:
-        policy, now = self.retention, time.time()
-        assert policy is not None
-        if policy.ttl_seconds is not None and time.monotonic() - self._looked[0] > _EVERY:
-            self._looked[0] = time.monotonic()
-            over = [entry for entry in await self._entries(Scope()) if policy.expired(entry.stored, now)]
-            await self._evict([Swept("artifact", one.id, one.size, "expired") for one in over if one.id != key])
-        if self.scope.session or self.scope.trace:
-            around = Scope(self.scope.tenant, self.scope.user, self.scope.session)
-            await self._evict(policy.plan(await self._entries(around), now, Incoming(key, size, self.scope)))
+        await self._evictor.make_room(self, key, size)
 
-    async def _evict(self, plan: Sequence[Swept]) -> Sequence[Swept]:
-        done = []
-        for one in plan:
-            if await self._delete(one.id):
-                self._note("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
-                done.append(one)
-        return done
-
-    def _note(self, action: str, **facts: object) -> None:
+    def _write_audit(self, action: str, **facts: object) -> None:
         if self.audit:
             self.audit.write(action, self.scope, **facts)
 
     # --- what a kind of store does itself -----------------------------------------------------------------------------
 
     @abstractmethod
-    async def _begin(self) -> StagedFile:
-        """A new staged file."""
+    async def _new_staged(self) -> StagedFile:
+        """Return a new staged file."""
 
     @abstractmethod
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        """Anybody's reference, and when it was stored last. Raises :func:`not_found`."""
+        """Return the reference of any scope's artifact and when it was stored last. Raises :func:`not_found`."""
 
     @abstractmethod
     async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
-        """What ``scope`` covers, oldest first."""
+        """Return what ``scope`` covers, oldest first."""
 
     @abstractmethod
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        """What ``scope`` covers, as a retention sees it."""
+        """Return what ``scope`` covers, as a retention sees it."""
 
     @abstractmethod
     def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """The bytes ``start`` to ``end`` (exclusive), verified if that is all of them."""
+        """Stream the bytes ``start`` to ``end`` (exclusive), verified if that is all of them."""
 
     @abstractmethod
     async def _delete(self, artifact_id: str) -> bool:
-        """Remove anybody's artifact."""
+        """Remove any scope's artifact; ``False`` if there is none."""
 
     @abstractmethod
     async def _touch(self, artifact_id: str) -> None:
         """Remember that an artifact was used now."""
 
-    async def _sweep(self, *, dry_run: bool) -> Sequence[Swept]:
-        """Remove what no metadata speaks of."""
+    async def _sweep(self, *, dry_run: bool) -> Sequence[Removal]:
+        """Remove content that no metadata names."""
         return ()
-
-
-async def _pieces(file: Path) -> AsyncGenerator[bytes, None]:
-    with reporting("read a file", file.parent):
-        opened = await in_thread(file.open, "rb", 0)
-    try:
-        while True:
-            with reporting("read a file", file.parent):
-                chunk = await in_thread(opened.read, _PIECE)
-            if not chunk:
-                return
-            yield chunk
-    finally:
-        opened.close()

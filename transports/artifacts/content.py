@@ -1,4 +1,4 @@
-"""What every store does with content before it keeps it: measure, verify, name. I/O: reading an open file only."""
+"""Content before it is stored: measure it, verify its size, describe it. The only I/O is reading an open file."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = [
     "as_bytes",
     "clean_namespace",
     "describe",
+    "encode_text",
     "measure_file",
     "nothing_written",
     "too_large",
@@ -35,12 +36,12 @@ _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
-_NO_WORDS = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
 _REDACTOR = Redactor()
 
 
 def too_large(limit: int) -> TooLarge:
-    """The error for content that passed ``limit`` bytes."""
+    """Return the error for content of more than ``limit`` bytes."""
     return TooLarge(
         f"the content is over the limit of {limit:,} bytes; to keep it, raise ABP_MAX_ARTIFACT_BYTES (max_bytes=)",
         details={"limit": limit},
@@ -48,18 +49,27 @@ def too_large(limit: int) -> TooLarge:
 
 
 def nothing_written() -> StoreError:
-    """The error for a commit to which nobody gave content: an empty file must be meant, not come from a failure."""
+    """Return the error for a commit without content. An empty file must be declared, so that a failed writer does not
+    leave one."""
     return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
 
 
 def as_bytes(chunk: bytes | memoryview) -> memoryview:
-    """``chunk`` seen as single bytes, without a copy where its memory is in one piece."""
+    """Return a view of ``chunk`` as single bytes; it is copied only if its memory is not contiguous."""
     view = memoryview(chunk)
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
 
+def encode_text(text: str) -> bytes:
+    """Return text as UTF-8. Raises :class:`~transports.errors.UsageError` for a lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
+
+
 class Meter:
-    """Size, SHA-256 and first bytes of content that passes by."""
+    """Measures content as it is written: its size, its SHA-256 and its first 4,096 bytes (``head``)."""
 
     __slots__ = ("_digest", "head", "limit", "size")
 
@@ -70,7 +80,7 @@ class Meter:
         self._digest = hashlib.sha256()
 
     def add(self, chunk: memoryview) -> None:
-        """Raises :class:`~transports.errors.TooLarge` before it counts what passes the limit."""
+        """Count a chunk. Raises :class:`~transports.errors.TooLarge`, and counts nothing, if it passes the limit."""
         if self.size + len(chunk) > self.limit:
             raise too_large(self.limit)
         if len(self.head) < _HEAD:
@@ -80,13 +90,16 @@ class Meter:
 
     @property
     def sha256(self) -> str:
-        """In hex, of everything so far."""
+        """The SHA-256 of everything so far, in hex."""
         return self._digest.hexdigest()
 
 
 def measure_file(fd: int, limit: int) -> Meter:
-    """Measure a whole file that somebody else wrote, from its start. Raises :class:`~transports.errors.StoreError` for
-    anything but a regular file that stands still, and :class:`~transports.errors.TooLarge`."""
+    """Measure a whole file that another program wrote.
+
+    Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
+    :class:`~transports.errors.TooLarge`.
+    """
     before = os.fstat(fd)
     if not stat.S_ISREG(before.st_mode):
         raise StoreError("the staged file is not a regular file; nothing was stored")
@@ -103,7 +116,7 @@ def measure_file(fd: int, limit: int) -> Meter:
 
 
 def clean_namespace(namespace: str) -> str:
-    """``namespace`` as the head of an id: ASCII letters, digits, ``_`` and ``-``, 1 to 64 of them."""
+    """Return ``namespace`` as the head of an id: 1 to 64 ASCII letters, digits, ``_`` and ``-``."""
     return _cleaned(namespace[:_LONGEST_NAMESPACE])
 
 
@@ -118,7 +131,7 @@ def _cleaned(namespace: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What is known of verified content. ``name`` is a safe file name and ``suggested`` whether it was asked for;
+    """The description of verified content. ``name`` is a safe file name, ``suggested`` whether the caller suggested it;
     ``source`` holds JSON values only."""
 
     namespace: str
@@ -137,18 +150,18 @@ def describe(
     namespace: str,
     source: Mapping[str, object] | None,
 ) -> Description:
-    """Verify content against what was declared of it and decide what it is called.
+    """Verify the size of content and decide on its MIME type and file name.
 
-    The declared type is believed unless the first bytes prove another one: then that one is taken, and
-    ``source["warnings"]`` says so. Raises :class:`~transports.errors.SizeMismatch`, and
+    The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
+    ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
     :class:`~transports.errors.UsageError` if ``source`` is not JSON.
     """
     verify_size(size, meter.size)
     declared, sniffed = normalise_mime(mime_type), sniff(meter.head)
     chosen = declared or sniffed or OCTET_STREAM
-    record = _json_copy(source)
+    notes = _json_copy(source)
     now = time.time()
-    record |= {
+    notes |= {
         "created": iso_utc(now),
         "declared_mime_type": declared,
         "sniffed_mime_type": sniffed,
@@ -156,19 +169,19 @@ def describe(
     }
     if declared and sniffed and contradicts(declared, sniffed):
         chosen = sniffed
-        earlier = record.get("warnings")
-        record["warnings"] = [
+        earlier = notes.get("warnings")
+        notes["warnings"] = [
             *(earlier if isinstance(earlier, list) else []),
             f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}",
         ]
     cleaned = clean_namespace(namespace)
     stem = f"{cleaned}_{int(now * 1000)}"
     name = safe_filename(filename, fallback=stem, mime_type=chosen) if filename else stem + extension_for(chosen)
-    return Description(cleaned, chosen, name, name.rpartition(".")[0] != stem, record)
+    return Description(cleaned, chosen, name, name.rpartition(".")[0] != stem, notes)
 
 
 def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
-    """``source`` as a model may read it: no credentials, no content."""
+    """Return ``source`` as a model may read it, without credentials and content."""
     if not source:
         return {}
     try:
@@ -196,5 +209,5 @@ def _shortened(value: object) -> object:
 
 
 def _short(text: str) -> str:
-    text = _NO_WORDS.sub("…", text)
+    text = _OPAQUE.sub("…", text)
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

@@ -1,4 +1,4 @@
-"""Artifacts in the memory of this process: for tests, and for programs that leave nothing behind."""
+"""The store in the memory of this process, for tests and for programs that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from ..errors import Corrupt
 from ..tasks import in_thread
 from .audit import AuditLog
-from .base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from .base import DEFAULT_MAX_BYTES, ArtifactStore
 from .content import Description, Meter
-from .metadata import Record, ids
+from .metadata import Metadata, candidate_ids, not_found
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention
-from .spool import Spool
+from .spool import SpooledFile
 from .staged import StagedFile
 
 __all__ = ["MemoryStore"]
@@ -22,15 +22,15 @@ __all__ = ["MemoryStore"]
 
 @dataclass(slots=True)
 class _Contents:
-    """What all views of one store share. Content is kept once, by its hash; whoever reads it holds it."""
+    """The state that all views of one store share. Content is kept once, under its SHA-256."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
-    records: dict[str, Record] = field(default_factory=dict)
+    metadata: dict[str, Metadata] = field(default_factory=dict)
     used: dict[str, float] = field(default_factory=dict)
 
 
 class MemoryStore(ArtifactStore):
-    """Keeps artifacts until the store is dropped. Each ``open_store("memory:")`` is a store of its own."""
+    """Keeps artifacts as long as the object lives. Each ``open_store("memory:")`` is a new, empty store."""
 
     url = "memory:"
 
@@ -45,39 +45,39 @@ class MemoryStore(ArtifactStore):
         self._contents = _Contents()
 
     def __repr__(self) -> str:
-        return f"MemoryStore({len(self._contents.records)} artifacts)"
+        return f"MemoryStore({len(self._contents.metadata)} artifacts)"
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
-    def keep(self, meter: Meter, described: Description, data: bytes, scope: Scope) -> ArtifactRef:
-        """Make measured content an artifact."""
-        at, digest = self._contents, meter.sha256
-        for key in ids(described.namespace, digest, scope):
-            old = at.records.get(key)
+    def publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
+        """Make measured content visible as an artifact of ``scope``."""
+        contents, digest = self._contents, meter.sha256
+        for key in candidate_ids(description.namespace, digest, scope):
+            old = contents.metadata.get(key)
             if old is None or old.sha256 == digest:
                 break
-        record = Record.new(key, meter, described, scope, old=old)
-        at.blobs.setdefault(digest, data)
-        at.records[key] = record
-        at.used[key] = record.stored
-        return record.ref()
+        metadata = Metadata.new(key, meter, description, scope, old=old)
+        contents.blobs.setdefault(digest, data)
+        contents.metadata[key] = metadata
+        contents.used[key] = metadata.stored
+        return metadata.ref()
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        record = self._contents.records.get(artifact_id)
-        if record is None:
+        metadata = self._contents.metadata.get(artifact_id)
+        if metadata is None:
             raise not_found(artifact_id)
-        return record.ref(), record.stored
+        return metadata.ref(), metadata.stored
 
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        records = [record for record in self._contents.records.values() if scope.covers(record.scope)]
-        return [record.ref() for record in sorted(records, key=lambda record: record.age_key)]
+        found = [one for one in self._contents.metadata.values() if scope.covers(one.scope)]
+        return [one.ref() for one in sorted(found, key=lambda one: one.age_key)]
 
     async def _entries(self, scope: Scope) -> list[Entry]:
-        at = self._contents
+        contents = self._contents
         return [
-            Entry(key, one.size_bytes, one.stored, at.used[key], one.scope)
-            for key, one in at.records.items()
+            Entry(key, one.size_bytes, one.stored, contents.used[key], one.scope)
+            for key, one in contents.metadata.items()
             if scope.covers(one.scope)
         ]
 
@@ -90,31 +90,31 @@ class MemoryStore(ArtifactStore):
             raise not_found(ref.id)
         if len(data) != ref.size_bytes:
             raise Corrupt(f"artifact {ref.id} is damaged: it has {len(data)} bytes", details={"id": ref.id})
-        for at in range(start, end, chunk_size):
-            yield data[at : min(at + chunk_size, end)]
+        for position in range(start, end, chunk_size):
+            yield data[position : min(position + chunk_size, end)]
 
     async def _delete(self, artifact_id: str) -> bool:
-        at = self._contents
-        record = at.records.pop(artifact_id, None)
-        if record is None:
+        contents = self._contents
+        removed = contents.metadata.pop(artifact_id, None)
+        if removed is None:
             return False
-        at.used.pop(artifact_id)
-        if not any(other.sha256 == record.sha256 for other in at.records.values()):
-            del at.blobs[record.sha256]
+        contents.used.pop(artifact_id)
+        if not any(other.sha256 == removed.sha256 for other in contents.metadata.values()):
+            del contents.blobs[removed.sha256]
         return True
 
 
-class _Staged(Spool):
+class _Staged(SpooledFile):
     _store: MemoryStore
 
     def _start(self) -> None:
         super()._start()
         self._chunks: list[bytes] = []
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         self._chunks.append(bytes(chunk))
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        data = await in_thread(self.foreign.read_bytes) if self.foreign else b"".join(self._chunks)
-        self.check_foreign()
-        return self._store.keep(meter, described, data, self._store.scope)
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
+        self.check_external_file()
+        return self._store.publish(meter, description, data, self._store.scope)

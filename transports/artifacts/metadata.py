@@ -1,4 +1,4 @@
-"""The metadata of one artifact, as it is kept beside its content: what it says and how it is checked. No I/O."""
+"""The metadata of one artifact, which stores keep beside its content: fields, file format, ids. No I/O."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from ..errors import UsageError
+from ..errors import ArtifactNotFound, UsageError
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
-__all__ = ["ID", "Name", "Record", "artifact_id", "content_digits", "ids"]
+__all__ = ["ID", "Metadata", "Name", "artifact_id", "candidate_ids", "digest_prefix", "not_found"]
 
 #: Ids that this library makes; nothing else is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
@@ -26,11 +26,11 @@ _NOBODY = Scope()
 
 
 def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int = 12) -> str:
-    """``{namespace}_{sha256[:12]}`` (seed 002 §5.3): the same content in one namespace is one artifact.
+    """Return ``{namespace}_{sha256[:12]}`` (seed 002 §5.3): the same content in one namespace is one artifact.
 
-    What belongs to somebody has 20 more digits, made of the content *and* the scope: the same content of two sessions
-    is two artifacts, and whoever knows the content alone cannot guess the id. ``length`` grows where two contents share
-    their first digits.
+    In a scope, 20 more digits follow that depend on the content *and* the scope: the same content of two sessions is
+    two artifacts, and nobody can guess the id from the content alone. ``length`` is the number of digits of the
+    content's hash; it grows where two contents share their first digits.
     """
     head = f"{namespace}_{digest[:length]}"
     if not scope:
@@ -39,28 +39,37 @@ def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int
     return f"{head}-{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
 
 
-def ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
-    """The ids to try for some content, the shortest first."""
+def candidate_ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
+    """Yield the ids that some content may have, the shortest first: a longer one is needed on a collision."""
     return (artifact_id(namespace, digest, scope, length) for length in (12, *range(16, 65, 8)))
 
 
-def content_digits(key: str) -> str:
-    """The first digits of the SHA-256 of an artifact's content, at least 12 of them."""
+def digest_prefix(key: str) -> str:
+    """Return the digits of the content's SHA-256 that stand in an id, at least 12 of them."""
     return key.rpartition("_")[2].partition("-")[0]
+
+
+def not_found(artifact_id: str) -> ArtifactNotFound:
+    """Return the error for an id that is unknown, expired, or of another scope: a caller cannot tell these apart."""
+    display_id = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
+    return ArtifactNotFound(f"there is no artifact {display_id!r} in this store", details={"id": display_id})
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A readable file of an artifact: its ``name`` in the root, and the one that was ``asked`` for ("" if none)."""
+    """A readable file of an artifact: its ``name`` in the root, and the name that was ``requested`` ("" if none)."""
 
     name: str
-    asked: str
+    requested: str
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Everything that is kept of an artifact. The last of ``names`` is the current one; ``stored`` is when it was put
-    here last, in seconds since 1970; ``blob`` is where its content lies, for stores that do not go by its hash."""
+class Metadata:
+    """Everything that a store keeps of an artifact beside its content.
+
+    The last of ``names`` is the current one. ``stored`` is when the artifact was stored last, in seconds since 1970.
+    ``blob`` is the key of the content, in stores that do not find it by its hash.
+    """
 
     id: str
     sha256: str
@@ -77,31 +86,32 @@ class Record:
         cls,
         key: str,
         meter: Meter,
-        described: Description,
+        description: Description,
         scope: Scope,
         *,
-        old: Record | None = None,
+        old: Metadata | None = None,
         names: tuple[Name, ...] = (),
         blob: str = "",
-    ) -> Record:
-        """Of measured and described content; ``old`` is the record that it replaces, whose time of creation stays."""
+    ) -> Metadata:
+        """Return the metadata of content that was measured and described. ``old`` is the metadata that it replaces:
+        its time of creation stays, and its name unless another was suggested."""
         created = {"created": old.source["created"]} if old and "created" in old.source else {}
         if not names:
-            names = (old.names[-1] if old and not described.suggested else Name(described.name, ""),)
-        source = described.source | created
-        return cls(key, meter.sha256, meter.size, described.mime_type, names, source, scope, time.time(), blob)
+            names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
+        source = description.source | created
+        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
 
     @property
     def age_key(self) -> tuple[str, str]:
-        """Sorts the oldest first."""
+        """The key that sorts metadata by age, the oldest first."""
         return str(self.source.get("created", "")), self.id
 
     def ref(self, path: Path | None = None) -> ArtifactRef:
-        """The reference to hand out; ``path`` is the readable file, if there is one."""
+        """Return the reference to hand out. ``path`` is the readable file, if there is one."""
         return ArtifactRef(
             id=self.id,
             uri=f"artifact://{self.id}",
-            path=str(path) if path else None,
+            path=path,
             filename=path.name if path else self.names[-1].name,
             mime_type=self.mime_type,
             size_bytes=self.size_bytes,
@@ -111,7 +121,7 @@ class Record:
         )
 
     def encode(self) -> bytes:
-        """The file's content."""
+        """Return the metadata as the JSON of its file."""
         return json.dumps(
             {
                 "version": 1,
@@ -119,7 +129,7 @@ class Record:
                 "sha256": self.sha256,
                 "size_bytes": self.size_bytes,
                 "mime_type": self.mime_type,
-                "names": [[name.name, name.asked] for name in self.names],
+                "names": [[name.name, name.requested] for name in self.names],
                 "source": self.source,
                 "scope": dict(self.scope.items()),
                 "stored": self.stored,
@@ -129,8 +139,9 @@ class Record:
         ).encode()
 
     @classmethod
-    def decode(cls, data: bytes, artifact_id: str) -> Record:
-        """Raises :class:`ValueError` unless ``data`` is the whole, unaltered shape of :meth:`encode`."""
+    def decode(cls, data: bytes, artifact_id: str) -> Metadata:
+        """Return the metadata in a file of :meth:`encode`. Raises :class:`ValueError` if a field is missing or of
+        another type, or if the file is the metadata of another id."""
         try:
             raw = json.loads(data)
         except RecursionError as error:
@@ -167,7 +178,7 @@ def _scope(raw: object) -> Scope:
 
 
 def _stored(raw: object, source: Mapping[str, object]) -> float:
-    """When it was stored, of metadata without this field: when it was created."""
+    """Return when the artifact was stored; metadata without this field has only the time of its creation."""
     if isinstance(raw, float | int):
         return float(raw)
     return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()

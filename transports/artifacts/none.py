@@ -1,4 +1,4 @@
-"""The store that keeps nothing: verified references without content (seed 002 §7.4)."""
+"""The store that keeps nothing: it verifies content and returns references without it (seed 002 §7.4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .content import Description, Meter
 from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Entry
-from .spool import Spool
+from .spool import SpooledFile
 from .staged import StagedFile
 
 __all__ = ["NoneStore"]
@@ -23,26 +23,28 @@ _WARNING = "Content not stored (no ArtifactStore configured)"
 
 
 class NoneStore(ArtifactStore):
-    """Verifies, measures and describes content, then lets go of it. References have ``path`` ``None``, an id
-    ``truncated_<12 hex digits>`` and say so in ``source`` (``truncated``, ``warning``, ``original_size`` in bytes).
-    It warns once."""
+    """Verifies, measures and describes content, then drops it.
+
+    A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
+    ``warning`` and ``original_size`` (in bytes). The first content is logged as a warning.
+    """
 
     url = "none:"
 
     def __init__(self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None) -> None:
         super().__init__(max_bytes=max_bytes, audit=audit)
-        self._warned: list[bool] = []  # shared by all views
+        self._warned: list[bool] = []  # a list, because all views share it
 
     def __repr__(self) -> str:
         return "NoneStore()"
 
-    def warn(self) -> None:
-        """Say once that nothing is kept."""
+    def _warn_once(self) -> None:
+        """Log that nothing is kept, the first time."""
         if not self._warned:
             self._warned.append(True)
             logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
@@ -71,14 +73,14 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
     )
 
 
-class _Staged(Spool):
+class _Staged(SpooledFile):
     _store: NoneStore
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         pass
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        self._store.warn()
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        self._store._warn_once()
         digest = meter.sha256
         key = artifact_id("truncated", digest)
         notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
@@ -86,10 +88,10 @@ class _Staged(Spool):
             id=key,
             uri=f"artifact://{key}",
             path=None,
-            filename=described.name,
-            mime_type=described.mime_type,
+            filename=description.name,
+            mime_type=description.mime_type,
             size_bytes=meter.size,
             sha256=digest,
-            source=described.source | notes,
+            source=description.source | notes,
             scope=self._store.scope,
         )

@@ -1,4 +1,4 @@
-"""Errors of the operating system as :class:`~transports.errors.StoreError` with advice."""
+"""Errors of the operating system, mapped to :class:`~transports.errors.StoreError` with advice; small file helpers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import StoreError, StoreFull
 
-__all__ = ["OTHER_FOLDER", "alive", "reporting", "write_all"]
+__all__ = ["OTHER_FOLDER", "map_os_errors", "may_be_running", "write_all"]
 
 OTHER_FOLDER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
 
@@ -30,9 +30,12 @@ _ADVICE = {
 
 
 @contextmanager
-def reporting(action: str, folder: Path) -> Iterator[None]:
-    """Turn an :class:`OSError` into a :class:`~transports.errors.StoreError` that says what to do; ``action`` follows
-    "cannot"."""
+def map_os_errors(action: str, folder: Path) -> Iterator[None]:
+    """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` that says what to do.
+
+    The message begins with "cannot", ``action`` and ``folder``. A full disk is a
+    :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
+    """
     try:
         yield
     except OSError as error:
@@ -51,14 +54,18 @@ def reporting(action: str, folder: Path) -> Iterator[None]:
 
 
 def write_all(fd: int, data: memoryview) -> None:
-    """Write all of ``data``; one call may take less than it is given."""
+    """Write all of ``data``: a single ``os.write`` may take only a part of it."""
     while data:
         data = data[os.write(fd, data) :]
 
 
-def alive(pid: int, modified: float) -> bool:
-    """Whether the writer of a file may still run; a process that started after the last write only has its number."""
-    import psutil  # takes 20 ms, and is needed once in a blue moon
+def may_be_running(pid: int, modified: float) -> bool:
+    """Return whether the writer of a file, process ``pid``, may still run.
+
+    ``modified`` is when the file was written last, in seconds since 1970. A process that started after that only has
+    the same number. ``True`` where it cannot be told.
+    """
+    import psutil  # here, because the import takes 20 ms and few programs get this far
 
     try:
         return bool(psutil.Process(pid).create_time() <= modified)

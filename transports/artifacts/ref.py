@@ -1,23 +1,27 @@
-"""What stands for an artifact outside the store: :class:`ArtifactRef`, and whose it is: :class:`Scope`. No I/O."""
+"""References to artifacts (:class:`ArtifactRef`), the scopes that they belong to, and what a check of a store finds."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 
 from ..errors import UsageError
+from .files import ExportFile, copy_out
 
-__all__ = ["ArtifactRef", "Checked", "Problem", "Scope"]
+__all__ = ["ArtifactRef", "CheckReport", "Problem", "Scope"]
 
 _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose an artifact is (seed 002 §7.2). What is ``None`` is left open: ``Scope(session="s")`` covers every trace of
-    that session, and ``Scope()`` covers everything, also what belongs to nobody.
+    """The owner of an artifact (seed 002 §7.2): a tenant, a user, a session, a trace.
 
-    Each value is 1 to 200 characters. Raises :class:`~transports.errors.UsageError`.
+    A field that is ``None`` is left open: ``Scope(session="s")`` covers every trace of that session, and ``Scope()``
+    covers everything, including artifacts without an owner. Each value is 1 to 200 printable characters. Raises
+    :class:`~transports.errors.UsageError` otherwise.
     """
 
     tenant: str | None = None
@@ -31,19 +35,19 @@ class Scope:
                 raise UsageError(f"scope: {name} must be 1 to {_LONGEST} printable characters")
 
     def __bool__(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether any field is set, so that something lies outside the scope."""
         return bool(self.items())
 
     def items(self) -> list[tuple[str, str]]:
-        """The values that are set, by name, in a fixed order."""
+        """Return the fields that are set, as pairs of name and value, from tenant to trace."""
         return [(name, value) for name in _NAMES if (value := getattr(self, name)) is not None]
 
     def covers(self, other: Scope) -> bool:
-        """Whether a view with this scope sees what belongs to ``other``."""
+        """Return whether a view with this scope sees an artifact of ``other``."""
         return all(getattr(other, name) == value for name, value in self.items())
 
     def within(self, inner: Scope) -> Scope:
-        """``inner``, narrowed by this scope. Raises :class:`~transports.errors.UsageError` where the two differ."""
+        """Return ``inner`` narrowed by this scope. Raises :class:`~transports.errors.UsageError` if a field differs."""
         both = Scope(**dict(inner.items()) | dict(self.items()))
         if not inner.covers(both):
             raise UsageError("scope: a view can only be narrowed, not moved to another tenant, user, session or trace")
@@ -55,16 +59,17 @@ _NAMES = tuple(one.name for one in fields(Scope))
 
 @dataclass(frozen=True, slots=True)
 class ArtifactRef:
-    """What stands for a stored file everywhere outside the store. It is fit for a model: no content, no credentials.
+    """A reference to a stored file. It can be given to a model: it holds no content and no credentials.
 
-    ``path`` is a readable local path, or ``None`` where the store has none. ``source`` says where it comes from, in
-    JSON values: ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``,
-    ``verified`` (whether a declared size was compared), ``warnings``.
+    ``path`` is the artifact's readable file on this machine, or ``None`` if the store has none. ``size_bytes`` and
+    ``sha256`` (in hex) were verified when it was stored. ``source`` says where it comes from, as JSON values:
+    ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
+    (whether a declared size was compared), ``warnings``.
     """
 
     id: str
     uri: str
-    path: str | None
+    path: Path | None
     filename: str
     mime_type: str
     size_bytes: int
@@ -73,11 +78,11 @@ class ArtifactRef:
     scope: Scope = Scope()
 
     def as_dict(self) -> dict[str, object]:
-        """The reference as JSON, without ``source``; with ``scope`` if it belongs to somebody."""
+        """Return the reference as JSON values, without ``source``; with ``scope`` if it has one."""
         out: dict[str, object] = {
             "id": self.id,
             "uri": self.uri,
-            "path": self.path,
+            "path": None if self.path is None else str(self.path),
             "filename": self.filename,
             "mime_type": self.mime_type,
             "size_bytes": self.size_bytes,
@@ -87,10 +92,28 @@ class ArtifactRef:
             out["scope"] = dict(self.scope.items())
         return out
 
+    def save_as(self, path: str | os.PathLike[str]) -> Path:
+        """Copy the local file to ``path``, and return the absolute path. It blocks.
+
+        Missing folders are made and an existing file is replaced. The file appears at once, after its size and SHA-256
+        were verified. Raises :class:`~transports.errors.UsageError` if the store has no local file (use
+        ``await app.save(ref, path)`` then) or ``path`` is a folder, :class:`~transports.errors.Corrupt` if the content
+        has changed, and :class:`~transports.errors.StoreError` if a file cannot be read or written.
+        """
+        if self.path is None:
+            raise UsageError(
+                f"artifact {self.id} has no file on this machine; copy it out of its store with "
+                "`await app.save(ref, path)` or `await store.export(ref, path)`"
+            )
+        file = ExportFile(path, artifact_id=self.id, size=self.size_bytes, sha256=self.sha256, original=self.path)
+        return copy_out(self.path, file)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``kind`` is ``content`` (missing or damaged), ``metadata`` (unreadable), ``index`` (it said something else than
+    """One finding of a check.
+
+    ``kind`` is ``content`` (missing or damaged), ``metadata`` (unreadable), ``index`` (it said something else than
     the metadata; repaired), ``symlink`` (in a folder of the store) or ``orphan`` (content that no metadata names).
     ``id`` is an artifact's id or a path below the store."""
 
@@ -100,13 +123,13 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """How many artifacts were read, their bytes, and what is wrong."""
+class CheckReport:
+    """The result of a check: how many artifacts were read, how many bytes they have, and what is wrong."""
 
     artifacts: int
     size_bytes: int
     problems: tuple[Problem, ...]
 
     def as_dict(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the report as JSON values."""
         return asdict(self) | {"problems": [asdict(problem) for problem in self.problems]}

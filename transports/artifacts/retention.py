@@ -1,4 +1,4 @@
-"""How long artifacts are kept and how many: the policy as a value. No I/O."""
+"""Retention: how long artifacts are kept and how many, as a value that plans what must go. No I/O."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Literal, NamedTuple
 from ..errors import StoreFull, TooLarge, UsageError
 from .ref import Scope
 
-__all__ = ["Entry", "Incoming", "Retention", "Swept"]
+__all__ = ["Entry", "Incoming", "Removal", "Retention"]
 
 
 class Entry(NamedTuple):
-    """What a policy looks at. Times are seconds since 1970; ``used`` is when it was put or read last."""
+    """An artifact as a retention sees it. ``size`` is in bytes; ``stored`` and ``used`` (stored or read last) are
+    seconds since 1970."""
 
     id: str
     size: int
@@ -24,16 +25,19 @@ class Entry(NamedTuple):
 
 
 class Incoming(NamedTuple):
-    """What is about to be stored. The same ``id`` again takes no more room."""
+    """An artifact that is about to be stored. The same ``id`` again takes no more room."""
 
     id: str
     size: int
     scope: Scope
 
 
-class Swept(NamedTuple):
-    """One thing that was removed, or would be. ``kind`` is ``artifact``, ``staged``, ``content`` or ``quarantine``;
-    ``reason`` is ``expired``, ``lru``, ``fifo`` or ``orphan``."""
+class Removal(NamedTuple):
+    """A thing that was removed, or would be in a dry run.
+
+    ``kind`` is ``artifact``, ``staged``, ``content`` or ``quarantine``; ``reason`` is ``expired``, ``lru``, ``fifo``,
+    ``session end`` or ``orphan``.
+    """
 
     kind: str
     id: str
@@ -43,12 +47,13 @@ class Swept(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """A policy (seed 002 §7.1; the defaults are those). ``None`` is no limit.
+    """The limits of a store (seed 002 §7.1, with its defaults). ``None`` is no limit; sizes are in bytes.
 
-    Sizes are bytes. Session and trace limits hold within each session and trace; artifacts that belong to none know
-    only ``ttl_seconds``, counted from when they were stored last, and ``max_artifact_bytes``. ``cleanup_strategy`` says
-    what goes when a limit is met: what was used longest ago (``lru``), what was stored first (``fifo``), or nothing
-    (``none``: the new artifact is refused). Raises :class:`~transports.errors.UsageError` for a negative limit.
+    ``ttl_seconds`` counts from when an artifact was stored last. Session and trace limits hold within each session and
+    each trace; an artifact without either is held only to ``ttl_seconds`` and ``max_artifact_bytes``.
+    ``cleanup_strategy`` says what makes room when a limit is reached: the artifact that was used longest ago (``lru``),
+    the one that was stored first (``fifo``), or none (``none``: the new artifact is refused). Raises
+    :class:`~transports.errors.UsageError` for a negative limit.
     """
 
     ttl_seconds: float | None = 3600
@@ -69,55 +74,57 @@ class Retention:
             raise UsageError("retention: cleanup_strategy is one of lru, fifo, none")
 
     def expired(self, stored: float, now: float) -> bool:
-        """Whether an artifact is past its time."""
+        """Return whether an artifact is past its time. Both arguments are seconds since 1970."""
         return self.ttl_seconds is not None and now - stored > self.ttl_seconds
 
-    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Swept]:
-        """What must go, so that what is left, with ``incoming``, keeps to the limits. Raises
-        :class:`~transports.errors.TooLarge` if it never could, and :class:`~transports.errors.StoreFull` where nothing
-        may be evicted."""
+    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
+        """Return what must go so that the rest, together with ``incoming``, is within the limits.
+
+        Raises :class:`~transports.errors.TooLarge` if ``incoming`` alone is over a limit, and
+        :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``.
+        """
         kept: list[Entry] = []
-        out: list[Swept] = []
+        out: list[Removal] = []
         for entry in entries:
             if self.expired(entry.stored, now) and not (incoming and incoming.id == entry.id):
-                out.append(Swept("artifact", entry.id, entry.size, "expired"))
+                out.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 kept.append(entry)
         limits = (
             ("trace", self.max_trace_bytes, self.max_artifacts_per_trace),
             ("session", self.max_session_bytes, self.max_artifacts_per_session),
         )
-        for level, most_bytes, most in limits:
-            gone = self._over(kept, level, most_bytes, most, incoming)
-            out += [Swept("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in gone]
-            kept = [entry for entry in kept if entry not in gone]
+        for level, max_bytes, max_count in limits:
+            evicted = self._over(kept, level, max_bytes, max_count, incoming)
+            out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
+            kept = [entry for entry in kept if entry not in evicted]
         return out
 
     def _over(
-        self, entries: list[Entry], level: str, most_bytes: int | None, most: int | None, incoming: Incoming | None
+        self, entries: list[Entry], level: str, max_bytes: int | None, max_count: int | None, incoming: Incoming | None
     ) -> set[Entry]:
         groups: dict[object, list[Entry]] = defaultdict(list)
         for entry in entries:
             if getattr(entry.scope, level) is not None:
                 groups[_group(entry.scope, level)].append(entry)
-        mine = None
+        own_group = None
         if incoming and getattr(incoming.scope, level) is not None:
-            groups[mine := _group(incoming.scope, level)]  # also where it is the first one
-        gone: set[Entry] = set()
+            groups[own_group := _group(incoming.scope, level)]  # also where it is the first one
+        evicted: set[Entry] = set()
         for group, members in groups.items():
-            new = incoming if group == mine else None
-            if new and most_bytes is not None and new.size > most_bytes:
+            new = incoming if group == own_group else None
+            if new and max_bytes is not None and new.size > max_bytes:
                 raise TooLarge(
-                    f"the content has {new.size:,} bytes, over the limit of {most_bytes:,} of a whole {level}; "
+                    f"the content has {new.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
                     f"raise max_{level}_bytes of the retention",
-                    details={"limit": most_bytes, "size": new.size},
+                    details={"limit": max_bytes, "size": new.size},
                 )
             others = [entry for entry in members if not (new and entry.id == new.id)]
             total, count = sum(entry.size for entry in others), len(others)
             if new:
                 total, count = total + new.size, count + 1
             others.sort(key=lambda entry: entry.used if self.cleanup_strategy == "lru" else entry.stored, reverse=True)
-            while (most_bytes is not None and total > most_bytes) or (most is not None and count > most):
+            while (max_bytes is not None and total > max_bytes) or (max_count is not None and count > max_count):
                 if self.cleanup_strategy == "none":
                     if new:
                         raise StoreFull(
@@ -127,9 +134,9 @@ class Retention:
                 if not others:
                     break
                 oldest = others.pop()
-                gone.add(oldest)
+                evicted.add(oldest)
                 total, count = total - oldest.size, count - 1
-        return gone
+        return evicted
 
 
 def _group(scope: Scope, level: str) -> object:

@@ -1,5 +1,5 @@
-"""Staged files of stores that have no folder of their own: what is written goes where the store wants it, and a
-temporary folder is made only when somebody asks for ``path``."""
+"""Staged files of stores without a folder: chunks go where the store wants them, and a temporary folder is made only
+when ``path`` is asked for."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from ..errors import StoreError
 from ..tasks import in_thread
 from .base import ArtifactStore
 from .content import Meter, as_bytes, measure_file, nothing_written
-from .os_errors import alive, reporting
+from .os_errors import map_os_errors, may_be_running
 from .staged import StagedFile
 
-__all__ = ["Spool"]
+__all__ = ["SpooledFile"]
 
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
 _INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
 
 
-class Spool(StagedFile):
-    """See :class:`~transports.artifacts.base.Staged`. A store says in :meth:`_keep` what becomes of a chunk, and takes
-    what somebody else wrote from :attr:`foreign`."""
+class SpooledFile(StagedFile):
+    """A staged file in memory, or wherever the store puts its chunks.
+
+    A subclass says in :meth:`_store_chunk` where a chunk goes. Content that another program wrote to ``path`` is in
+    :attr:`external_file`.
+    """
 
     def __init__(self, store: ArtifactStore) -> None:
         super().__init__(store)
@@ -39,8 +42,8 @@ class Spool(StagedFile):
         self._meter = Meter(self._store.max_bytes)
         self._written = False
         self._usable = True
-        #: The file that somebody else wrote at ``path``, once it is measured.
-        self.foreign: Path | None = None
+        #: The file that another program wrote at ``path``, once it is measured.
+        self.external_file: Path | None = None
 
     @property
     def path(self) -> Path:
@@ -48,7 +51,7 @@ class Spool(StagedFile):
 
     def _scratch(self) -> Path:
         if self._folder is None:
-            with reporting("make a temporary folder", Path(tempfile.gettempdir())):
+            with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
                 _sweep()
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder
@@ -59,21 +62,21 @@ class Spool(StagedFile):
 
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
-        self._usable = False  # until all is well: what is written by half must never be committed
+        self._usable = False  # until the whole chunk is written: half of it must never be committed
         view = as_bytes(chunk)
         if len(view) <= _INLINE:
-            self._take(view)
+            self._add(view)
         else:
-            await in_thread(self._take, view)
+            await in_thread(self._add, view)
         self._written = self._usable = True
 
-    def _take(self, chunk: memoryview) -> None:
+    def _add(self, chunk: memoryview) -> None:
         self._meter.add(chunk)
-        self._keep(chunk)
+        self._store_chunk(chunk)
 
     @abstractmethod
-    def _keep(self, chunk: memoryview) -> None:
-        """Store a chunk of what is written; it may change afterwards."""
+    def _store_chunk(self, chunk: memoryview) -> None:
+        """Store a chunk. It must be copied: the caller may change its buffer afterwards."""
 
     async def reset(self) -> None:
         self._check(usable=False)
@@ -82,31 +85,33 @@ class Spool(StagedFile):
         self._start()
 
     async def _measure(self, declared: int | None) -> Meter:
-        given = self._written or (self._folder is not None and await in_thread(self._measure_foreign))
+        given = self._written or (self._folder is not None and await in_thread(self._measure_external_file))
         if not given and declared != 0:
             raise nothing_written()
         return self._meter
 
-    def _measure_foreign(self) -> bool:
-        with reporting("read the staged file", self.path.parent):
+    def _measure_external_file(self) -> bool:
+        with map_os_errors("read the staged file", self.path.parent):
             try:
                 fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
             try:
                 self._meter = measure_file(fd, self._store.max_bytes)
-                self._stood = _state(os.fstat(fd))
+                self._measured_state = _fingerprint(os.fstat(fd))
             finally:
                 os.close(fd)
-        self.foreign = self.path
+        self.external_file = self.path
         return True
 
-    def check_foreign(self) -> None:
-        """Raises :class:`~transports.errors.StoreError` if the foreign file changed since it was measured; call it once
-        the content was read again and before it becomes visible."""
-        if self.foreign is not None:
-            with reporting("read the staged file", self.foreign.parent):
-                if _state(self.foreign.lstat()) != self._stood:
+    def check_external_file(self) -> None:
+        """Raise :class:`~transports.errors.StoreError` if the external file has changed since it was measured.
+
+        A store calls it after it has read the content again and before that becomes visible.
+        """
+        if self.external_file is not None:
+            with map_os_errors("read the staged file", self.external_file.parent):
+                if _fingerprint(self.external_file.lstat()) != self._measured_state:
                     raise StoreError("the staged file changed after it was measured; commit it when it is finished")
 
     async def aclose(self) -> None:
@@ -116,15 +121,15 @@ class Spool(StagedFile):
 
 @cache
 def _sweep() -> None:
-    """Remove the folders of processes that were killed."""
+    """Remove the folders that killed processes left, once per process."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
         name = _NAME.match(folder.name)
         with suppress(OSError):
             status = folder.lstat()
             ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-            if name and ours and not alive(int(name[1]), status.st_mtime):
+            if name and ours and not may_be_running(int(name[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _state(found: os.stat_result) -> tuple[int, int, int]:
+def _fingerprint(found: os.stat_result) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Staged files: content on its way in (seed 002 §5.2)."""
+"""Staged files: content on its way into a store, not visible yet (seed 002 §5.2)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Retention
 
-__all__ = ["About", "Staged", "StagedFile"]
+__all__ = ["ArtifactMeta", "Staged", "StagedFile"]
 
 
-class About(TypedDict, total=False):
-    """What the ``put_…`` methods take beside the content; see :meth:`Staged.commit`."""
+class ArtifactMeta(TypedDict, total=False):
+    """The keyword arguments of the ``put_…`` methods; see :meth:`Staged.commit`."""
 
     size: int | None
     mime_type: str | None
@@ -27,28 +27,33 @@ class About(TypedDict, total=False):
 
 
 class Staged(ABC):
-    """A file that nobody sees yet. Write to it with :meth:`write`, or let somebody else write the file at ``path``
-    (which does not exist until then); then :meth:`commit`. Leaving the ``async with store.stage()`` block removes
-    what was not committed."""
+    """A file that is not visible yet.
+
+    Write to it with :meth:`write`, or let another program write the file at ``path`` (which does not exist until then);
+    then :meth:`commit`. Leaving the ``async with store.stage()`` block removes what was not committed.
+    """
 
     @property
     @abstractmethod
     def path(self) -> Path:
-        """Where somebody else may write the whole content instead. Do not mix it with :meth:`write`."""
+        """The path where another program may write the whole content. Use either this or :meth:`write`."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Bytes given to :meth:`write` so far."""
+        """The number of bytes given to :meth:`write` so far."""
 
     @abstractmethod
     async def write(self, chunk: bytes | memoryview) -> None:
-        """Append. Raises :class:`~transports.errors.TooLarge` at the store's limit and
-        :class:`~transports.errors.StoreError` if the disk refuses."""
+        """Append a chunk. The buffer may be used again afterwards.
+
+        Raises :class:`~transports.errors.TooLarge` at the store's limit and :class:`~transports.errors.StoreError` if
+        the disk refuses; after an error only :meth:`reset` is possible.
+        """
 
     @abstractmethod
     async def reset(self) -> None:
-        """Start again from zero bytes (a download that could not be resumed)."""
+        """Drop everything and start again from zero bytes, as for a download that cannot be resumed."""
 
     @abstractmethod
     async def commit(
@@ -60,15 +65,15 @@ class Staged(ABC):
         namespace: str = "artifact",
         source: Mapping[str, object] | None = None,
     ) -> ArtifactRef:
-        """Verify and make visible, once.
+        """Verify the content, make it visible and return its reference. It succeeds once.
 
-        ``size`` is what was declared, in bytes; ``mime_type`` likewise; ``filename`` is a suggestion from an untrusted
-        side; ``namespace`` is usually the capability. ``source`` is shown to models: texts in it are cut at 1,000
-        characters, long runs of base64 and the queries of URLs are left out, as are values of keys that name
-        credentials.
+        ``size`` (in bytes) and ``mime_type`` are what was declared; ``filename`` is a suggestion and may come from an
+        untrusted side; ``namespace`` is usually the capability. ``source`` is shown to models: texts are cut at 1,000
+        characters, and long runs of base64, the queries of URLs and the values of keys that name credentials are left
+        out.
 
-        Raises :class:`~transports.errors.SizeMismatch` (nothing becomes visible), :class:`~transports.errors.TooLarge`,
-        :class:`~transports.errors.StoreError`.
+        Raises :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge` and
+        :class:`~transports.errors.StoreError`. After an error nothing is visible, and it may be tried again.
         """
 
 
@@ -90,12 +95,12 @@ class Publisher(Protocol):
     async def _make_room(self, key: str, size: int) -> None:
         """Remove old artifacts as the retention says. Raises :class:`~transports.errors.StoreFull`."""
 
-    def _note(self, action: str, **facts: object) -> None:
+    def _write_audit(self, action: str, **facts: object) -> None:
         """Write a line to the audit log."""
 
 
 class StagedFile(Staged):
-    """What the staged files of all stores do alike: verify, ask the retention, publish, log."""
+    """The part that the staged files of all stores share: verify, make room, publish, log."""
 
     def __init__(self, store: Publisher) -> None:
         self._store = store
@@ -116,24 +121,24 @@ class StagedFile(Staged):
         store = self._store
         try:
             meter = await self._measure(size)
-            described = describe(
+            description = describe(
                 meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
             )
             if store.retention:
-                await store._make_room(artifact_id(described.namespace, meter.sha256, store.scope), meter.size)
-            ref = await self._publish(meter, described)
+                await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
+            ref = await self._publish(meter, description)
         except ABPError as error:
             self.refuse(error)
             raise
         self._committed = True
-        store._note("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
+        store._write_audit("put", id=ref.id, bytes=ref.size_bytes, sha256=ref.sha256)
         return ref
 
     def refuse(self, error: ABPError) -> None:
-        """Log that the content was refused, once for each error."""
+        """Write a refusal to the audit log, once for each error."""
         if error is not self._refused:
             self._refused = error
-            self._store._note("refuse", wanted="put", bytes=self.size, code=error.code)
+            self._store._write_audit("refuse", wanted="put", bytes=self.size, code=error.code)
 
     def _check(self, *, usable: bool = True) -> None:
         if self._committed:
@@ -143,12 +148,13 @@ class StagedFile(Staged):
 
     @abstractmethod
     async def _measure(self, declared: int | None) -> Meter:
-        """The measured content. Raises :class:`~transports.errors.StoreError` if nobody gave any, unless ``declared``
-        is 0."""
+        """Return the measured content. Raises :class:`~transports.errors.StoreError` if there is none, unless
+        ``declared`` is 0."""
 
     @abstractmethod
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        """Make it visible to the store's scope. After an error nothing is, and it may be tried again."""
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        """Make the content visible in the store's scope. After an error nothing is visible, and it may be tried
+        again."""
 
     @abstractmethod
     async def aclose(self) -> None:

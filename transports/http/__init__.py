@@ -1,12 +1,13 @@
 """Downloads and manifests over HTTP, behind one address guard.
 
 * :mod:`.downloads` — :func:`download`: a ``downloadUrl`` into a staged file; checks, retries, the deadline.
-* :mod:`.transfer` — one attempt: redirects by hand, credentials, resuming, the body.
+* :mod:`.download_request` — its arguments and its result; :mod:`.status_errors` — answers that are not the file.
+* :mod:`.transfer` — one attempt: redirects, credentials, resuming, the body.
 * :mod:`.discovery` — :func:`discover`: page → link → manifest, without a browser; :mod:`.page_head` and
   :mod:`.manifest` read what came, :mod:`.cache` keeps it (RFC 9111).
 * :mod:`.request` — one request on a connection of its own; :mod:`.redirects` follows redirects of a GET.
 * :mod:`.addresses` — which addresses may be connected to, checked at the socket.
-* :mod:`.urls` — parsing, origins, and what is sent to which of them; :mod:`.headers` — what answers say of themselves.
+* :mod:`.urls` — parsing, origins, and which credentials go to which of them; :mod:`.headers` — reading headers.
 
 A manifest only informs: what an app can do is what it answers to ``initialize``.
 """
@@ -17,7 +18,7 @@ from .cache import ManifestCache
 from .discovery import Discovery, discover
 from .download_request import Cookies, Downloads, Fetched
 from .downloads import RETRIES, download
-from .manifest import undelivered
+from .manifest import missing_capabilities
 from .transfer import MAX_REDIRECTS
 
 __all__ = [
@@ -30,5 +31,5 @@ __all__ = [
     "ManifestCache",
     "discover",
     "download",
-    "undelivered",
+    "missing_capabilities",
 ]

@@ -1,8 +1,8 @@
-"""Which addresses a download may connect to.
+"""The guard for the addresses that a download may connect to.
 
-A web page decides what we fetch, so an address that is not on the public Internet is refused unless it belongs to the
-app's own origin. The check sits in the socket factory: it sees each address that is really connected to, whether it
-came as a literal, from DNS (also when DNS changes its mind), or by a redirect, and for each of the addresses that
+A web page decides what is fetched, so an address that is not on the public Internet is refused unless it belongs to the
+app's own origin. The check sits in the socket factory, where it sees each address that is really connected to: one in
+the URL, one from DNS (also if DNS answers differently the second time), one from a redirect, and each of those that
 "happy eyeballs" tries side by side.
 """
 
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from aiohttp.connector import AddrInfoType
 
-__all__ = ["Guard", "is_public"]
+__all__ = ["AddressGuard", "is_public"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are the IPv4 address that is meant
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 
 
 def is_public(address: str) -> bool:
-    """Whether a numeric address is globally routable unicast. What is no numeric address is not public.
+    """Return whether a numeric address is globally routable unicast; ``False`` for anything but a numeric address.
 
-    An IPv4 address inside an IPv6 one (mapped, NAT64, 6to4) counts as itself, so that it cannot be used to get round
-    the check.
+    An IPv4 address inside an IPv6 one (mapped, NAT64, 6to4) is judged as the IPv4 address, or it would bypass the
+    check.
     """
     try:
         ip = ipaddress.ip_address(address)
@@ -43,7 +43,7 @@ def is_public(address: str) -> bool:
 
 
 def _routable(ip: _Address) -> bool:
-    """``is_global`` alone lets multicast, reserved and site-local addresses through."""
+    """Return whether an address is public: ``is_global`` alone accepts multicast, reserved and site-local ones."""
     return ip.is_global and not (
         ip.is_multicast
         or ip.is_reserved
@@ -54,22 +54,23 @@ def _routable(ip: _Address) -> bool:
     )
 
 
-class Guard:
-    """A socket factory for :class:`aiohttp.TCPConnector` that makes no socket for an address that may not be reached.
+class AddressGuard:
+    """A socket factory for :class:`aiohttp.TCPConnector` that refuses addresses that are not public.
 
-    aiohttp takes the error of one address as a reason to try the next and wraps the last of them, so what was refused
-    is also kept here: ``blocked`` in order, ``allowed`` as a count. With ``anywhere`` nothing is refused.
+    With ``allow_private`` nothing is refused. After the error of one address aiohttp tries the next and raises only the
+    last error, wrapped; so the guard itself keeps the refused addresses (``blocked``, in order) and counts the
+    ``allowed`` ones.
     """
 
-    def __init__(self, *, anywhere: bool) -> None:
-        self.anywhere = anywhere
+    def __init__(self, *, allow_private: bool) -> None:
+        self.allow_private = allow_private
         self.allowed = 0
         self.blocked: list[str] = []
 
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
         family, kind, proto, _, address = addr_info
         host = str(address[0])
-        if not self.anywhere and not is_public(host):
+        if not self.allow_private and not is_public(host):
             self.blocked.append(host)
             raise PermissionError(f"{host} is not a public address")
         self.allowed += 1

@@ -1,4 +1,4 @@
-"""Manifests that were fetched before, kept and asked for again as HTTP says (RFC 9111); for one user, in memory."""
+"""A private HTTP cache (RFC 9111) for manifests, in memory."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from yarl import URL
 
 from .headers import http_date
 
-__all__ = ["Kept", "ManifestCache"]
+__all__ = ["CachedResponse", "ManifestCache"]
 
 _DIRECTIVE = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|[^\s,]*))?""")
 _SECONDS = re.compile(r"[0-9]{1,18}")
 _FOREVER = 2**31  # seconds (RFC 9111 §1.2.2)
-_OF_ONE_ANSWER = ("Age", "Date")
+_PER_RESPONSE = ("Age", "Date")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A body, the headers it came with, and until when it is taken without asking (Unix seconds)."""
+class CachedResponse:
+    """A stored response: its body, its headers, and until when it is fresh (Unix seconds)."""
 
     body: bytes
     headers: CIMultiDict[str]
@@ -31,79 +31,84 @@ class Kept:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """Headers with which a server is asked whether it is still the same (RFC 9110 §13.1)."""
-        pairs = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
-        said = ((asked, self.headers.get(name, "")) for name, asked in pairs.items())
-        return {asked: value for asked, value in said if value and value.isprintable()}
+        """The headers of a request that revalidates the response (RFC 9110 §13.1)."""
+        validators = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
+        pairs = ((condition, self.headers.get(name, "")) for name, condition in validators.items())
+        return {condition: value for condition, value in pairs if value and value.isprintable()}
 
 
 class ManifestCache:
-    """Bodies by URL, at most ``entries`` of them: the one that was not used for longest goes first.
+    """Responses by URL, at most ``entries`` of them: the least recently used goes first.
 
-    Nothing stale is used without asking, so ``must-revalidate`` needs no care; nor is freshness guessed. ``clock``
-    gives Unix seconds. Safe to use from several threads.
+    A stale response is never used without revalidation, so ``must-revalidate`` changes nothing; freshness is never
+    guessed (RFC 9111 §4.2.2). ``clock`` gives Unix seconds. Safe to use from several threads.
     """
 
     def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self._entries = entries
-        self._kept: dict[URL, Kept] = {}
+        self._responses: dict[URL, CachedResponse] = {}
         self._lock = threading.Lock()
 
-    def get(self, url: URL) -> Kept | None:
+    def get(self, url: URL) -> CachedResponse | None:
+        """Return the stored response of a URL, fresh or stale."""
         with self._lock:
-            if kept := self._kept.pop(url, None):
-                self._kept[url] = kept
-            return kept
+            if cached := self._responses.pop(url, None):
+                self._responses[url] = cached  # now the most recently used
+            return cached
 
-    def fresh(self, kept: Kept) -> bool:
-        return self.clock() < kept.fresh_until
+    def is_fresh(self, cached: CachedResponse) -> bool:
+        """Return whether a response may be used without revalidation."""
+        return self.clock() < cached.fresh_until
 
-    def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], asked_at: float) -> None:
-        """Keep a 200 answer to a request of ``asked_at``, if it may be kept and keeping it can save anything."""
-        self._put(url, body, headers.copy(), asked_at)
+    def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if it may and need be stored."""
+        self._put(url, body, headers.copy(), requested_at)
 
-    def confirm(self, url: URL, kept: Kept, headers: CIMultiDictProxy[str], asked_at: float) -> None:
-        """A 304 came: the body is what it was, the headers are those of the 304 as far as it has any (§4.3.4)."""
-        both = kept.headers.copy()
-        for name in (*_OF_ONE_ANSWER, *headers):
-            both.popall(name, None)
-        both.extend(headers)
-        self._put(url, kept.body, both, asked_at)
+    def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Update a stored response after a 304, whose headers replace its own (RFC 9111 §4.3.4)."""
+        merged = cached.headers.copy()
+        for name in (*_PER_RESPONSE, *headers):
+            merged.popall(name, None)
+        merged.extend(headers)
+        self._put(url, cached.body, merged, requested_at)
 
-    def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], asked_at: float) -> None:
+    def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
         now = self.clock()
         lifetime = _lifetime(headers)
-        kept = Kept(body, headers, now + (lifetime or 0) - _age(headers, asked_at, now))
+        response = CachedResponse(body, headers, now + (lifetime or 0) - _age(headers, requested_at, now))
         with self._lock:
-            self._kept.pop(url, None)
-            if lifetime is not None and (lifetime or kept.conditions):
-                self._kept[url] = kept
-            while len(self._kept) > self._entries:
-                del self._kept[next(iter(self._kept))]
+            self._responses.pop(url, None)
+            if lifetime is not None and (lifetime or response.conditions):
+                self._responses[url] = response
+            while len(self._responses) > self._entries:
+                del self._responses[next(iter(self._responses))]
 
 
 def _lifetime(headers: CIMultiDict[str]) -> float | None:
-    """Seconds for which an answer is fresh (RFC 9111 §4.2.1), 0 if it must be asked for again each time; ``None`` if it
-    may not be kept. What cannot be read counts as stale."""
-    said: dict[str, str] = {}
+    """Return the freshness lifetime in seconds (RFC 9111 §4.2.1), or ``None`` if the response may not be stored.
+
+    It is 0 if the response must always be revalidated, or if the value cannot be read.
+    """
+    directives: dict[str, str] = {}
     for name, value in _DIRECTIVE.findall(",".join(headers.getall("Cache-Control", []))):
-        said.setdefault(name.lower(), value.strip('"'))
-    if "no-store" in said:
+        directives.setdefault(name.lower(), value.strip('"'))
+    if "no-store" in directives:
         return None
-    if "no-cache" in said or "*" in ",".join(headers.getall("Vary", [])):  # else our requests never vary
+    # of the values of Vary only * matters: the headers of our requests are always the same
+    if "no-cache" in directives or "*" in ",".join(headers.getall("Vary", [])):
         return 0
-    if "max-age" in said:
-        return _seconds(said["max-age"])
+    if "max-age" in directives:
+        return _seconds(directives["max-age"])
     expires, sent = http_date(headers.get("Expires", "")), http_date(headers.get("Date", ""))
     return max(0.0, (expires - sent).total_seconds()) if expires and sent else 0
 
 
-def _age(headers: CIMultiDict[str], asked_at: float, now: float) -> float:
-    """How old an answer already was when it came, in seconds (RFC 9111 §4.2.3)."""
+def _age(headers: CIMultiDict[str], requested_at: float, now: float) -> float:
+    """Return the age of a response when it arrived, in seconds (RFC 9111 §4.2.3)."""
     sent = http_date(headers.get("Date", ""))
     apparent = max(0.0, now - sent.timestamp()) if sent else 0.0
-    return max(apparent, _seconds(headers.get("Age", "")) + max(0.0, now - asked_at))
+    return max(apparent, _seconds(headers.get("Age", "")) + max(0.0, now - requested_at))
 
 
 def _seconds(text: str) -> float:

@@ -1,4 +1,4 @@
-"""What a download is asked and what it answers."""
+"""The arguments and the result of a download, and the errors that depend on them."""
 
 from __future__ import annotations
 
@@ -13,37 +13,41 @@ from ..binary import Download
 from ..errors import TooLarge, UrlExpired
 from .urls import Origin, Target
 
-__all__ = ["Asked", "Cookies", "Downloads", "Fetched", "expired", "too_large"]
+__all__ = ["Cookies", "DownloadRequest", "Downloads", "Fetched", "download_too_large", "url_expired"]
 
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Returns the cookies for a URL, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What the final answer said. ``filename`` is untrusted. ``complete`` is ``False`` where nothing proves that the
-    body is whole: no declared size, no ``Content-Length``, no chunks. ``attempts`` is how often it was begun, and
-    ``strayed`` whether a redirect led away from the URL's own origin."""
+    """The result of a download, from the headers of the final answer.
+
+    ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
+    ``Content-Length``, no chunks. ``attempts`` counts the requests for the file, and ``left_origin`` says whether a
+    redirect led away from the URL's own origin.
+    """
 
     content_type: str | None
     filename: str | None
     complete: bool
     attempts: int = field(default=1, compare=False)
-    strayed: bool = field(default=False, compare=False)
+    left_origin: bool = field(default=False, compare=False)
 
 
 @runtime_checkable
 class Downloads(Protocol):
-    """What a transport may do that has a say in the session's downloads: one that records or replays them."""
+    """The optional part of a transport that takes over the session's downloads, to record or to replay them."""
 
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
-        """Fill ``staged`` with what ``reference`` leads to; ``fetch`` does so over the network."""
+        """Fill ``staged`` with the content of ``reference``; ``fetch`` does it over the network."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The arguments of :func:`transports.http.download`, checked."""
+class DownloadRequest:
+    """The checked arguments of :func:`transports.http.download`."""
 
     reference: Download
     start: Target
@@ -57,27 +61,31 @@ class Asked:
     on_progress: Callable[[int, int | None], None] | None
     resolver: AbstractResolver | None
 
-    def late(self) -> float | None:
-        """Seconds since the URL expired, if it has."""
+    def seconds_past_expiry(self) -> float | None:
+        """Return how many seconds ago the URL expired, or ``None`` if it has not."""
         expires = self.reference.expires_at
         late = None if expires is None else self.clock() - expires / 1000
         return late if late is not None and late >= 0 else None
 
 
-def expired(shown: str, late: float | None, status: int | None = None) -> UrlExpired:
-    """``late`` in seconds; ``status`` is the server's, if it was asked."""
+def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
+    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is what the server answered, if it was
+    asked."""
     since = "" if late is None else f" {late:.1f} s ago"
     answered = "" if status is None else f" (the server answers {status})"
-    details: dict[str, object] = {"url": shown}
+    details: dict[str, object] = {"url": display_url}
     if late is not None:
         details["expired_seconds_ago"] = round(late, 3)
     if status is not None:
         details["status"] = status
-    return UrlExpired(f"{shown} expired{since}{answered}; call the capability again for a new URL", details=details)
+    return UrlExpired(
+        f"{display_url} expired{since}{answered}; call the capability again for a new URL", details=details
+    )
 
 
-def too_large(shown: str, limit: int, what: str) -> TooLarge:
+def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
+    """Return the error for a download of more than ``limit`` bytes; ``what`` says how it is known."""
     return TooLarge(
-        f"{shown}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
-        details={"url": shown, "limit": limit},
+        f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
+        details={"url": display_url, "limit": limit},
     )

@@ -1,4 +1,4 @@
-"""A whole download: what is checked before the first request, retries, the deadline."""
+"""Downloads: the checks before the first request, the retries, the deadline."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..artifacts.base import Staged
 from ..binary import Download
 from ..errors import DownloadFailed
 from ..tasks import backoff_delay
-from .download_request import Asked, Cookies, Fetched, expired, too_large
-from .request import Again
+from .download_request import Cookies, DownloadRequest, Fetched, download_too_large, url_expired
+from .request import RetryRequest
 from .transfer import Transfer
-from .urls import BadHeader, BadUrl, check_headers, origin_of, parse, shown_anyway
+from .urls import BadHeader, BadUrl, check_headers, display_unparsed_url, origin_of, parse
 
 __all__ = ["RETRIES", "download"]
 
-#: Requests after the first, for whatever reason: no connection, a broken body, 429, 5xx.
+#: Requests after the first one, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
 
 log = logging.getLogger("transports.http")
@@ -41,19 +41,20 @@ async def download(
     on_progress: Callable[[int, int | None], None] | None = None,
     resolver: AbstractResolver | None = None,
 ) -> Fetched:
-    """Fetch ``reference`` into ``staged``, which is neither committed nor removed here.
+    """Download ``reference`` into ``staged``, which is neither committed nor removed here.
 
-    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest silence. ``size`` is what the
-    app declared and ``limit`` the most that is taken, both in bytes. ``base_url`` is the app's page: relative URLs are
-    resolved against it, its origin may have any address, and ``cookies`` is asked (with a URL) for that origin only.
-    Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for ``expires_at``.
-    ``on_progress`` is told the bytes so far and the expected total, if known; after a restart it counts from zero.
+    ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
+    what the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page:
+    relative URLs are resolved against it, its origin may have any address, and ``cookies`` is called (with a URL) for
+    that origin only. Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for
+    ``expires_at``. ``on_progress`` gets the bytes so far and the expected total or ``None``; after a restart it counts
+    from zero again.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
-    from it. Proxy settings of the environment are not used: a proxy would connect in our place, unchecked.
+    from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
 
-    Connections, broken bodies, 429 and 5xx are tried again up to :data:`RETRIES` times in all. Where ``Retry-After``
-    or the pause reaches past ``timeout``, the failure comes out at once, with ``retry_after``.
+    Failed connections, broken bodies, 429 and 5xx are retried, :data:`RETRIES` times in all. Where ``Retry-After`` or
+    the pause reaches past ``timeout``, the failure is raised at once, with ``retry_after``.
 
     Raises :class:`~transports.errors.DownloadFailed` and its subclasses (``code`` is ``TIMEOUT`` at a deadline),
     :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and what ``staged``, ``cookies`` and
@@ -63,11 +64,11 @@ async def download(
         start = parse(reference.url, base_url)
         check_headers(reference.headers)
     except (BadUrl, BadHeader) as error:
-        shown = shown_anyway(reference.url)
-        raise DownloadFailed(f"cannot download {shown}: {error}", details={"url": shown}) from None
+        display_url = display_unparsed_url(reference.url)
+        raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
     if size is not None and size > limit:
-        raise too_large(start.shown, limit, f"the app declared {size} bytes")
-    asked = Asked(
+        raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
+    request = DownloadRequest(
         reference,
         start,
         size,
@@ -80,35 +81,35 @@ async def download(
         on_progress=on_progress,
         resolver=resolver,
     )
-    if (late := asked.late()) is not None:
-        raise expired(start.shown, late)
+    if (late := request.seconds_past_expiry()) is not None:
+        raise url_expired(start.display_url, late)
     try:
         async with asyncio.timeout(timeout) as deadline:
-            return await _retried(Transfer(asked, staged), deadline)
+            return await _retried(Transfer(request, staged), deadline)
     except TimeoutError:
         if not deadline.expired():
             raise
         raise DownloadFailed(
-            f"{start.shown} was not downloaded within {timeout:g} s ({staged.size} bytes came); allow more time",
+            f"{start.display_url} was not downloaded within {timeout:g} s ({staged.size} bytes came); allow more time",
             code="TIMEOUT",
             retryable=True,
-            details={"url": start.shown, "received": staged.size, "timeout_seconds": timeout},
+            details={"url": start.display_url, "received": staged.size, "timeout_seconds": timeout},
         ) from None
 
 
 async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
     loop = asyncio.get_running_loop()
-    request = 0
+    attempt = 0
     while True:
-        request += 1
+        attempt += 1
         try:
             return await transfer.attempt()
-        except Again as again:
-            error, wait = again.error, again.wait
+        except RetryRequest as retry:
+            error, wait = retry.error, retry.wait
         if wait is None:
-            wait = backoff_delay(request)
+            wait = backoff_delay(attempt)
         ends = deadline.when()
-        if request > RETRIES or (ends is not None and loop.time() + wait >= ends):
+        if attempt > RETRIES or (ends is not None and loop.time() + wait >= ends):
             raise error
-        log.info("attempt %d of %d, next in %.1f s: %s", request, RETRIES + 1, wait, error.message)
+        log.info("attempt %d of %d, next in %.1f s: %s", attempt, RETRIES + 1, wait, error.message)
         await asyncio.sleep(wait)

@@ -1,4 +1,4 @@
-"""What an answer says about itself: length, version, name, when to come back. No I/O."""
+"""Headers of an answer: length, version, file name, when to try again. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from ..binary.media import normalise_mime
 
-__all__ = ["Head", "content_range", "filename_of", "foreign_encoding", "http_date", "plain", "retry_after"]
+__all__ = ["Representation", "content_coding", "content_range", "filename_of", "http_date", "one_line", "retry_after"]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
@@ -22,12 +22,12 @@ _LONGEST_WAIT = 1e9  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """The representation that a 200 answer began to give.
+class Representation:
+    """The representation (RFC 9110 §3.2) that a 200 answer began to transfer.
 
-    ``total`` is its length in bytes where the answer says so; ``framed`` whether the answer shows where it ends
-    (``Content-Length`` or chunks); ``validator`` is fit for ``If-Range`` (RFC 9110 §13.1.5): a strong ETag, or, where
-    there is no ETag at all, a ``Last-Modified`` at least a minute older than the answer.
+    ``total`` is its length in bytes, if the answer gives it; ``framed`` says whether the end can be told
+    (``Content-Length`` or chunks). ``validator`` can be sent as ``If-Range`` (RFC 9110 §13.1.5): a strong ETag or, if
+    there is no ETag, a ``Last-Modified`` at least a minute older than the answer. ``filename`` is untrusted.
     """
 
     total: int | None
@@ -37,7 +37,8 @@ class Head:
     filename: str | None
 
     @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Head:
+    def from_headers(cls, headers: Mapping[str, str]) -> Representation:
+        """Return the representation that the headers of a 200 answer describe."""
         chunked = "Transfer-Encoding" in headers
         length = headers.get("Content-Length", "").strip()
         total = int(length) if not chunked and _DIGITS.fullmatch(length) else None
@@ -49,8 +50,8 @@ class Head:
             filename_of(headers.get("Content-Disposition")),
         )
 
-    def same(self, headers: Mapping[str, str]) -> bool:
-        """Whether a 206 answer is about this representation as far as it says so."""
+    def matches(self, headers: Mapping[str, str]) -> bool:
+        """Return whether a 206 answer continues this representation, by its validator."""
         if self.validator is None:
             return False
         if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag; Last-Modified it may leave out
@@ -68,7 +69,7 @@ def _validator(headers: Mapping[str, str]) -> str | None:
 
 
 def http_date(text: str) -> datetime | None:
-    """A date of a header (RFC 9110 §5.6.7), with a time zone; ``None`` for what is none."""
+    """Return the date in a header (RFC 9110 §5.6.7) with a time zone, or ``None`` if it is not valid."""
     try:
         date = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
@@ -77,8 +78,10 @@ def http_date(text: str) -> datetime | None:
 
 
 def content_range(text: str | None) -> tuple[int, int, int] | None:
-    """First byte, last byte and total of a ``Content-Range``. ``None`` if it makes no sense, or keeps the total to
-    itself: then the end could not be told from a break."""
+    """Return the first byte, the last byte and the total of a ``Content-Range``.
+
+    ``None`` if it is not valid or has no total: without one, the end cannot be told from a broken connection.
+    """
     match = _CONTENT_RANGE.fullmatch((text or "").strip())
     if match is None:
         return None
@@ -86,8 +89,8 @@ def content_range(text: str | None) -> tuple[int, int, int] | None:
     return (first, last, total) if first <= last < total else None
 
 
-def foreign_encoding(headers: Mapping[str, str]) -> str | None:
-    """The coding of a body that is not its plain bytes, or ``None``."""
+def content_coding(headers: Mapping[str, str]) -> str | None:
+    """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
     coding = headers.get("Content-Encoding", "").strip().lower()
     if coding not in ("", "identity"):
         return coding
@@ -96,7 +99,10 @@ def foreign_encoding(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after(text: str | None, now: float) -> float | None:
-    """Seconds to wait by ``Retry-After`` (seconds or a date, RFC 9110 §10.2.3); ``now`` is Unix seconds."""
+    """Return the seconds to wait that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
+
+    ``now`` is Unix seconds. ``None`` if the header is missing or not valid.
+    """
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_WAIT)
@@ -105,8 +111,10 @@ def retry_after(text: str | None, now: float) -> float | None:
 
 
 def filename_of(disposition: str | None) -> str | None:
-    """The name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``. It is what an
-    untrusted side wrote: it may be a path, or worse."""
+    """Return the name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``.
+
+    The name is untrusted: it may be a path, or worse. ``None`` if there is none.
+    """
     if not disposition:
         return None
     plain_name = extended = None
@@ -133,7 +141,7 @@ def _extended(value: str) -> str | None:
 
 
 def _latin(value: str) -> str:
-    """Header bytes arrive as UTF-8 with stray bytes escaped; a name with stray bytes is ISO 8859-1 (RFC 9110 §5.5)."""
+    """Decode a name as ISO 8859-1 (RFC 9110 §5.5) if it is not UTF-8: aiohttp escapes its bytes as surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -141,7 +149,8 @@ def _latin(value: str) -> str:
     return value
 
 
-def plain(text: str, length: int) -> str:
-    """``text`` fit for a message: one line, no control or formatting characters, at most ``length`` characters."""
-    kept = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
-    return " ".join(kept.split())[:length]
+def one_line(text: str, length: int) -> str:
+    """Return ``text`` for a message: one line of at most ``length`` characters, without control and formatting
+    characters."""
+    visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    return " ".join(visible.split())[:length]

@@ -1,4 +1,4 @@
-"""A manifest read leniently, and compared with what the running app says. No I/O."""
+"""Reading a manifest leniently, and comparing it with the running app. No I/O."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from ..errors import ProtocolError
 from ..protocol.declarations import AppInfo, Capability, Manifest, parse
 from ..protocol.messages import PROTOCOL_VERSION
 from ..protocol.strict_json import decode_json
-from .headers import plain
+from .headers import one_line
 
-__all__ = ["MAX_CAPABILITIES", "read_manifest", "undelivered"]
+__all__ = ["MAX_CAPABILITIES", "missing_capabilities", "read_manifest"]
 
-#: Capabilities of a manifest that are looked at (PROTOCOL "Discovery").
+#: Largest number of capabilities that are read (PROTOCOL "Discovery").
 MAX_CAPABILITIES = 1000
-_NAMED = 5  # complaints of one kind, and names, that are spelt out
+_LISTED = 5  # warnings of one kind, and names in a warning, before the rest is only counted
 _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
 
 _M = TypeVar("_M", bound=BaseModel)
 
 
 def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
-    """The manifest in ``body``, and warnings: what cannot be read is left out and named there.
+    """Return the manifest in ``body``, and warnings about the parts that cannot be read and are left out.
 
-    Raises :class:`~transports.errors.ProtocolError` where nothing of it is a manifest.
+    Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
     """
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
-            f"it is JSON but no object: it begins with {plain(body[:40].decode('utf-8', 'replace'), 40)!r}"
+            f"it is JSON but no object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
         )
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
     warnings: list[str] = []
-    said = _one(Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or Manifest()
+    manifest = _one(Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or Manifest()
     if not warnings:
-        warnings += _version_warnings(said.abp)
+        warnings += _version_warnings(manifest.abp)
     app = _one(AppInfo, document.get("app") or {}, "its app", warnings) or AppInfo()
     listed = document.get("capabilities")
     if not isinstance(listed, list):
@@ -50,28 +50,28 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
     if len(listed) > MAX_CAPABILITIES:
         warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
     capabilities = _capabilities(listed[:MAX_CAPABILITIES], warnings)
-    return said.model_copy(update={"app": app, "capabilities": capabilities}), warnings
+    return manifest.model_copy(update={"app": app, "capabilities": capabilities}), warnings
 
 
 def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
     try:
         return parse(model, value, what)
     except ProtocolError as error:
-        warnings.append(f"the manifest: {plain(error.message, 300)}")
+        warnings.append(f"the manifest: {one_line(error.message, 300)}")
         return None
 
 
 def _version_warnings(version: str) -> list[str]:
-    """Same or lower major version: nothing to say."""
+    """Return a warning unless the major version is the same as ours or lower."""
     theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
     if theirs is None:
-        shown = plain(version, 40)
-        return [
-            f"the manifest's ABP version {shown!r} cannot be read" if shown else "the manifest names no ABP version"
-        ]
+        display_version = one_line(version, 40)
+        if display_version:
+            return [f"the manifest's ABP version {display_version!r} cannot be read"]
+        return ["the manifest names no ABP version"]
     if ours is not None and int(theirs[1]) > int(ours[1]):
         return [
-            f"the manifest is for ABP {plain(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
+            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
         ]
     return []
 
@@ -87,14 +87,14 @@ def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capabil
             if not capability.name.strip():
                 raise ProtocolError("it has no name")
             if capability.name in taken:
-                raise ProtocolError(f"there is a {plain(capability.name, 60)!r} already")
+                raise ProtocolError(f"there is a {one_line(capability.name, 60)!r} already")
         except ProtocolError as error:
-            bad.append(f"capability {number} of the manifest is left out: {plain(error.message, 300)}")
+            bad.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
         else:
             taken[capability.name] = capability
-    warnings += bad[:_NAMED]
-    if len(bad) > _NAMED:
-        warnings.append(f"{len(bad) - _NAMED} more capabilities of the manifest are left out")
+    warnings += bad[:_LISTED]
+    if len(bad) > _LISTED:
+        warnings.append(f"{len(bad) - _LISTED} more capabilities of the manifest are left out")
     return list(taken.values())
 
 
@@ -110,10 +110,10 @@ def _too_deep(value: object) -> bool:
     return any(isinstance(inner, dict | list) for inner in level)
 
 
-def undelivered(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
-    """A warning if the manifest names capabilities that the running app does not have, else nothing."""
-    names = [plain(capability.name, 60) for capability in declared if capability.name not in run_time]
+def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
+    """Return a warning that names the capabilities that the manifest has and the running app lacks, or nothing."""
+    names = [one_line(capability.name, 60) for capability in declared if capability.name not in run_time]
     if not names:
         return []
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return [f"the manifest names {', '.join(names[:_NAMED])}{more}, which the running app does not have"]
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return [f"the manifest names {', '.join(names[:_LISTED])}{more}, which the running app does not have"]

@@ -1,4 +1,4 @@
-"""The head of an HTML page: its manifest link, base and title, from the first bytes on. No I/O."""
+"""The head of an HTML page, parsed as bytes arrive: its manifest link, base and title. No I/O."""
 
 from __future__ import annotations
 
@@ -13,52 +13,59 @@ _PRESCAN = 1024  # bytes in which a page must name its encoding (HTML §4.2.5.4)
 _COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
 _META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})[\s"';/>]""", re.IGNORECASE)
 _HEAD_ENDS = re.compile(rb"</head\b|<body\b", re.IGNORECASE)
-#: Encodings of the web. Python has others that are slow on purpose-made text, or no encodings of text at all.
+#: Encodings of the web. Python has others that are slow on crafted input or do not encode text.
 _LABEL = re.compile(
     r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
     r"|shift_jis|euc-(?:jp|kr)|gbk|gb2312|gb18030|big5",
 )
-_LATIN = {"us-ascii", "ascii", "latin1", "latin-1", "iso-8859-1", "iso8859-1"}  # windows-1252 to every browser
-#: Elements whose content is text and no markup; a browser runs scripts, so for it <noscript> is one of them.
+_LATIN = {
+    "us-ascii",
+    "ascii",
+    "latin1",
+    "latin-1",
+    "iso-8859-1",
+    "iso8859-1",
+}  # every browser reads these as windows-1252
+#: Elements whose content is text, not markup; <noscript> is one of them in a browser that runs scripts.
 _RAW = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
 _LONGEST_TITLE = 1000
 
 
 class PageHead:
-    """A page's head. Bytes go into :meth:`feed` as they come; ``ended`` tells that no more are needed.
-
-    ``href`` is that of the first ``<link rel=abp-manifest>`` and ``base`` that of the first ``<base>``, both as the
-    page has them; ``None`` where there is none.
-    """
+    """The head of a page. Bytes go into :meth:`feed` as they arrive, until :attr:`ended`."""
 
     def __init__(self, charset: str | None = None) -> None:
-        """``charset`` is what the ``Content-Type`` says."""
-        self._said = charset
+        """``charset`` is that of the ``Content-Type``, or ``None``."""
+        self._declared_charset = charset
         self._start = b""
         self._decoder: codecs.IncrementalDecoder | None = None
         self._tags = _Tags()
 
     @property
     def ended(self) -> bool:
+        """Whether the head is over, so that no more bytes are needed."""
         return self._tags.ended
 
     @property
     def href(self) -> str | None:
+        """The ``href`` of the first ``<link rel=abp-manifest>``, as it stands in the page."""
         return self._tags.href
 
     @property
     def base(self) -> str | None:
+        """The ``href`` of the first ``<base>``, as it stands in the page."""
         return self._tags.base
 
     @property
     def title(self) -> str:
+        """The title in one line, or "" if there is none."""
         return " ".join("".join(self._tags.title).split())
 
     def feed(self, data: bytes, *, last: bool = False) -> None:
-        """The next bytes; with ``last`` there are no others. A tag that is not whole by then does not count."""
+        """Parse the next bytes. ``last`` says that there are no more; a tag that is incomplete then does not count."""
         if self._decoder is None:
             self._start += data
-            charset = _charset(self._start, self._said, last)
+            charset = _charset(self._start, self._declared_charset, last)
             if charset is None:
                 return
             data = self._start
@@ -66,19 +73,21 @@ class PageHead:
         self._tags.feed(self._decoder.decode(data, last))
 
 
-def _charset(start: bytes, said: str | None, last: bool) -> str | None:
-    """A byte order mark, then the header, then the page itself, then UTF-8; ``None`` while that cannot be told."""
+def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
+    """Return the encoding: that of a byte order mark, else of the header, else of the page itself, else UTF-8; ``None``
+    while there are too few bytes to tell."""
     for bom, name in _BOMS.items():
         if start.startswith(bom):
             return name
     if len(start) < 3 and not last:
         return None
-    if charset := _codec(said or ""):
+    if charset := _codec(declared or ""):
         return charset
     visible = _COMMENT.sub(b"", start[:_PRESCAN])
     if match := _META_CHARSET.search(visible):
         charset = _codec(match[1].decode("ascii", "replace"))
-        return charset if charset and not charset.startswith("utf-16") else "utf-8"  # it was read as ASCII, after all
+        # the page was readable as ASCII, so it is not UTF-16
+        return charset if charset and not charset.startswith("utf-16") else "utf-8"
     return "utf-8" if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible) else None
 
 
@@ -94,7 +103,7 @@ def _codec(label: str) -> str | None:
 
 
 class _Tags(HTMLParser):
-    """It is fed and never closed: what is incomplete stays unread."""
+    """Collects the tags. It is fed and never closed, so an incomplete tag is not reported."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,13 +112,14 @@ class _Tags(HTMLParser):
         self.base: str | None = None
         self.title: list[str] = []
         self._templates = 0
-        self._title: bool | None = None  # not yet, now, over
+        self._title: bool | None = None  # None before it, True inside it, False after it
 
     def parse_html_declaration(self, i: int) -> int:
-        """``<![…>`` is a comment to HTML; the base class knows it from SGML, and fails where it is anything else."""
+        """Skip ``<![…>``, a comment in HTML; the base class expects SGML there and fails on anything else."""
         return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take up a link, a base, a title, or the end of the head."""
         if tag in _RAW:
             self.set_cdata_mode(tag)
         if self.ended or self._title:
@@ -130,9 +140,11 @@ class _Tags(HTMLParser):
             self.href = href
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)  # in HTML the slash means nothing
+        """Handle ``<tag/>`` as ``<tag>``: in HTML the slash means nothing."""
+        self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
+        """End a title, a template or the head."""
         if self._title:
             self._title = tag != "title"
         elif tag == "template":
@@ -141,5 +153,6 @@ class _Tags(HTMLParser):
             self.ended = True
 
     def handle_data(self, data: str) -> None:
+        """Collect the text of the title, up to a limit."""
         if self._title and not self.ended and sum(map(len, self.title)) < _LONGEST_TITLE:
             self.title.append(data[:_LONGEST_TITLE])

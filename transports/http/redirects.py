@@ -1,4 +1,4 @@
-"""One GET with its redirects followed by hand: which address may be asked, what it is sent, what its failure means."""
+"""A GET request of discovery, with its redirects followed by hand: each hop is checked before it is requested."""
 
 from __future__ import annotations
 
@@ -9,61 +9,69 @@ from contextlib import asynccontextmanager
 import aiohttp
 
 from ..errors import DiscoveryFailed, DownloadFailed
-from .headers import foreign_encoding
-from .request import Again, get, reason
-from .status_errors import phrase
+from .headers import content_coding
+from .request import RetryRequest, failure_reason, get
+from .status_errors import status_phrase
 from .transfer import MAX_REDIRECTS, REDIRECTS
-from .urls import BadUrl, Target, redirected
+from .urls import BadUrl, Target, resolve_redirect
 
-__all__ = ["Hops"]
+__all__ = ["RedirectedGet"]
 
 
-class Hops:
-    """``target`` is where the next request goes, or the last one went.
+class RedirectedGet:
+    """A GET request and the redirects after it. ``target`` is where the next request goes, or the last one went.
 
-    ``typed`` is the address that the user gave: its host may be private, any other must be public unless
-    ``allow_private``; its credentials go to its own origin, until the first redirect away from it. ``what`` names it
-    all in messages; ``timeout`` in seconds is for all of it.
+    ``user_target`` is the address that the user gave: its host may be private, while any other must be public unless
+    ``allow_private``; its credentials go to its own origin until the first redirect away from it. ``what`` names the
+    document in messages; ``timeout`` in seconds covers all requests.
     """
 
     def __init__(
-        self, what: str, target: Target, typed: Target, *, accept: str, timeout: float, allow_private: bool
+        self, what: str, target: Target, user_target: Target, *, accept: str, timeout: float, allow_private: bool
     ) -> None:
         self.target = target
         self._what = what
-        self._typed = typed
+        self._user_target = user_target
         self._accept = accept
         self._timeout = timeout
         self._allow_private = allow_private
-        self._trusted = target.origin == typed.origin
+        self._trusted = target.origin == user_target.origin
         self._seen = {target.url}
 
     @property
-    def named(self) -> str:
-        return f"{self._what} {self.target.shown}"
+    def label(self) -> str:
+        """The document with its URL, for messages."""
+        return f"{self._what} {self.target.display_url}"
 
     @property
     def authorization(self) -> str | None:
-        """What the user's credentials are here, if they are for here."""
-        return self._typed.authorization if self._trusted else None
+        """The user's credentials as an ``Authorization`` header, if they may be sent to ``target``."""
+        return self._user_target.authorization if self._trusted else None
 
-    def failed(
+    def error(
         self, message: str, *, code: str | None = None, retryable: bool = False, **details: object
     ) -> DiscoveryFailed:
-        return DiscoveryFailed(message, code=code, retryable=retryable, details={"url": self.target.shown, **details})
+        """Return the error to raise; ``details`` are added to the URL."""
+        return DiscoveryFailed(
+            message, code=code, retryable=retryable, details={"url": self.target.display_url, **details}
+        )
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
+        """Limit the block to ``timeout``. Raises :class:`~transports.errors.DiscoveryFailed` with code ``TIMEOUT``."""
         try:
             async with asyncio.timeout(self._timeout):
                 yield
         except TimeoutError:
-            message = f"{self.named} was not read within {self._timeout:g} s"
-            raise self.failed(message, code="TIMEOUT", retryable=True) from None
+            message = f"{self.label} was not read within {self._timeout:g} s"
+            raise self.error(message, code="TIMEOUT", retryable=True) from None
 
     @asynccontextmanager
-    async def ask(self, conditions: Mapping[str, str] | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
-        """GET ``target``, whatever it answers. Raises :class:`~transports.errors.DiscoveryFailed`."""
+    async def send(self, conditions: Mapping[str, str] | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Request ``target`` and give the response, of any status. ``conditions`` are headers to revalidate with.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` if there is no answer.
+        """
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
             headers["Authorization"] = self.authorization
@@ -71,52 +79,56 @@ class Hops:
             async with get(
                 self.target.url,
                 headers,
-                shown=self.named,
-                anywhere=self._allow_private or self.target.url.raw_host == self._typed.url.raw_host,
+                display_url=self.label,
+                allow_private=self._allow_private or self.target.url.raw_host == self._user_target.url.raw_host,
                 stall_timeout=self._timeout,
                 resolver=None,
             ) as response:
                 yield response
-        except (Again, DownloadFailed) as failure:
-            error = failure.error if isinstance(failure, Again) else failure
+        except (RetryRequest, DownloadFailed) as failure:
+            error = failure.error if isinstance(failure, RetryRequest) else failure
             code = None if error.code == DownloadFailed.code else error.code
-            details = error.details | {"url": self.target.shown}
+            details = error.details | {"url": self.target.display_url}
             raise DiscoveryFailed(error.message, code=code, retryable=error.retryable, details=details) from None
 
-    def moved(self, response: aiohttp.ClientResponse) -> bool:
-        """Whether it is a redirect; then ``target`` is where it leads."""
+    def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
+        """Return whether the response is a redirect, and make its location the ``target``.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` for a circle, more than five redirects, or a location that is
+        not followed.
+        """
         if response.status not in REDIRECTS:
             return False
         location = response.headers.get("Location")
         if not location:
-            raise self.failed(f"{self.named} answered {phrase(response.status)} without saying where to")
+            raise self.error(f"{self.label} answered {status_phrase(response.status)} without saying where to")
         try:
-            target = redirected(self.target, location)
+            target = resolve_redirect(self.target, location)
         except BadUrl as error:
-            raise self.failed(f"{self.named} redirects to a URL that is not followed: {error}") from None
+            raise self.error(f"{self.label} redirects to a URL that is not followed: {error}") from None
         if target.url in self._seen:
-            raise self.failed(f"{self.named}: redirects lead in a circle")
+            raise self.error(f"{self.label}: redirects lead in a circle")
         if len(self._seen) > MAX_REDIRECTS:
-            raise self.failed(f"{self.named}: more than {MAX_REDIRECTS} redirects")
+            raise self.error(f"{self.label}: more than {MAX_REDIRECTS} redirects")
         self._seen.add(target.url)
         self.target = target
-        self._trusted = self._trusted and target.origin == self._typed.origin
+        self._trusted = self._trusted and target.origin == self._user_target.origin
         return True
 
-    def check(self, response: aiohttp.ClientResponse) -> None:
-        """Raises :class:`~transports.errors.DiscoveryFailed` unless the body is what was asked for."""
+    def raise_for_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise :class:`~transports.errors.DiscoveryFailed` unless the status is 200 and the body is not encoded."""
         if response.status != 200:
-            again = response.status == 429 or 500 <= response.status < 600
-            message = f"{self.named} answered {phrase(response.status)}"
-            raise self.failed(message, retryable=again, status=response.status)
-        if coding := foreign_encoding(response.headers):
-            message = f"{self.named} came in the coding {coding[:40]!r}, although asked for as it is"
-            raise self.failed(message, encoding=coding[:40])
+            retryable = response.status == 429 or 500 <= response.status < 600
+            message = f"{self.label} answered {status_phrase(response.status)}"
+            raise self.error(message, retryable=retryable, status=response.status)
+        if coding := content_coding(response.headers):
+            message = f"{self.label} came in the coding {coding[:40]!r}, which was not asked for"
+            raise self.error(message, encoding=coding[:40])
 
-    async def piece(self, response: aiohttp.ClientResponse) -> bytes:
-        """Some more of the body; nothing at its end."""
+    async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the next bytes of the body, or ``b""`` at its end."""
         try:
             return await response.content.readany()
         except (aiohttp.ClientError, OSError) as error:
-            why = reason(error)
-        raise self.failed(f"{self.named} was not read to its end: {why}", retryable=True)
+            reason = failure_reason(error)
+        raise self.error(f"{self.label} was not read to its end: {reason}", retryable=True)

@@ -1,4 +1,4 @@
-"""One request on a connection of its own, and what its failure means."""
+"""A single request on a connection of its own, and its failures as typed errors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
-from .addresses import Guard
-from .headers import foreign_encoding, plain
+from .addresses import AddressGuard
+from .headers import content_coding, one_line
 
-__all__ = ["Again", "excerpt", "get", "reason"]
+__all__ = ["RetryRequest", "body_excerpt", "failure_reason", "get"]
 
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
@@ -23,8 +23,11 @@ _EXCERPT_SECONDS = 2.0
 _BUFFER = 1 << 18  # bytes; a body is handed over in pieces of up to twice this
 
 
-class Again(Exception):
-    """Worth another request; ``error`` comes out if there is none left. ``wait``: what the server asks for, seconds."""
+class RetryRequest(Exception):
+    """Raised when another request may succeed.
+
+    ``error`` is raised instead when no attempts are left. ``wait`` is the time in seconds that the server asks for.
+    """
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
         super().__init__(error.message)
@@ -36,17 +39,18 @@ async def get(
     url: URL,
     headers: Mapping[str, str],
     *,
-    shown: str,
-    anywhere: bool,
+    display_url: str,
+    allow_private: bool,
     stall_timeout: float,
     resolver: AbstractResolver | None,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """GET ``url`` without following redirects; ``shown`` is its name in messages.
+    """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
 
-    The connection is never shared or kept, so that none escapes the address check (off with ``anywhere``), and is
-    closed at the end, also by cancellation. Raises :class:`Again` or :class:`~transports.errors.DownloadFailed`.
+    The connection is never shared or reused, so that each one passes the address check (off with ``allow_private``). It
+    is closed at the end of the block, also on cancellation. ``stall_timeout`` in seconds is for connecting, and for
+    each time without a byte. Raises :class:`RetryRequest` or :class:`~transports.errors.DownloadFailed`.
     """
-    guard = Guard(anywhere=anywhere)
+    guard = AddressGuard(allow_private=allow_private)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             resolver=resolver or aiohttp.ThreadedResolver(),
@@ -65,35 +69,38 @@ async def get(
             response = await session.get(url, headers=headers, allow_redirects=False)
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
             failure = error
-        if failure is not None:  # outside of `except`, because aiohttp's errors quote the URL with its query
-            _no_answer(failure, guard, shown, stall_timeout)
+        if failure is not None:  # outside `except`: aiohttp's errors quote the URL with its query, and would be chained
+            _raise_no_answer(failure, guard, display_url, stall_timeout)
         try:
             yield response
         finally:
             response.close()
 
 
-def _no_answer(failure: Exception, guard: Guard, shown: str, stall_timeout: float) -> NoReturn:
-    details: dict[str, object] = {"url": shown}
+def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:
+    details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         raise AddressBlocked(
-            f"{shown} was not fetched: its address {guard.blocked[-1]} is not public and not the app's own; "
+            f"{display_url} was not fetched: its address {guard.blocked[-1]} is not public and not the app's own; "
             "set ABP_ALLOW_PRIVATE_ADDRESSES=1 if downloads from private addresses are wanted",
             details=details | {"address": guard.blocked[-1]},
         )
     if isinstance(failure, TimeoutError):
-        raise Again(
+        raise RetryRequest(
             DownloadFailed(
-                f"{shown} gave no answer within {stall_timeout:g} s", code="TIMEOUT", retryable=True, details=details
+                f"{display_url} gave no answer within {stall_timeout:g} s",
+                code="TIMEOUT",
+                retryable=True,
+                details=details,
             )
         )
-    message = f"{shown} was not fetched: {reason(failure)}"
+    message = f"{display_url} was not fetched: {failure_reason(failure)}"
     if isinstance(failure, aiohttp.ClientSSLError | aiohttp.ClientResponseError | aiohttp.InvalidURL):
         raise DownloadFailed(message, details=details)
-    raise Again(DownloadFailed(message, retryable=True, details=details))
+    raise RetryRequest(DownloadFailed(message, retryable=True, details=details))
 
 
-def reason(failure: Exception) -> str:
+def failure_reason(failure: Exception) -> str:
     """Why, in words that hold nothing of the request."""
     match failure:
         case TimeoutError():
@@ -114,10 +121,13 @@ def reason(failure: Exception) -> str:
             return "the connection broke"
 
 
-async def excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
-    """The start of an error's body as text: at most 200 characters, without control characters and without any of
-    ``secrets``, which servers like to quote. Empty where it cannot be read soon."""
-    if foreign_encoding(response.headers):
+async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
+    """Return the start of an error's body as text, for a message.
+
+    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. Empty if
+    it does not arrive within two seconds.
+    """
+    if content_coding(response.headers):
         return ""
     data = b""
     try:
@@ -126,10 +136,11 @@ async def excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> s
                 data += chunk
     except (aiohttp.ClientError, OSError):
         pass
-    text = plain(data.decode("utf-8", "replace"), len(data))  # first, or a control character could hide a secret
+    # before the search, because a control character could split a secret
+    text = one_line(data.decode("utf-8", "replace"), len(data))
     ordered = sorted(secrets, key=len, reverse=True)
     for secret in ordered:
         text = text.replace(secret, "…")
-    if len(data) >= _EXCERPT_BYTES and ordered:  # half a secret may stand at the end
+    if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
         text = text[: -len(ordered[0])]
     return text[:_EXCERPT]

@@ -1,4 +1,4 @@
-"""One download's attempts: redirects by hand, credentials, resuming (RFC 9110 §14), the body."""
+"""The attempts of one download: redirects followed by hand, credentials, resuming (RFC 9110 §14), the body."""
 
 from __future__ import annotations
 
@@ -11,28 +11,34 @@ from yarl import URL
 
 from ..artifacts.base import Staged
 from ..errors import EncodingRefused, RedirectRefused, SizeMismatch, Truncated
-from .download_request import Asked, Fetched, too_large
-from .headers import Head, content_range, foreign_encoding
-from .request import Again, get, reason
-from .status_errors import refusal
-from .urls import BadUrl, Target, redirected, secrets_of, with_query
+from .download_request import DownloadRequest, Fetched, download_too_large
+from .headers import Representation, content_coding, content_range
+from .request import RetryRequest, failure_reason, get
+from .status_errors import status_error
+from .urls import BadUrl, Target, add_query, resolve_redirect, secret_forms
 
 __all__ = ["MAX_REDIRECTS", "REDIRECTS", "Transfer"]
 
+#: Redirects that are followed in one attempt.
 MAX_REDIRECTS = 5
+#: The status codes that are redirects.
 REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class Transfer:
-    """``head`` describes the representation whose first bytes are staged; bytes of two are never joined."""
+    """A download in progress.
 
-    def __init__(self, asked: Asked, staged: Staged) -> None:
-        self.asked, self.staged = asked, staged
-        self.head: Head | None = None
+    ``representation`` describes the one whose first bytes are staged; bytes of two are never joined. ``attempts``
+    counts the requests for the file, ``left_origin`` says whether a redirect led away from the URL's own origin.
+    """
+
+    def __init__(self, request: DownloadRequest, staged: Staged) -> None:
+        self.request, self.staged = request, staged
+        self.representation: Representation | None = None
         self.attempts = 0
-        self.strayed = False
-        reference, start = asked.reference, asked.start
-        self.secrets = secrets_of(
+        self.left_origin = False
+        reference, start = request.reference, request.start
+        self.secrets = secret_forms(
             *reference.headers.values(),
             *reference.query.values(),
             *start.url.query.values(),
@@ -41,14 +47,17 @@ class Transfer:
         )
 
     async def attempt(self) -> Fetched:
-        """Everything from the first URL to the last byte. Raises :class:`.connect.Again` where it may be repeated."""
+        """Download everything, or the rest of it, from the first URL to the last byte.
+
+        Raises :class:`~.request.RetryRequest` if another attempt may succeed.
+        """
         self.attempts += 1
         conditions: dict[str, str] = {}
-        if self.staged.size and self.head is not None and self.head.validator:
-            conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.head.validator}
+        if self.staged.size and self.representation is not None and self.representation.validator:
+            conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
         else:
             await self._restart()
-        target, trusted = self.asked.start, True
+        target, trusted = self.request.start, True
         seen: set[tuple[URL, bool]] = set()
         for _ in range(MAX_REDIRECTS + 1):
             if (target.url, trusted) in seen:
@@ -58,20 +67,20 @@ class Transfer:
             async with get(
                 url,
                 headers,
-                shown=target.shown,
-                anywhere=self.asked.allow_private or target.origin == self.asked.own_origin,
-                stall_timeout=self.asked.stall_timeout,
-                resolver=self.asked.resolver,
+                display_url=target.display_url,
+                allow_private=self.request.allow_private or target.origin == self.request.own_origin,
+                stall_timeout=self.request.stall_timeout,
+                resolver=self.request.resolver,
             ) as response:
                 if response.status not in REDIRECTS:
-                    return await self._answer(response, target.shown, bool(conditions))
+                    return await self._answer(response, target.display_url, bool(conditions))
                 target = self._redirected(target, response.headers.get("Location"))
-            trusted = trusted and target.origin == self.asked.start.origin
-            self.strayed = self.strayed or not trusted
+            trusted = trusted and target.origin == self.request.start.origin
+            self.left_origin = self.left_origin or not trusted
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     async def _restart(self) -> None:
-        self.head = None
+        self.representation = None
         if self.staged.size:
             await self.staged.reset()
 
@@ -80,84 +89,86 @@ class Transfer:
     async def _request(
         self, target: Target, trusted: bool, conditions: Mapping[str, str]
     ) -> tuple[URL, CIMultiDict[str]]:
-        """What is sent to ``target``; with credentials if it is ``trusted``."""
+        """Return the URL and the headers for ``target``, with credentials if it is ``trusted``."""
         headers = CIMultiDict({"Accept-Encoding": "identity"} | dict(conditions))
         if not trusted:
             return target.url, headers
         if target.authorization:
             headers["Authorization"] = target.authorization
-        for name, value in self.asked.reference.headers.items():
+        for name, value in self.request.reference.headers.items():
             headers[name] = value
-        if self.asked.cookies is not None and target.origin == self.asked.own_origin:
-            jar = await self.asked.cookies(str(target.url))
-            self.secrets |= secrets_of(*jar.values())
+        if self.request.cookies is not None and target.origin == self.request.own_origin:
+            jar = await self.request.cookies(str(target.url))
+            self.secrets |= secret_forms(*jar.values())
             pairs = [f"{name}={value}" for name, value in jar.items() if (name + value).isprintable()]
             if "Cookie" in headers:
                 pairs.append(headers["Cookie"])
             if pairs:
                 headers["Cookie"] = "; ".join(pairs)
-        redirected = target is not self.asked.start
-        return with_query(target.url, self.asked.reference.query, keep=redirected), headers
+        redirected = target is not self.request.start
+        return add_query(target.url, self.request.reference.query, keep=redirected), headers
 
     def _redirected(self, source: Target, location: str | None) -> Target:
         if not location:
             raise self._redirect_refused(source, "a redirect without a Location")
         try:
-            target = redirected(source, location)
+            target = resolve_redirect(source, location)
         except BadUrl as error:
             raise self._redirect_refused(source, f"a redirect to a URL that is not followed: {error}") from None
-        self.secrets |= secrets_of(*target.url.query.values(), target.url.raw_query_string)
+        self.secrets |= secret_forms(*target.url.query.values(), target.url.raw_query_string)
         return target
 
     def _redirect_refused(self, target: Target, why: str) -> RedirectRefused:
-        return RedirectRefused(f"{self.asked.start.shown}: {why}, at {target.shown}", details={"url": target.shown})
+        return RedirectRefused(
+            f"{self.request.start.display_url}: {why}, at {target.display_url}", details={"url": target.display_url}
+        )
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    async def _answer(self, response: aiohttp.ClientResponse, shown: str, conditional: bool) -> Fetched:
+    async def _answer(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> Fetched:
         if response.status == 200 or (response.status == 206 and conditional):
-            if coding := foreign_encoding(response.headers):
+            if coding := content_coding(response.headers):
                 raise EncodingRefused(
-                    f"{shown} came in the coding {coding[:40]!r}, although asked for as it is; nothing was stored",
-                    details={"url": shown, "encoding": coding[:40]},
+                    f"{display_url} came in the coding {coding[:40]!r}, which was not asked for; nothing was stored",
+                    details={"url": display_url, "encoding": coding[:40]},
                 )
-            if response.status == 200:  # also where the rest was asked for: the server starts again, and so do we
+            if response.status == 200:  # also if the rest was asked for: the server starts again, and so do we
                 await self._restart()
-                self.head = Head.of(response.headers)
-                self._expect(self.head.total, shown)
+                self.representation = Representation.from_headers(response.headers)
+                self._expect(self.representation.total, display_url)
             else:
-                await self._continue(response, shown)
-            return await self._body(response, shown)
+                await self._continue(response, display_url)
+            return await self._body(response, display_url)
         if response.status == 416 and conditional:
             await self._restart()
-            raise Again(self._truncated(shown, "the server could not continue it"))
-        raise await refusal(response, shown, self.asked, self.secrets)
+            raise RetryRequest(self._truncated(display_url, "the server could not continue it"))
+        raise await status_error(response, display_url, self.request, self.secrets)
 
-    def _expect(self, total: int | None, shown: str) -> None:
-        """Before any byte: the announced length against the declared size and the limit."""
-        if total is not None and self.asked.size is not None and total != self.asked.size:
-            raise self._mismatch(shown, total, f"the server announces {total}")
-        if total is not None and total > self.asked.limit:
-            raise too_large(shown, self.asked.limit, f"the server announces {total} bytes")
+    def _expect(self, total: int | None, display_url: str) -> None:
+        """Compare the announced length with the declared size and the limit, before any byte is read."""
+        if total is not None and self.request.size is not None and total != self.request.size:
+            raise self._mismatch(display_url, total, f"the server announces {total}")
+        if total is not None and total > self.request.limit:
+            raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
-    async def _continue(self, response: aiohttp.ClientResponse, shown: str) -> None:
-        """Accepts a 206 that starts where the staged bytes end and is about the same representation; else all is
-        forgotten and asked for again."""
-        head, span = self.head, content_range(response.headers.get("Content-Range"))
-        if head is not None and span is not None and head.same(response.headers):
+    async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
+        """Accept a 206 that starts where the staged bytes end and is of the same representation. Otherwise drop the
+        staged bytes and raise :class:`~.request.RetryRequest`."""
+        known, span = self.representation, content_range(response.headers.get("Content-Range"))
+        if known is not None and span is not None and known.matches(response.headers):
             first, _, total = span
-            if first == self.staged.size and head.total in (None, total):
-                self._expect(total, shown)
-                self.head = replace(head, total=total)
+            if first == self.staged.size and known.total in (None, total):
+                self._expect(total, display_url)
+                self.representation = replace(known, total=total)
                 return
-        error = self._truncated(shown, "the server did not continue where the body broke off")
+        error = self._truncated(display_url, "the server did not continue where the body broke off")
         await self._restart()
-        raise Again(error, 0.0)
+        raise RetryRequest(error, 0.0)
 
-    async def _body(self, response: aiohttp.ClientResponse, shown: str) -> Fetched:
-        head, size = self.head, self.asked.size
-        assert head is not None
-        expected = head.total if size is None else size
+    async def _body(self, response: aiohttp.ClientResponse, display_url: str) -> Fetched:
+        representation, size = self.representation, self.request.size
+        assert representation is not None
+        expected = representation.total if size is None else size
         while True:
             failure: Exception | None = None
             try:
@@ -166,46 +177,48 @@ class Transfer:
                 failure = error
             if failure is not None:
                 if self.staged.size == expected:
-                    break  # only the end of the chunks is missing, and the size proves as much as that would
-                raise Again(self._truncated(shown, reason(failure)))
+                    break  # only the last chunk marker is missing, and the size proves that the body is whole
+                raise RetryRequest(self._truncated(display_url, failure_reason(failure)))
             if not chunk:
                 break
-            await self._keep(chunk, shown, expected)
+            await self._write(chunk, display_url, expected)
         if expected is not None and self.staged.size < expected:
-            if head.framed and head.total is None and size is not None:
-                raise self._mismatch(shown, self.staged.size, f"{self.staged.size} came")
-            raise Again(self._truncated(shown, "the body ended early"))
+            if representation.framed and representation.total is None and size is not None:
+                raise self._mismatch(display_url, self.staged.size, f"{self.staged.size} came")
+            raise RetryRequest(self._truncated(display_url, "the body ended early"))
         if not self.staged.size:
             await self.staged.write(b"")  # an empty file is a file too
-        complete = head.framed or expected is not None
-        return Fetched(head.content_type, head.filename, complete, self.attempts, self.strayed)
+        complete = representation.framed or expected is not None
+        return Fetched(representation.content_type, representation.filename, complete, self.attempts, self.left_origin)
 
-    async def _keep(self, chunk: bytes, shown: str, expected: int | None) -> None:
+    async def _write(self, chunk: bytes, display_url: str, expected: int | None) -> None:
         now = self.staged.size + len(chunk)
         if expected is not None and now > expected:
-            if self.asked.size is not None:
-                raise self._mismatch(shown, now, f"more than {self.asked.size} came")
-            error = self._truncated(shown, "the server continued with more than it announced")
+            if self.request.size is not None:
+                raise self._mismatch(display_url, now, f"more than {self.request.size} came")
+            error = self._truncated(display_url, "the server continued with more than it announced")
             await self._restart()
-            raise Again(error)
-        if now > self.asked.limit:
-            raise too_large(shown, self.asked.limit, "the body goes on")
+            raise RetryRequest(error)
+        if now > self.request.limit:
+            raise download_too_large(display_url, self.request.limit, "the body goes on")
         await self.staged.write(chunk)
-        if self.asked.on_progress is not None:
-            self.asked.on_progress(now, expected)
+        if self.request.on_progress is not None:
+            self.request.on_progress(now, expected)
 
     # --- errors -------------------------------------------------------------------------------------------------
 
-    def _mismatch(self, shown: str, actual: int, what: str) -> SizeMismatch:
+    def _mismatch(self, display_url: str, actual: int, what: str) -> SizeMismatch:
         return SizeMismatch(
-            f"{shown}: the app declared {self.asked.size} bytes and {what}; nothing was stored",
-            details={"url": shown, "declared": self.asked.size, "actual": actual},
+            f"{display_url}: the app declared {self.request.size} bytes and {what}; nothing was stored",
+            details={"url": display_url, "declared": self.request.size, "actual": actual},
         )
 
-    def _truncated(self, shown: str, why: str) -> Truncated:
-        total = self.asked.size if self.asked.size is not None or self.head is None else self.head.total
+    def _truncated(self, display_url: str, why: str) -> Truncated:
+        total = self.request.size
+        if total is None and self.representation is not None:
+            total = self.representation.total
         of = "an unknown number of" if total is None else str(total)
         return Truncated(
-            f"{shown}: {why}, after {self.staged.size} of {of} bytes, at attempt {self.attempts}",
-            details={"url": shown, "received": self.staged.size, "expected": total, "attempts": self.attempts},
+            f"{display_url}: {why}, after {self.staged.size} of {of} bytes, at attempt {self.attempts}",
+            details={"url": display_url, "received": self.staged.size, "expected": total, "attempts": self.attempts},
         )

@@ -1,4 +1,4 @@
-"""Download URLs: parsed once, compared by origin, and joined by credentials only where those belong."""
+"""URLs of downloads and manifests: parsing, origins, credentials in headers and queries, and forms for messages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urljoin, urlsplit
 from yarl import URL
 
 from ..protocol.urls import redact_url
-from .headers import plain
+from .headers import one_line
 
 __all__ = [
     "BadHeader",
     "BadUrl",
     "Origin",
     "Target",
+    "add_query",
     "check_headers",
+    "display_unparsed_url",
     "origin_of",
     "parse",
-    "redirected",
-    "secrets_of",
-    "shown_anyway",
-    "with_query",
+    "resolve_redirect",
+    "secret_forms",
 ]
 
 Origin: TypeAlias = tuple[str, str, int]
@@ -38,8 +38,8 @@ _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECA
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH_SAFE = "/:@!$&'()*+,;=~-._%[]|"
 _QUERY_SAFE = _PATH_SAFE + "?"
-# What says how this one request travels is ours: an app that could set it could desynchronise a server or undo a check.
-_OURS = {
+# Headers of the connection itself: an app that could set them could desynchronise a server or undo a check.
+_RESERVED = {
     "connection",
     "content-length",
     "expect",
@@ -50,41 +50,44 @@ _OURS = {
     "transfer-encoding",
     "upgrade",
 }
-_OURS |= {"accept-encoding", "if-range", "proxy-authorization", "proxy-connection", "range"}
+_RESERVED |= {"accept-encoding", "if-range", "proxy-authorization", "proxy-connection", "range"}
 
 
 class BadUrl(ValueError):
-    """The reason, fit for a message."""
+    """Raised for a URL that cannot be requested. Its text is the reason, without anything secret."""
 
 
 class BadHeader(ValueError):
-    """The reason, fit for a message: it holds the name at most, never the value."""
+    """Raised for a header that may not be sent. Its text is the reason; it may have the name, never the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed http(s) URL. ``url`` has no user info and no fragment; ``authorization`` is what the user info says, as
-    the value of an ``Authorization`` header."""
+    """A parsed http(s) URL.
+
+    ``url`` has no user info and no fragment; ``authorization`` is the user info as an ``Authorization`` header.
+    """
 
     url: URL
     authorization: str | None = field(default=None, repr=False)
 
     @property
     def origin(self) -> Origin:
+        """The origin of the URL."""
         return self.url.scheme, self.url.raw_host or "", self.url.port or 0
 
     @property
-    def shown(self) -> str:
-        """The URL as messages and logs may have it."""
+    def display_url(self) -> str:
+        """The URL for messages and logs, without its query."""
         return redact_url(str(self.url))
 
 
 def parse(text: str, base_url: str | None = None) -> Target:
-    """An absolute URL, or a relative one that is resolved against ``base_url``.
+    """Parse an absolute URL, or a relative one that is resolved against ``base_url``.
 
-    Path and query keep the spelling they came in (a signature may cover it); only what no URL may hold is quoted.
-    Numeric hosts in decimal, octal, hexadecimal or short form become the dotted address that every resolver makes of
-    them. Raises :class:`BadUrl`.
+    Path and query keep their spelling, which a signature may cover; only characters that no URL may have are quoted. A
+    numeric host in decimal, octal, hexadecimal or short form becomes the dotted address that every resolver makes of
+    it. Raises :class:`BadUrl`.
     """
     text = re.sub(r"[\t\r\n]", "", text.strip("".join(map(chr, range(33)))))
     scheme = _SCHEME.match(text)
@@ -109,23 +112,23 @@ def parse(text: str, base_url: str | None = None) -> Target:
         return Target(url, authorization)
     except BadUrl:
         raise
-    except ValueError:  # its text quotes the URL, which may hold a secret
+    except ValueError:  # its text quotes the URL, which may have a secret
         raise BadUrl("it is not a valid URL") from None
 
 
-def redirected(source: Target, location: str) -> Target:
-    """Where ``source`` sends us: a ``Location``, or a link on its page. Raises :class:`BadUrl` where nobody follows:
-    to user info that is not ours, and from https: to http:."""
+def resolve_redirect(source: Target, location: str) -> Target:
+    """Return the target of a ``Location``, or of a link on a page, at ``source``. Raises :class:`BadUrl` if it has user
+    info or leads from https: to http:."""
     target = parse(location, str(source.url))
     if target.authorization:
         raise BadUrl("it holds user info")
     if source.url.scheme == "https" and target.url.scheme != "https":
-        raise BadUrl(f"it leads from https: to http: ({target.shown})")
+        raise BadUrl(f"it leads from https: to http: ({target.display_url})")
     return target
 
 
 def _host(name: str) -> str:
-    """A host as it stands in a URL: IDNA, canonical IPv4, IPv6 in brackets."""
+    """Return a host in the form of a URL: IDNA, canonical IPv4, IPv6 in brackets."""
     if not name:
         raise BadUrl("it has no host")
     raw = URL.build(scheme="http", host=name).raw_host or ""
@@ -142,7 +145,7 @@ def _host(name: str) -> str:
 
 
 def origin_of(base_url: str | None) -> Origin | None:
-    """The app's own origin, or ``None`` where no download can share it (``file:``, an extension)."""
+    """Return the origin of the app's page, or ``None`` if no download can share it (``file:``, an extension)."""
     if base_url is None:
         return None
     try:
@@ -151,12 +154,12 @@ def origin_of(base_url: str | None) -> Origin | None:
         return None
 
 
-def with_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
-    """``url`` with credentials in its query. With ``keep`` (after a redirect), a value
-    that it has already stays the only one."""
-    there = parse_qsl(url.raw_query_string, keep_blank_values=True)
-    names = {name for name, _ in there}
-    missing = [item for item in extra.items() if item not in there and not (keep and item[0] in names)]
+def add_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL:
+    """Return ``url`` with credentials added to its query. With ``keep`` (after a redirect), a name that the query has
+    already keeps its value."""
+    present = parse_qsl(url.raw_query_string, keep_blank_values=True)
+    names = {name for name, _ in present}
+    missing = [item for item in extra.items() if item not in present and not (keep and item[0] in names)]
     if not missing:
         return url
     query = "&".join(filter(None, (url.raw_query_string, urlencode(missing, quote_via=quote))))
@@ -164,24 +167,25 @@ def with_query(url: URL, extra: Mapping[str, str], *, keep: bool = False) -> URL
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raises :class:`BadHeader` for what would not be a header, or is not the app's to set."""
+    """Raise :class:`BadHeader` for a header that is not valid or that an app may not set."""
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
             raise BadHeader("a header of its auth has no valid name")
-        if name.lower() in _OURS:
+        if name.lower() in _RESERVED:
             raise BadHeader(f"its auth may not set the header {name[:40]}")
         if not value.isprintable():
             raise BadHeader(f"the value of its header {name[:40]} holds characters that no header may hold")
 
 
-def secrets_of(*texts: str) -> set[str]:
-    """What must not appear in a message if ``texts`` are credentials: each whole, its words, as quoted in URLs, and
-    what a ``Basic`` one holds. Shorter than four characters it would only make the message unreadable."""
+def secret_forms(*texts: str) -> set[str]:
+    """Return the forms in which the credentials ``texts`` could appear in a message: each as a whole, its words, its
+    quoted forms, and the decoded parts of a ``Basic`` one. Forms of less than four characters are left out, since
+    removing them would make the message unreadable."""
     found: set[str] = set()
     for text in texts:
         parts = [text, *text.split()]
         if text.startswith("Basic "):
-            with suppress(ValueError):  # an app may call anything Basic
+            with suppress(ValueError):  # the text after Basic need not be Base64
                 clear = base64.b64decode(text[6:] + "==").decode()
                 parts += [clear, *clear.split(":", 1)]
         for part in parts:
@@ -189,10 +193,10 @@ def secrets_of(*texts: str) -> set[str]:
     return {part for part in found if len(part) >= 4}
 
 
-def shown_anyway(text: str) -> str:
-    """A URL that could not be parsed, for a message. Where an ``@`` stands in it, what is user info cannot be told:
-    then it is the scheme alone."""
+def display_unparsed_url(text: str) -> str:
+    """Return a URL that could not be parsed, for a message; only its scheme if it has an ``@``, as its user info cannot
+    be told apart."""
     if "@" in text:
         scheme = _SCHEME.match(text.strip())
-        return plain(scheme[0] if scheme else "", 20) + "…"
-    return plain(redact_url(text.strip()), 200)
+        return one_line(scheme[0] if scheme else "", 20) + "…"
+    return one_line(redact_url(text.strip()), 200)

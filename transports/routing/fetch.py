@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 from ..artifacts import Staged
-from ..artifacts.os_errors import reporting
+from ..artifacts.os_errors import map_os_errors
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
 from ..errors import ABPError, TooLarge, TransportError
@@ -43,7 +43,7 @@ class Fetcher:
                 else:
                     return await self._download(reference, staged, binary)
             case _:
-                with reporting("write a file", staged.path.parent):
+                with map_os_errors("write a file", staged.path.parent):
                     await in_thread(_decode, binary, staged.path)
         return binary
 
@@ -58,7 +58,7 @@ class Fetcher:
                 "raise ABP_MAX_ARTIFACT_BYTES to accept it",
                 details={"limit": self.limit, "size": handle.size},
             )
-        with reporting("write a file", staged.path.parent):
+        with map_os_errors("write a file", staged.path.parent):
             await self.transport.save(handle, staged.path, timeout=self.timeout)
 
     async def _download(self, reference: Download, staged: Staged, binary: BinaryData) -> BinaryData:

@@ -201,7 +201,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData, store: Ar
     """By path where there is one, else what is in hand, else the store's bytes."""
     content = None if isinstance(item, ArtifactRef) else item.content
     if ref.path is not None:
-        content = LocalFile(Path(ref.path))
+        content = LocalFile(ref.path)
     elif content is None:
         content = await store.get(ref.id)
     return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)

@@ -68,7 +68,8 @@ def connect(
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
     recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
     ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
-    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``.
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
+    closes.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``).
 
@@ -127,6 +128,7 @@ def connect(
         requested_capabilities=requested_capabilities,
         routing=routing,
         discover=discovering,
+        close_store=store is None or isinstance(store, str | Path),
     )
 
 

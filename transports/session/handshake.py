@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..base import Transport
 from ..errors import ProtocolError, TransportError
-from ..http import Discovery, undelivered
+from ..http import Discovery, missing_capabilities
 from ..protocol.capabilities import Capabilities
 from ..protocol.declarations import AppInfo, Capability, parse
 from ..protocol.initialize import initialize_params
@@ -75,7 +75,7 @@ class Introduction:
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return
         self._declared = found.manifest.capabilities
-        self.warnings = (*found.warnings, *undelivered(self._declared, self.capabilities))
+        self.warnings = (*found.warnings, *missing_capabilities(self._declared, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._declared)
         for note in self.warnings:
             logger.warning("%s", note)

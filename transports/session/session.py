@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, Self
 
-from ..artifacts import ArtifactStore, Scope
+from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, Transport
 from ..binary.detect import Found
 from ..binary.params import outgoing
@@ -64,6 +66,7 @@ class Session:
         requested_capabilities: Sequence[str] = (),
         routing: RoutingPolicy | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
+        close_store: bool = False,
     ) -> None:
         self.transport = transport
         # Only what is the session's own may be removed with it.
@@ -73,6 +76,7 @@ class Session:
         self._connect_timeout = seconds_of(timeout, settings.browser_timeout)
         self._call_timeout = seconds_of(timeout, settings.call_timeout)
         self._discover = discover
+        self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._cautioned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
@@ -132,6 +136,8 @@ class Session:
         self._state = "closed"
         deadline = time.monotonic() + self._connect_timeout
         async with contextlib.AsyncExitStack() as stack:
+            if self._close_store:
+                stack.push_async_callback(self.store.aclose)
             looking = asyncio.ensure_future(self._discover()) if self._discover else None
             if looking is not None:
                 stack.push_async_callback(cancel_and_wait, (looking,))
@@ -236,6 +242,14 @@ class Session:
             return await self.resources.followed(result)
         finally:
             await self._inbox.settle(on_progress)
+
+    async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
+        """Copy an artifact of this session, a reference or an id, from any store to ``path``.
+
+        Returns the absolute path. It works after the session is closed, too. Missing folders are made, an existing file
+        is replaced, and the content is verified while it is copied; see :meth:`.ArtifactStore.export` for the errors.
+        """
+        return await self.store.export(artifact, path)
 
     async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result:
         """``html`` as a PDF, stored as the artifact ``document``; only for apps in a page. ``options`` are those of

@@ -78,6 +78,7 @@ class Session(Resource[session.Session]):
     """An app that is connected, made by :func:`connect`."""
 
     call = blocking(session.Session.call)
+    save = blocking(session.Session.save)
     render_to_pdf = blocking(session.Session.render_to_pdf)
     screenshot = blocking(session.Session.screenshot)
     events = iterating(session.Session.events)
@@ -137,7 +138,7 @@ class Staged(Blocking[artifacts.Staged]):
         return self.wrapped.size
 
 
-class ArtifactStore(Blocking[artifacts.ArtifactStore]):
+class ArtifactStore(Resource[artifacts.ArtifactStore]):
     """Any store of :mod:`transports.artifacts`, blocking; :func:`open_store` makes one."""
 
     stage = managing(artifacts.ArtifactStore.stage, Staged)
@@ -146,20 +147,23 @@ class ArtifactStore(Blocking[artifacts.ArtifactStore]):
     put_file = blocking(artifacts.ArtifactStore.put_file)
     stat = blocking(artifacts.ArtifactStore.stat)
     exists = blocking(artifacts.ArtifactStore.exists)
-    mark = blocking(artifacts.ArtifactStore.mark)
+    change_token = blocking(artifacts.ArtifactStore.change_token)
     presigned = blocking(artifacts.ArtifactStore.presigned)
     list = blocking(artifacts.ArtifactStore.list)
     open = iterating(artifacts.ArtifactStore.open)
     get = blocking(artifacts.ArtifactStore.get)
+    export = blocking(artifacts.ArtifactStore.export)
     delete = blocking(artifacts.ArtifactStore.delete)
     gc = blocking(artifacts.ArtifactStore.gc)
     end_session = blocking(artifacts.ArtifactStore.end_session)
     fsck = blocking(artifacts.ArtifactStore.fsck)
+    close = closing(artifacts.ArtifactStore.aclose)
 
     @described(artifacts.ArtifactStore.scoped)
     def scoped(self, scope: Scope) -> Self:
         view = copy.copy(self)
         view.wrapped = self.wrapped.scoped(scope)
+        view._held = None  # the view was not entered
         return view
 
     @property

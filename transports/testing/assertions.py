@@ -95,7 +95,7 @@ class Golden:
 def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
     if isinstance(actual, bytes):
         return actual
-    path = actual if isinstance(actual, Path) else Path(actual.path) if actual.path else None
+    path = actual if isinstance(actual, Path) else actual.path
     if path is None:
         raise UsageError("this artifact has no file here; use a store in a folder, as abp_artifacts is")
     return path.read_bytes()

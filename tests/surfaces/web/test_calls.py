@@ -219,15 +219,15 @@ async def test_what_others_store_arrives(web: Web, tmp_path: Path) -> None:
 
 async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:
     store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
-    before = await store.mark()
+    before = await store.change_token()
     await kept(store, b"1")
-    first, when = await store.mark(), folder.stat().st_mtime_ns
+    first, when = await store.change_token(), folder.stat().st_mtime_ns
     await kept(store, b"2")
     os.utime(folder, ns=(when, when))  # as a file system with a coarse clock would have it
-    second = await store.mark()
+    second = await store.change_token()
     assert len({before, first, second}) == 3
     os.utime(folder, ns=(when - 10**9, when - 10**9))
-    assert await store.mark() == await store.mark()  # and nothing changes where nothing happens
+    assert await store.change_token() == await store.change_token()  # and nothing changes where nothing happens
 
 
 async def test_events_go_on_where_they_broke_off(web: Web) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from ...artifacts.os_errors import reporting
+from ...artifacts.os_errors import map_os_errors
 from ...errors import BadRecording, UsageError
 from ...protocol.redaction import Redactor
 from ...protocol.strict_json import encode_json
@@ -59,7 +59,7 @@ class Writer:
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
         self._folder = _folder(path)
-        with reporting("write the recording", path.parent):
+        with map_os_errors("write the recording", path.parent):
             self._replace()
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), "a")
@@ -90,13 +90,13 @@ class Writer:
 
     def _line(self, line: BaseModel) -> None:
         data = encode_json(line.model_dump(exclude_defaults=True) | _kept(line)) + b"\n"
-        with reporting("write the recording", self._path.parent):
+        with map_os_errors("write the recording", self._path.parent):
             self._file.write(data)
 
     def keep(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Store content; returns its SHA-256."""
         digest = hashlib.sha256()
-        with reporting("write the recording", self._folder):
+        with map_os_errors("write the recording", self._folder):
             self._folder.mkdir(mode=0o700, exist_ok=True)
             staged = self._folder / f".staged-{secrets.token_hex(8)}"
             try:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from ...errors import ArtifactNotFound
 from ..base import ArtifactStore
 from ..ref import ArtifactRef
-from ..staged import About
+from ..staged import ArtifactMeta
 from .translate import keywords_of, scope_class, scope_from_host, scope_to_host
 
 __all__ = ["StoreForHost"]
@@ -134,7 +134,7 @@ class StoreForHost(Generic[Ref]):
 
 def _about(
     mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
-) -> About:
+) -> ArtifactMeta:
     source = dict(meta or {})
     if namespace is None:
         return {"mime_type": mime_type, "filename": filename, "source": source}

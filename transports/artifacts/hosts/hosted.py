@@ -12,12 +12,13 @@ from ...binary.media import OCTET_STREAM, extension_for, normalise_mime, safe_fi
 from ...errors import ABPError, Corrupt, StoreError, first_line
 from ...protocol.redaction import Redactor
 from ...tasks import in_thread
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore, encode_text, not_found
-from ..content import Description, Meter, describe
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..content import Description, Meter, describe, encode_text
+from ..metadata import not_found
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
-from ..spool import Spool
-from ..staged import About, StagedFile
+from ..spool import SpooledFile
+from ..staged import ArtifactMeta, StagedFile
 from .facade import FacadeStore
 from .protocol import HostFacade, HostStore, is_facade
 from .translate import (
@@ -66,18 +67,18 @@ class HostedStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"HostedStore({self.url.removeprefix('host:')})"
 
-    async def put_text(self, text: str, **about: Unpack[About]) -> ArtifactRef:
+    async def put_text(self, text: str, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
         """Store text with the host's own method for text; arguments and errors as in every store."""
-        defaults: About = {"mime_type": "text/plain"}
+        defaults: ArtifactMeta = {"mime_type": "text/plain"}
         async with self.stage() as staged:
             assert isinstance(staged, _Staged)
             staged.text = text
             await staged.write(encode_text(text))
-            return await staged.commit(**(defaults | about))
+            return await staged.commit(**(defaults | meta))
 
     # --- what the contract asks ---------------------------------------------------------------------------------------
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
@@ -235,7 +236,7 @@ class HostedStore(ArtifactStore):
         return there
 
 
-class _Staged(Spool):
+class _Staged(SpooledFile):
     _store: HostedStore
     #: The same content as text, if it was given as text.
     text: str | None = None
@@ -244,12 +245,12 @@ class _Staged(Spool):
         super()._start()
         self._chunks: list[bytes] = []
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         self._chunks.append(bytes(chunk))
 
     async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        data = await in_thread(self.foreign.read_bytes) if self.foreign else b"".join(self._chunks)
-        self.check_foreign()
+        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
+        self.check_external_file()
         return await self._store.publish(data if self.text is None else self.text, meter, described)
 
 

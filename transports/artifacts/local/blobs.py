@@ -10,9 +10,9 @@ A commit takes these steps; each is on the disk (fsync) before the next where th
    before it the id is absent, after it everything it speaks of is on the disk. A crash earlier leaves at most a
    verified file that no id names, and the next commit of the same content takes it up.
 
-Deleting goes the other way: metadata, names, blob. Commits and deletes that could meet (the same content, or the same
-first digits of its hash) exclude each other by a lock named after the first two digits of the hash, which are also the
-first digits in the id.
+Deleting goes the other way: metadata, names, blob. Commits and deletes of the same content, or of content whose hash
+begins alike, exclude each other by a lock named after the first two digits of the hash, which are also the first digits
+in the id.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 from ...errors import ABPError, StoreError
 from ..content import Description, Meter, measure_file
-from ..metadata import Name, Record, content_digits, ids
+from ..metadata import Metadata, Name, candidate_ids, digest_prefix
 from ..ref import Scope
-from .catalog import load
+from .catalog import read_metadata
 from .index import Index
-from .names import NO_LINKS, link, move, place, same_file
+from .names import NO_LINKS, add_readable_name, link, move, same_file
 from .tree import Tree, lstat, temporary_name, unlink, write_file
 
-__all__ = ["Shelf"]
+__all__ = ["BlobStore"]
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -46,8 +46,11 @@ class _Folders(NamedTuple):
     quarantine: int
 
 
-class Shelf:
-    """Everything below one root. Every method blocks; :class:`OSError` goes through to the caller."""
+class BlobStore:
+    """The content, readable names and metadata below one root.
+
+    Every method blocks. :class:`OSError` is left to the caller.
+    """
 
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
@@ -60,45 +63,48 @@ class Shelf:
             places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
             yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
 
-    def publish(self, staged: str, fd: int, meter: Meter, described: Description, scope: Scope) -> Record:
-        """Make the staged file of that name, open at ``fd`` and synced, an artifact of ``scope``.
-        After an error the staged file is still there and nothing else of it is."""
+    def publish(self, staged: str, fd: int, meter: Meter, description: Description, scope: Scope) -> Metadata:
+        """Make a staged file an artifact of ``scope`` and return its metadata.
+
+        ``staged`` is its name in the staging folder and ``fd`` its open descriptor; it must be synced. After an error
+        the staged file is still there, and nothing else.
+        """
         digest = meter.sha256
         with self._locked(digest) as at, ExitStack() as undo:
-            key, old = self._key(at, described.namespace, digest, scope)
-            self._shelve(at, staged, fd, digest, undo)
-            names = self._names(at, digest, old, described, undo)
-            record = Record.new(key, meter, described, scope, old=old, names=names)
+            key, old = self._key(at, description.namespace, digest, scope)
+            self._link_blob(at, staged, fd, digest, undo)
+            names = self._ensure_name(at, digest, old, description, undo)
+            metadata = Metadata.new(key, meter, description, scope, old=old, names=names)
             temporary = temporary_name()
-            write_file(at.staging, temporary, record.encode())
+            write_file(at.staging, temporary, metadata.encode())
             undo.callback(unlink, temporary, at.staging)
             move(temporary, at.staging, f"{key}.json", at.meta)
             if old:
-                undo.pop_all()  # the former metadata is gone: what the new one speaks of must stay
+                undo.pop_all()  # the former metadata is replaced: what the new one names must stay
             else:
                 undo.callback(unlink, f"{key}.json", at.meta)
             os.fsync(at.meta)
             undo.pop_all()
             if self._index.live and (found := lstat(f"{key}.json", at.meta)):
-                self._index.put([(record, found.st_ino)])
+                self._index.put([(metadata, found.st_ino)])
             unlink(staged, at.staging)
-        return record
+        return metadata
 
-    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Record | None]:
-        for key in ids(namespace, digest, scope):
+    def _key(self, at: _Folders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
+        for key in candidate_ids(namespace, digest, scope):
             try:
-                old = load(at.meta, key)
+                old = read_metadata(at.meta, key)
             except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
                 return key, None
             if old.sha256 == digest:
                 return key, old
         raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
-    def _shelve(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack) -> None:
+    def _link_blob(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack) -> None:
         found = lstat(staged, at.staging)
         if found is None or not os.path.samestat(found, os.fstat(fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
-        if lstat(digest, at.blobs) and not _whole(at, digest):
+        if lstat(digest, at.blobs) and not _is_intact(at, digest):
             logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
             move(digest, at.blobs, digest, at.quarantine)
         if not lstat(digest, at.blobs):
@@ -111,16 +117,16 @@ class Shelf:
                     raise
                 move(staged, at.staging, digest, at.blobs)
                 undo.callback(move, digest, at.blobs, staged, at.staging)
-        os.fsync(at.blobs)  # also for a blob that was there: whoever made it may have died before this
+        os.fsync(at.blobs)  # also for a blob that was there: its writer may have died before this step
 
-    def _names(
-        self, at: _Folders, digest: str, old: Record | None, described: Description, undo: ExitStack
+    def _ensure_name(
+        self, at: _Folders, digest: str, old: Metadata | None, description: Description, undo: ExitStack
     ) -> tuple[Name, ...]:
-        """All names of the artifact, the one to use last; it is there when this returns."""
-        asked = described.name if described.suggested else ""
+        """Return all names of the artifact, the current one last. Its file exists when this returns."""
+        requested = description.name if description.suggested else ""
         names = old.names if old else ()
-        known = next((name for name in reversed(names) if asked in ("", name.asked)), None)
-        wanted = described.name
+        known = next((name for name in reversed(names) if requested in ("", name.requested)), None)
+        wanted = description.name
         if known:
             names = tuple(name for name in names if name != known)
             if same_file(known.name, at.root, digest, at.blobs):
@@ -128,14 +134,15 @@ class Shelf:
             if same_file(known.name, at.root, digest, at.quarantine):
                 unlink(known.name, at.root)  # damaged content under our own name, kept in quarantine
             if not lstat(known.name, at.root):
-                wanted, asked = known.name, known.asked
-        name = place(digest, at.blobs, at.root, at.staging, wanted, undo)
+                wanted, requested = known.name, known.requested
+        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, undo)
         os.fsync(at.root)
-        return (*names, Name(name, asked))
+        return (*names, Name(name, requested))
 
     def remove(self, key: str) -> bool:
-        """Remove an artifact, all its names, and its content if no other one has the same."""
-        digest = content_digits(key)
+        """Remove an artifact, all its names, and its content unless another artifact has the same. Returns ``False`` if
+        there is no such artifact."""
+        digest = digest_prefix(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
@@ -144,17 +151,17 @@ class Shelf:
             return False
         with self._locked(digest) as at:
             try:
-                record: Record | None = load(at.meta, key)
+                metadata: Metadata | None = read_metadata(at.meta, key)
             except (FileNotFoundError, ValueError):
-                record = None
+                metadata = None
             if not unlink(f"{key}.json", at.meta):
                 return False
             os.fsync(at.meta)
             self._index.forget([key])
-            if record is None:
-                return True  # nobody can say what else belonged to it
-            digest = record.sha256
-            for name in record.names:  # unless a person's own file took the name
+            if metadata is None:
+                return True  # unreadable metadata does not tell what else belonged to it
+            digest = metadata.sha256
+            for name in metadata.names:  # a file that the user put there under the name stays
                 if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
                     unlink(name.name, at.root)
             if not _named(at, digest):
@@ -162,18 +169,18 @@ class Shelf:
                 unlink(digest, at.quarantine)
         return True
 
-    def drop(self, digest: str) -> bool:
-        """Remove content that no metadata names; ``False`` if there is none, or some by now."""
+    def remove_orphan(self, digest: str) -> bool:
+        """Remove content that no metadata names. Returns ``False`` if the content is gone or is named by now."""
         with self._locked(digest) as at:
             return not _named(at, digest) and unlink(digest, at.blobs)
 
     def open(self, digest: str) -> int:
-        """Descriptor of a blob, to read. Raises :class:`FileNotFoundError`."""
+        """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
             return os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=blobs)
 
     def quarantine(self, digest: str, fd: int) -> None:
-        """Take a damaged blob, open at ``fd``, out of use; unless another file has taken its place."""
+        """Move a damaged blob, open at ``fd``, to quarantine unless another file has taken its place."""
         with self._locked(digest) as at:
             found = lstat(digest, at.blobs)
             if found and os.path.samestat(found, os.fstat(fd)):
@@ -181,12 +188,12 @@ class Shelf:
 
 
 def _named(at: _Folders, digest: str) -> bool:
-    """Whether some metadata may name this content."""
-    others = (content_digits(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
+    """Return whether some metadata may name this content: their ids begin with the same digits."""
+    others = (digest_prefix(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
     return any(other and digest.startswith(other) for other in others)
 
 
-def _whole(at: _Folders, digest: str) -> bool:
+def _is_intact(at: _Folders, digest: str) -> bool:
     fd = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at.blobs)
     try:
         return measure_file(fd, sys.maxsize).sha256 == digest

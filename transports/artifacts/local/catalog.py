@@ -1,4 +1,4 @@
-"""Which artifacts a local store has: from the metadata files, by way of the index where there is one. It blocks."""
+"""The artifacts of a local store, found by the metadata files, with the help of the index. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -9,55 +9,56 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from ..metadata import ID, Record
+from ..metadata import ID, Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
-from .index import Index, ref_of
+from .index import Index, ref_from_row
 from .tree import Tree, lstat
 
-__all__ = ["Catalog", "load"]
+__all__ = ["Catalog", "read_metadata"]
 
 logger = logging.getLogger("transports.artifacts")
 
-_EVERY = 60.0  # seconds between two comparisons of index and metadata for what need not be exact
-_FEW = 1000  # names that are looked up one by one faster than their whole folder is read
+_INTERVAL = 60.0  # seconds between two comparisons of index and metadata where the answer need not be exact
+_FEW = 1000  # up to so many names are looked up one by one, which is faster than reading the whole folder
 
 
-def load(meta: int, key: str) -> Record:
-    """The metadata of an artifact, from its folder. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
-    damaged."""
+def read_metadata(meta: int, key: str) -> Metadata:
+    """Return the metadata of an artifact; ``meta`` is a descriptor of the folder. Raises :class:`FileNotFoundError`, or
+    :class:`ValueError` if the file is damaged."""
     return _read(meta, key)[0]
 
 
-def _read(meta: int, key: str) -> tuple[Record, int]:
+def _read(meta: int, key: str) -> tuple[Metadata, int]:
     fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
     with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        return Record.decode(file.read(), key), os.fstat(fd).st_ino
+        return Metadata.decode(file.read(), key), os.fstat(fd).st_ino
 
 
 class Catalog:
-    """Of one store. :class:`OSError` goes through to the caller."""
+    """The artifacts of one store. :class:`OSError` is left to the caller."""
 
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
         self.index = index
-        self._compared = -_EVERY  # when the index was compared with the metadata (monotonic)
+        self._compared = -_INTERVAL  # when the index was compared with the metadata (monotonic)
 
-    def load(self, key: str) -> Record:
-        """Raises :class:`FileNotFoundError`, or :class:`ValueError` if the metadata is damaged."""
+    def load(self, key: str) -> Metadata:
+        """Return the metadata of an artifact. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
+        damaged."""
         with self._tree.folder(".abp", "meta") as meta:
-            return load(meta, key)
+            return read_metadata(meta, key)
 
     def keys(self) -> dict[str, int]:
-        """The ids of all metadata there is, readable or not, and the inodes of the files."""
+        """Return the ids of all metadata files, readable or not, and the inode of each."""
         try:
             with self._tree.folder(".abp", "meta") as meta, os.scandir(meta) as files:
                 return {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
         except FileNotFoundError:
             return {}
 
-    def records(self, keys: Iterable[str]) -> Iterator[tuple[Record, int]]:
-        """The readable metadata of these ids, with the inodes of the files; the rest is logged."""
+    def read_all(self, keys: Iterable[str]) -> Iterator[tuple[Metadata, int]]:
+        """Yield the readable metadata of these ids with the inode of each file; unreadable files are logged."""
         with self._tree.folder(".abp", "meta") as meta:
             for key in keys:
                 if not ID.fullmatch(key):
@@ -69,58 +70,57 @@ class Catalog:
                 except (OSError, ValueError) as error:
                     logger.warning("the metadata of artifact %s is skipped: %s", key, error)
 
-    def all(self) -> list[Record]:
-        """All readable metadata, file by file."""
+    def all_metadata(self) -> list[Metadata]:
+        """Return all readable metadata, read file by file."""
         keys = self.keys()
-        return [record for record, _ in self.records(keys)] if keys else []
+        return [metadata for metadata, _ in self.read_all(keys)] if keys else []
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
-        """What ``scope`` covers, oldest first."""
+        """Return the references that ``scope`` covers, oldest first."""
         keys = self.keys()
         if not keys:
             return []
-        rows = self.index.rows(scope) if self._complete(keys) else None
+        rows = self.index.rows(scope) if self._sync_index(keys) else None
         if rows is None:
-            found = [record for record in self.all() if scope.covers(record.scope)]
-            return [record.ref(self.path(record)) for record in sorted(found, key=lambda record: record.age_key)]
+            found = [one for one in self.all_metadata() if scope.covers(one.scope)]
+            return [one.ref(self.path(one)) for one in sorted(found, key=lambda one: one.age_key)]
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
             listed = set(os.listdir(root)) if len(rows) > _FEW else None  # noqa: PTH208 - a descriptor
-            there = listed.__contains__ if listed else lambda name: lstat(name, root) is not None
-            return [ref_of(row, f"{self._tree.root}/", there, scopes) for row in rows if row[0] in keys]
+            exists = listed.__contains__ if listed else lambda name: lstat(name, root) is not None
+            return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows if row[0] in keys]
 
     def entries(self, scope: Scope) -> list[Entry]:
-        """What ``scope`` covers, as a retention sees it."""
-        current = not self.index.gaps and time.monotonic() - self._compared < _EVERY
-        found = self.index.entries(scope) if current or self._complete(self.keys()) else None
+        """Return what ``scope`` covers as a retention sees it. It may be a minute old."""
+        current = not self.index.incomplete and time.monotonic() - self._compared < _INTERVAL
+        found = self.index.entries(scope) if current or self._sync_index(self.keys()) else None
         if found is None:
             found = [
                 Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
-                for one in self.all()
+                for one in self.all_metadata()
                 if scope.covers(one.scope)
             ]
         return found
 
-    def _complete(self, keys: dict[str, int]) -> bool:
-        """Let the index know all metadata that there is and nothing else. ``False`` if there is no index, or nothing to
-        know."""
+    def _sync_index(self, keys: dict[str, int]) -> bool:
+        """Bring the index up to date with the metadata files. ``False`` if it cannot be used, or there are no files."""
         known = self.index.inodes() if keys else None
         if known is None:
             return False
-        self.index.gaps = False
+        self.index.incomplete = False
         missing = [key for key, inode in keys.items() if known.get(key) != inode]
         if len(known) + len(missing) != len(keys) and (gone := known.keys() - keys.keys()):
             self.index.forget(gone)
         if missing:
-            records = self.records(sorted(missing))  # in the order of the table
-            while piece := list(islice(records, 5000)):  # no transaction holds up others for long
+            unknown = self.read_all(sorted(missing))  # in the order of the table
+            while piece := list(islice(unknown, 5000)):  # a longer transaction would hold up other writers
                 self.index.put(piece)
         self._compared = time.monotonic()
         return True
 
-    def path(self, record: Record) -> Path | None:
-        """The readable file of an artifact: the newest name that is still there."""
+    def path(self, metadata: Metadata) -> Path | None:
+        """Return the readable file of an artifact: the newest name that still exists, or ``None``."""
         with self._tree.folder() as root:
-            names = (name.name for name in reversed(record.names) if lstat(name.name, root))
+            names = (name.name for name in reversed(metadata.names) if lstat(name.name, root))
             name = next(names, None)
         return self._tree.root / name if name else None

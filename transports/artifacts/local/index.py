@@ -1,9 +1,9 @@
-"""The index of a local store, ``.abp/index.sqlite``: what the metadata files say, where it can be searched.
+"""The index of a local store, ``.abp/index.sqlite``: a searchable copy of the metadata files.
 
-The metadata files are the truth: which artifacts exist is always read from their folder, and the index only spares
-reading each of them. A row holds for the very file that it was made of, which the file's inode tells: metadata is never
-written in place. So the index may be lost, old or broken at any time: what it lacks is read again, what it has too much
-is dropped, and a file that SQLite cannot read is made anew. WAL mode; any number of processes and threads may use it.
+The metadata files are the truth: which artifacts exist is always read from their folder, and the index only saves
+reading each of them. A row is valid for the file that it was made of, identified by its inode: metadata is never
+written in place. So the index may be lost, old or damaged at any time: missing rows are read again, superfluous ones
+are dropped, and a file that SQLite cannot read is replaced. WAL mode; any number of processes and threads may use it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from ..metadata import Record
+from ..metadata import Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
 from .tree import Tree, lstat, unlink
 from .tree import create as new_file
 
-__all__ = ["Index", "Row", "ref_of"]
+__all__ = ["Index", "Row", "ref_from_row"]
 
 T = TypeVar("T")
 #: id, sha256, size, MIME type, names and source as JSON, tenant, user, session, trace.
@@ -37,8 +38,8 @@ logger = logging.getLogger("transports.artifacts")
 
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
 _WAIT = 2.0  # seconds for another process that writes
-_PAUSE = 30.0  # seconds without the index after it could not be used
-_VERSION = 1  # another one is made anew
+_PAUSE = 30.0  # seconds for which the index is left alone after it could not be used
+_VERSION = 1  # an index of another version is replaced
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
     id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names TEXT, source TEXT, created TEXT, stored REAL,
@@ -51,11 +52,13 @@ _COLUMNS, _INODE, _USED = 14, 8, 9
 
 
 class Index:
-    """Every method blocks, and none fails because the index does: it then answers ``None``, and the caller reads the
-    metadata files.
+    """The SQLite file. Every method blocks.
 
-    A ``live`` index stays open and is told of every change. Else it is opened when something is asked, and learns then
-    what has changed: who only stores and reads needs none.
+    No method fails because the index does: it then returns ``None``, and the caller reads the metadata files.
+
+    A ``live`` index stays open and gets a row for every commit: a retention asks for all entries before each one.
+    Otherwise the file is opened for each question and brought up to date then, so that a program that only stores and
+    reads never opens it.
     """
 
     def __init__(self, tree: Tree, *, live: bool) -> None:
@@ -65,12 +68,12 @@ class Index:
         self._db: sqlite3.Connection | None = None
         self._opened = (0, 0, 0)  # process, device, inode
         self._pause = 0.0  # not used until then (monotonic)
-        #: Whether something could not be written to it.
-        self.gaps = False
+        #: Whether a change could not be written to it.
+        self.incomplete = False
 
-    def put(self, records: Iterable[tuple[Record, int]]) -> None:
-        """Add or replace rows, of records and the inodes of their files."""
-        rows = [_row(record, inode) for record, inode in records]
+    def put(self, metadata: Iterable[tuple[Metadata, int]]) -> None:
+        """Add or replace the rows of metadata, each with the inode of its file."""
+        rows = [_row(one, inode) for one, inode in metadata]
         insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
 
         def work(db: sqlite3.Connection) -> None:
@@ -80,21 +83,21 @@ class Index:
         self._try(work)
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Remove rows, if there is an index."""
-        gone = [(key,) for key in keys]
+        """Remove the rows of these ids, if there is an index."""
+        parameters = [(key,) for key in keys]
 
         def work(db: sqlite3.Connection) -> None:
             with _transaction(db):
-                db.executemany("DELETE FROM artifacts WHERE id = ?", gone)
+                db.executemany("DELETE FROM artifacts WHERE id = ?", parameters)
 
         self._try(work, create=False)
 
     def touch(self, key: str) -> None:
-        """An artifact was used now."""
+        """Note that an artifact was used now."""
         self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (time.time(), key)))
 
     def inodes(self) -> dict[str, int] | None:
-        """All ids that have a row, and the file that it was made of."""
+        """Return the ids that have a row, and the inode of the file that each was made of."""
         return self._try(lambda db: dict(db.execute("SELECT id, inode FROM artifacts")))
 
     def rows(self, scope: Scope) -> list[Row] | None:
@@ -107,22 +110,22 @@ class Index:
         return self._try(lambda db: db.execute(query, values).fetchall())
 
     def entries(self, scope: Scope) -> list[Entry] | None:
-        """What a retention looks at."""
+        """Return what ``scope`` covers as a retention sees it."""
         where, values = _where(scope)
         query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {where}"
         return self._try(
             lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
 
-    def differences(self, records: Iterable[tuple[Record, int]], keys: Collection[str]) -> list[str] | None:
-        """Ids of which the index says something else than their records, or that are not among ``keys``. A row that is
-        missing or of an older file is no lie."""
+    def differences(self, metadata: Iterable[tuple[Metadata, int]], keys: Collection[str]) -> list[str] | None:
+        """Return the ids whose row differs from the metadata, or that are not among ``keys``. A row that is missing or
+        of an older file does not count: it is read again anyway."""
 
         def work(db: sqlite3.Connection) -> list[str]:
             known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
             wrong = []
-            for record, inode in records:
-                row, found = _row(record, inode), known.pop(record.id, None)
+            for one, inode in metadata:
+                row, found = _row(one, inode), known.pop(one.id, None)
                 if (
                     found
                     and found[_INODE] == inode
@@ -132,12 +135,17 @@ class Index:
                         *row[_USED + 1 :],
                     )
                 ):
-                    wrong.append(record.id)
+                    wrong.append(one.id)
             return wrong + [key for key in known if key not in keys]
 
         return self._try(work, create=False)
 
     # --- the file -----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connection, if one is open; the next method that is called opens it again."""
+        with self._lock:
+            self._close()
 
     def _try(self, work: Callable[[sqlite3.Connection], T], *, create: bool = True) -> T | None:
         with self._lock:
@@ -146,7 +154,7 @@ class Index:
             except FileNotFoundError:  # there is no store yet, or no index
                 return None
             except (OSError, sqlite3.Error) as error:  # busy, full, read-only, too many files
-                self.gaps = True
+                self.incomplete = True
                 self._pause = time.monotonic() + _PAUSE
                 self._close()
                 logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
@@ -157,14 +165,14 @@ class Index:
 
     def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
         if time.monotonic() < self._pause:
-            self.gaps = True
+            self.incomplete = True
             return None
         try:
             return work(self._open(create))
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
-            logger.warning("the index of %s is damaged (%s) and is made anew", self._tree.root, error)
+            logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
             self._remove()
             return work(self._open(create=True))
 
@@ -239,31 +247,35 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("COMMIT")
 
 
-def _row(record: Record, inode: int) -> tuple[object, ...]:
-    names = json.dumps([name.name for name in reversed(record.names)])
-    created = str(record.source.get("created", ""))
-    scope = record.scope
-    head = (record.id, record.sha256, record.size_bytes, record.mime_type, names, json.dumps(record.source), created)
-    return (*head, record.stored, inode, record.stored, scope.tenant, scope.user, scope.session, scope.trace)
+def _row(metadata: Metadata, inode: int) -> tuple[object, ...]:
+    names = json.dumps([name.name for name in reversed(metadata.names)])
+    created = str(metadata.source.get("created", ""))
+    scope = metadata.scope
+    source = json.dumps(metadata.source)
+    head = (metadata.id, metadata.sha256, metadata.size_bytes, metadata.mime_type, names, source, created)
+    return (*head, metadata.stored, inode, metadata.stored, scope.tenant, scope.user, scope.session, scope.trace)
 
 
 _names = msgspec.json.Decoder(list[str]).decode
 _source = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def ref_of(
-    row: Row, folder: str, there: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
+def ref_from_row(
+    row: Row, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
 ) -> ArtifactRef:
-    """The reference of a row. Its file is the newest of its names that is ``there``; ``folder`` ends in a slash.
-    ``scopes`` are those seen before: a store has many artifacts and few scopes."""
+    """Return the reference of a row.
+
+    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` caches the
+    scopes that were made before: a store has many artifacts and few scopes.
+    """
     key, digest, size, mime, encoded, source = row[:6]
-    whose = row[6:]
-    scope = scopes.get(whose)
+    owner = row[6:]
+    scope = scopes.get(owner)
     if scope is None:
-        scope = scopes[whose] = Scope(*whose)
+        scope = scopes[owner] = Scope(*owner)
     names = _names(encoded)
-    name = next(filter(there, names), None)
-    path = None if name is None else folder + name
+    name = next(filter(exists, names), None)
+    path = None if name is None else Path(folder + name)
     return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
 
 

@@ -1,5 +1,4 @@
-"""What a local store needs now and then: sweeping up behind writers that died, and a look at what lies in its folders.
-Every method blocks."""
+"""Maintenance of a local store: removing what killed writers left, and checking what lies in its folders."""
 
 from __future__ import annotations
 
@@ -11,34 +10,34 @@ import time
 from collections.abc import Iterator
 
 from ..metadata import ID
-from ..os_errors import alive
+from ..os_errors import may_be_running
 from ..ref import Problem
-from ..retention import Swept
-from .blobs import Shelf
+from ..retention import Removal
+from .blobs import BlobStore
 from .catalog import Catalog
 from .tree import Tree, lstat, unlink
 
-__all__ = ["Upkeep"]
+__all__ = ["Maintenance"]
 
 logger = logging.getLogger("transports.artifacts")
 
 _MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
-_QUARANTINE = 86400.0  # seconds that somebody has for a look at damaged content
+_QUARANTINE = 86400.0  # seconds that damaged content is kept for a look at it
 _STAGED = re.compile(r"(\d+)-[0-9a-f]+")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 
 
-class Upkeep:
-    """The sweep and the check of one store."""
+class Maintenance:
+    """The sweep and the check of one store. Every method blocks."""
 
-    def __init__(self, tree: Tree, shelf: Shelf, catalog: Catalog) -> None:
+    def __init__(self, tree: Tree, blobs: BlobStore, catalog: Catalog) -> None:
         self._tree = tree
-        self._shelf = shelf
+        self._blobs = blobs
         self._catalog = catalog
         self._swept = False
 
     def sweep_once(self) -> None:
-        """Remove what dead writers left, the first time; problems are logged."""
+        """Remove the staged files of dead writers at the first call; problems are logged."""
         if not self._swept:
             self._swept = True
             try:
@@ -46,28 +45,36 @@ class Upkeep:
             except OSError as error:
                 logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
-    def sweep(self, *, dry_run: bool) -> list[Swept]:
-        """Staged files whose writer is gone, content without metadata, old quarantine."""
+    def sweep(self, *, dry_run: bool) -> list[Removal]:
+        """Remove staged files whose writer is gone, content without metadata, and quarantined content after a day.
+
+        Returns what was removed; ``dry_run`` only returns it.
+        """
         out = self._staged(dry_run=dry_run)
         for digest, size, age in self._orphans():
-            if age > _MAX_AGE and (dry_run or self._shelf.drop(digest)):
-                out.append(Swept("content", digest, size, "orphan"))
+            if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
+                out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
             if time.time() - status.st_ctime > _QUARANTINE and (dry_run or unlink(name, folder)):
-                out.append(Swept("quarantine", name, status.st_size, "expired"))
+                out.append(Removal("quarantine", name, status.st_size, "expired"))
         return out
 
-    def _staged(self, *, dry_run: bool) -> list[Swept]:
+    def _staged(self, *, dry_run: bool) -> list[Removal]:
         out = []
         for folder, name, status in self._files("staging"):
             match = _STAGED.fullmatch(name)
             old = time.time() - status.st_mtime > _MAX_AGE
-            if match and old and not alive(int(match[1]), status.st_mtime) and (dry_run or unlink(name, folder)):
-                out.append(Swept("staged", name, status.st_size, "orphan"))
+            if (
+                match
+                and old
+                and not may_be_running(int(match[1]), status.st_mtime)
+                and (dry_run or unlink(name, folder))
+            ):
+                out.append(Removal("staged", name, status.st_size, "orphan"))
         return out
 
     def _orphans(self) -> list[tuple[str, int, float]]:
-        """Content that no readable metadata speaks of: hash, size, age in seconds."""
+        """Return the content that no readable metadata names: hash, size in bytes, age in seconds."""
         blobs = [
             (name, status.st_size, time.time() - status.st_ctime)
             for shard in self._shards()
@@ -76,15 +83,15 @@ class Upkeep:
         ]
         if not blobs:
             return []
-        used = {record.sha256 for record in self._catalog.all()}
+        used = {metadata.sha256 for metadata in self._catalog.all_metadata()}
         return [blob for blob in blobs if blob[0] not in used]
 
     def check(self) -> list[Problem]:
-        """What is wrong beside damaged content. The index is made anew if it differs from the metadata."""
-        problems = list(self._strange())
+        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired."""
+        problems = list(self._symlinks())
         keys = self._catalog.keys()
-        records = list(self._catalog.records(keys)) if keys else []
-        readable = {record.id for record, _ in records}
+        found = list(self._catalog.read_all(keys)) if keys else []
+        readable = {metadata.id for metadata, _ in found}
         problems += [
             Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
             for key in keys
@@ -96,15 +103,15 @@ class Upkeep:
             )
             for digest, size, _ in self._orphans()
         ]
-        wrong = self._catalog.index.differences(records, keys) or []
+        wrong = self._catalog.index.differences(found, keys) or []
         if wrong:
             self._catalog.index.forget(wrong)
-            self._catalog.index.put([(record, inode) for record, inode in records if record.id in set(wrong)])
-        problems += [Problem("index", key, "the index said something else than the metadata; mended") for key in wrong]
+            self._catalog.index.put([(metadata, inode) for metadata, inode in found if metadata.id in set(wrong)])
+        problems += [Problem("index", key, "the index differed from the metadata; it is repaired") for key in wrong]
         return problems
 
-    def _strange(self) -> Iterator[Problem]:
-        """Symlinks: they are never followed, and nobody else should be able to put one here."""
+    def _symlinks(self) -> Iterator[Problem]:
+        """Find symlinks in the store's own folders. They are never followed, and nobody should have put one there."""
         folders: list[tuple[str, ...]] = [(), ("locks",), ("staging",), ("meta",), ("quarantine",), ("blobs",)]
         for parts in (*folders, *(("blobs", one) for one in self._shards())):
             try:
@@ -125,7 +132,7 @@ class Upkeep:
             return []
 
     def _files(self, *parts: str) -> Iterator[tuple[int, str, os.stat_result]]:
-        """The regular files of a folder, with its descriptor."""
+        """Yield the regular files of a folder: its descriptor, name, status."""
         try:
             with self._tree.folder(".abp", *parts) as folder:
                 for name in os.listdir(folder):  # noqa: PTH208 - a descriptor

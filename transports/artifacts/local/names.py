@@ -1,4 +1,4 @@
-"""Readable names in a store's root: hard links to blobs, or copies where there are no hard links."""
+"""Readable names in a store's root: hard links to blobs, or copies on file systems without hard links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import StoreError
 from ..os_errors import write_all
 from .tree import create, lstat, temporary_name, unlink
 
-__all__ = ["NO_LINKS", "link", "move", "place", "same_file"]
+__all__ = ["NO_LINKS", "add_readable_name", "link", "move", "same_file"]
 
 #: How file systems say that they have no hard links, or no more of them for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -20,9 +20,11 @@ _TRIES = 1000
 _PIECE = 1 << 20
 
 
-def place(blob: str, blobs: int, root: int, staging: int, wanted: str, undo: ExitStack) -> str:
-    """Give a blob a readable name in ``root``: ``wanted``, or ``stem-2.ext``, ``stem-3.ext``… where names are taken.
-    Never overwrites. Folders are descriptors; what must be taken back after an error goes on ``undo``."""
+def add_readable_name(blob: str, blobs: int, root: int, staging: int, wanted: str, undo: ExitStack) -> str:
+    """Give a blob a readable name in ``root`` and return it: ``wanted``, or ``stem-2.ext``, ``stem-3.ext``… if taken.
+
+    Nothing is overwritten. Folders are descriptors. What must be taken back after an error is pushed on ``undo``.
+    """
     for name in _candidates(wanted):
         try:
             link(blob, blobs, name, root)
@@ -47,8 +49,8 @@ def _candidates(wanted: str) -> Iterator[str]:
 
 
 def _copy(blob: str, blobs: int, root: int, staging: int, name: str) -> bool:
-    """Copy and sync under a temporary name, reserve the final one by an empty file, rename over it. ``False`` if the
-    name is taken."""
+    """Copy and sync under a temporary name, reserve the final one by an empty file, rename over it. Returns ``False``
+    if the name is taken."""
     if _exists(name, root):
         return False
     temporary = temporary_name()
@@ -58,7 +60,7 @@ def _copy(blob: str, blobs: int, root: int, staging: int, name: str) -> bool:
         try:
             while chunk := os.read(source, _PIECE):
                 write_all(target, memoryview(chunk))
-            times = os.fstat(source)  # equal times tell an untouched copy from a person's own file
+            times = os.fstat(source)  # by equal times an untouched copy is told from a user's own file
             os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
             os.fsync(target)
         finally:
@@ -88,21 +90,21 @@ def _exists(name: str, folder: int) -> bool:
 
 
 def same_file(name: str, folder: int, blob: str, blobs: int) -> bool:
-    """Whether a name leads to the blob: one file under two names, or a copy that nobody touched."""
-    one, other = lstat(name, folder), lstat(blob, blobs)
-    if one is None or other is None:
+    """Return whether a name leads to the blob: it is a second name of the same file, or an untouched copy."""
+    named, content = lstat(name, folder), lstat(blob, blobs)
+    if named is None or content is None:
         return False
-    if os.path.samestat(one, other):
+    if os.path.samestat(named, content):
         return True
     # times are coarse (some milliseconds): two links may show the same time and not be the same file
-    return one.st_nlink == 1 and (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (content.st_size, content.st_mtime_ns)
 
 
 def link(name: str, folder: int, new: str, target: int) -> None:
-    """A second name for a file. Raises :class:`FileExistsError`."""
+    """Give a file a second name. Raises :class:`FileExistsError`."""
     os.link(name, new, src_dir_fd=folder, dst_dir_fd=target, follow_symlinks=False)
 
 
 def move(name: str, folder: int, new: str, target: int) -> None:
-    """Rename, replacing what has the new name."""
+    """Rename a file, and replace the file that has the new name."""
     os.rename(name, new, src_dir_fd=folder, dst_dir_fd=target)

@@ -1,4 +1,4 @@
-"""Staged files of the local store."""
+"""Staged files of the local store: written in its staging folder, on the same file system as the blobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...errors import StoreError
 from ...tasks import in_thread
 from ..base import ArtifactStore
 from ..content import Description, Meter, as_bytes, measure_file, nothing_written
-from ..os_errors import reporting, write_all
+from ..os_errors import map_os_errors, write_all
 from ..ref import ArtifactRef
 from ..staged import StagedFile
-from .blobs import Shelf
+from .blobs import BlobStore
 from .tree import Tree, create, temporary_name, unlink
 
 __all__ = ["LocalStaged"]
@@ -26,12 +26,12 @@ _INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
 
 
 class LocalStaged(StagedFile):
-    """See :class:`~transports.artifacts.base.Staged`. The file is made by the first bytes that are written."""
+    """A staged file below ``.abp/staging``. The file is made when the first bytes are written."""
 
-    def __init__(self, store: ArtifactStore, tree: Tree, shelf: Shelf) -> None:
+    def __init__(self, store: ArtifactStore, tree: Tree, blobs: BlobStore) -> None:
         super().__init__(store)
         self._tree = tree
-        self._shelf = shelf
+        self._blobs = blobs
         self._name = temporary_name()
         self._start()
 
@@ -54,10 +54,10 @@ class LocalStaged(StagedFile):
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
         view = as_bytes(chunk)
-        self._usable = False  # until all is well: what is written by half must never be committed
+        self._usable = False  # until the whole chunk is written: half of it must never be committed
         if len(view) <= _INLINE:
             self._meter.add(view)
-            # small chunks wait for company; bytes cannot change under us, other buffers can
+            # Small chunks are collected. Bytes never change, but the caller may use another buffer again.
             self._pending.append(view if isinstance(view.obj, bytes) else memoryview(bytes(view)))
             self._waiting += len(view)
             if self._waiting >= _PIECE:
@@ -68,7 +68,7 @@ class LocalStaged(StagedFile):
 
     def _flush(self, more: memoryview | None = None) -> None:
         pending, self._pending, self._waiting = self._pending, [], 0
-        with reporting("write a file", self._tree.root):
+        with map_os_errors("write a file", self._tree.root):
             if more is not None:
                 self._meter.add(more)
                 pending.append(more)
@@ -84,35 +84,35 @@ class LocalStaged(StagedFile):
         self._start()
 
     async def _measure(self, declared: int | None) -> Meter:
-        if not self._written and not await in_thread(self._take_foreign) and declared != 0:
+        if not self._written and not await in_thread(self._adopt_external_file) and declared != 0:
             raise nothing_written()
         return self._meter
 
-    def _take_foreign(self) -> bool:
-        with reporting("store a file", self._tree.root):
-            if found := self._open_foreign():
-                self._measure_foreign()
+    def _adopt_external_file(self) -> bool:
+        with map_os_errors("store a file", self._tree.root):
+            if found := self._open_external_file():
+                self._measure_external_file()
         return found
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
         def work() -> ArtifactRef:
-            with reporting("store a file", self._tree.root):
+            with map_os_errors("store a file", self._tree.root):
                 if self._pending or self._fd < 0:
                     self._usable = False
                     self._flush()
                     self._usable = True
                 os.fsync(self._fd)
-                record = self._shelf.publish(self._name, self._fd, meter, described, self._store.scope)
-                self._committed = True  # also if whoever waits for it is cancelled
-                return record.ref(self._tree.root / record.names[-1].name)
+                metadata = self._blobs.publish(self._name, self._fd, meter, description, self._store.scope)
+                self._committed = True  # here, because the caller may be cancelled while the thread works
+                return metadata.ref(self._tree.root / metadata.names[-1].name)
 
         return await in_thread(work)
 
-    def _open_foreign(self) -> bool:
+    def _open_external_file(self) -> bool:
         self._close()
         try:
             with self._tree.folder(".abp", "staging") as staging:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not hold us up
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
                 self._fd = os.open(self._name, flags, dir_fd=staging)
         except FileNotFoundError:
             return False
@@ -122,9 +122,8 @@ class LocalStaged(StagedFile):
             raise
         return True
 
-    def _measure_foreign(self) -> None:
-        # Writing back to the disk and hashing keep different parts of the machine busy: together they take as long as
-        # the slower one.
+    def _measure_external_file(self) -> None:
+        # Syncing keeps the disk busy and hashing the processor: side by side they take as long as the slower one.
         failed: list[OSError] = []
 
         def sync() -> None:
@@ -158,7 +157,10 @@ class LocalStaged(StagedFile):
             logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
-        """Never raises but for a cancellation, which it delays."""
+        """Close the file, and remove it unless it was committed.
+
+        Errors of the disk are logged, not raised. A cancellation is delayed until the file is gone.
+        """
         if self._committed:
             self._close()
         else:

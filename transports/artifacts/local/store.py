@@ -1,4 +1,4 @@
-"""Artifacts as files on this machine: the default store."""
+"""The default store: artifacts as files in a folder on this machine."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from typing import NoReturn
 from ...errors import Corrupt
 from ...tasks import in_thread
 from ..audit import AuditLog
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
-from ..metadata import ID, Record
-from ..os_errors import reporting
-from ..ref import ArtifactRef, Checked, Problem, Scope
-from ..retention import Entry, Retention, Swept
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..metadata import ID, Metadata, not_found
+from ..os_errors import map_os_errors
+from ..ref import ArtifactRef, CheckReport, Problem, Scope
+from ..retention import Entry, Removal, Retention
 from ..staged import StagedFile
-from .blobs import Shelf
+from .blobs import BlobStore
 from .catalog import Catalog
 from .index import Index
-from .maintenance import Upkeep
+from .maintenance import Maintenance
 from .staging import LocalStaged
 from .tree import Tree
 
 __all__ = ["LocalStore", "default_root"]
 
-#: Seconds, more than between two times that a file system tells apart.
+#: Seconds, longer than the resolution of the times that a file system keeps.
 _TICK = 0.1
 
 
 def default_root() -> Path:
-    """``<temp folder>/abp-mcp-bridge``, where a store without a root keeps its files."""
+    """Return ``<temp folder>/abp-mcp-bridge``, the folder of a store without a root."""
     return Path(tempfile.gettempdir()) / "abp-mcp-bridge"
 
 
@@ -44,16 +44,15 @@ class LocalStore(ArtifactStore):
         report.pdf, export_pdf_1732160000000.pdf     readable names, hard links to
         .abp/blobs/ab/<sha256>                       the content, once
         .abp/meta/<id>.json                          an artifact exists if and only if this does
-        .abp/index.sqlite                            the same metadata, to be searched; may be deleted at any time
-        .abp/staging, locks, quarantine              files on their way in; locks; content that was damaged
+        .abp/index.sqlite                            a searchable copy of the metadata; may be deleted at any time
+        .abp/staging, locks, quarantine              files on their way in; locks; damaged content
 
-    Nothing is made before the first :meth:`stage` or :meth:`put_bytes`; a root that does not exist gets mode 0700,
-    files get 0600. Several processes, threads and event loops may use one folder at once. ``max_bytes`` limits each
-    artifact. A readable name *is* the content: a program that edits it in place damages the artifact, and :meth:`open`
-    says so.
+    Nothing is made before something is stored; a root that does not exist gets mode 0700, files get 0600. Several
+    processes, threads and event loops may use one folder at once. A readable name *is* the content: a program that
+    edits it in place damages the artifact, and :meth:`open` raises :class:`~transports.errors.Corrupt`.
 
-    Every method raises :class:`~transports.errors.StoreError` if the disk refuses, if the root or a folder of ours in
-    it is a symlink, or if the default root (``None``) belongs to another user.
+    Every method raises :class:`~transports.errors.StoreError` if the disk refuses, if the root or a folder of the store
+    in it is a symlink, or if the default root (``None``) belongs to another user.
     """
 
     def __init__(
@@ -68,30 +67,34 @@ class LocalStore(ArtifactStore):
         default = default_root()
         self.root = (root or default).expanduser().absolute()
         self.url = self.root.as_uri()
-        # a folder below a shared temp folder may have been made by anybody before us
+        # another user may have made a folder of this name in the shared temp folder
         self._tree = Tree(self.root, own=self.root == default.absolute())
         index = Index(self._tree, live=retention is not None)
-        self._shelf = Shelf(self._tree, index)
+        self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)
-        self._upkeep = Upkeep(self._tree, self._shelf, self._catalog)
+        self._maintenance = Maintenance(self._tree, self._blobs, self._catalog)
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
 
-    async def _begin(self) -> StagedFile:
+    async def aclose(self) -> None:
+        """Close the SQLite index, which a store with a retention keeps open."""
+        await in_thread(self._catalog.index.close)
+
+    async def _new_staged(self) -> StagedFile:
         await in_thread(self._prepare)
-        return LocalStaged(self, self._tree, self._shelf)
+        return LocalStaged(self, self._tree, self._blobs)
 
     def _prepare(self) -> None:
-        with reporting("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
+        with map_os_errors("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
             pass
-        self._upkeep.sweep_once()
+        self._maintenance.sweep_once()
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         def work() -> tuple[ArtifactRef, float]:
-            with reporting("read an artifact", self.root):
-                record = _load(self._catalog, artifact_id)
-                return record.ref(self._catalog.path(record)), record.stored
+            with map_os_errors("read an artifact", self.root):
+                metadata = _load(self._catalog, artifact_id)
+                return metadata.ref(self._catalog.path(metadata)), metadata.stored
 
         return await in_thread(work)
 
@@ -99,29 +102,29 @@ class LocalStore(ArtifactStore):
         """Metadata that cannot be read is logged and left out."""
 
         def work() -> list[ArtifactRef]:
-            with reporting("list artifacts", self.root):
+            with map_os_errors("list artifacts", self.root):
                 return self._catalog.refs(scope)
 
         return await in_thread(work)
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         def work() -> list[Entry]:
-            with reporting("list artifacts", self.root):
+            with map_os_errors("list artifacts", self.root):
                 return self._catalog.entries(scope)
 
         return await in_thread(work)
 
-    async def mark(self) -> object:
-        """The folder of the metadata: every commit and every removal changes its time."""
+    async def change_token(self) -> object:
+        """Return a token made of the time of the metadata folder, which every commit and every removal changes."""
 
         def work() -> object:
-            with reporting("look at the store", self.root):
+            with map_os_errors("look at the store", self.root):
                 try:
                     with self._tree.folder(".abp", "meta") as meta:
                         now = os.fstat(meta)
                 except FileNotFoundError:
                     return 0
-                # what happens within the same tick of the file system's clock changes nothing that can be seen
+                # a second change within the resolution of the folder's time would not be seen
                 ticking = time.time() - now.st_mtime < _TICK
                 return (now.st_ino, now.st_mtime_ns, time.monotonic_ns() if ticking else 0)
 
@@ -131,7 +134,7 @@ class LocalStore(ArtifactStore):
         await in_thread(self._catalog.index.touch, artifact_id)
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        reader = _Reader(self._shelf, self._catalog, self.root, ref, start, end)
+        reader = _Reader(self._blobs, self._catalog, self.root, ref, start, end)
         try:
             while chunk := await in_thread(reader.read, chunk_size):
                 yield chunk
@@ -148,33 +151,33 @@ class LocalStore(ArtifactStore):
             return False
 
         def work() -> bool:
-            with reporting("delete an artifact", self.root):
-                return self._shelf.remove(artifact_id)
+            with map_os_errors("delete an artifact", self.root):
+                return self._blobs.remove(artifact_id)
 
         return await in_thread(work)
 
-    async def _sweep(self, *, dry_run: bool) -> list[Swept]:
-        def work() -> list[Swept]:
-            with reporting("clean up", self.root):
-                return self._upkeep.sweep(dry_run=dry_run)
+    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
+        def work() -> list[Removal]:
+            with map_os_errors("clean up", self.root):
+                return self._maintenance.sweep(dry_run=dry_run)
 
         return await in_thread(work)
 
-    async def fsck(self) -> Checked:
-        """Also compares the index with the metadata, and makes it anew if it differs; reports what lies in the store's
-        folders and does not belong there."""
+    async def fsck(self) -> CheckReport:
+        """Check the content, and without a scope also the store itself: metadata that cannot be read, rows of the index
+        that differ from it (they are repaired), content that no metadata names, symlinks in the store's folders."""
 
         def work() -> list[Problem]:
-            with reporting("check the store", self.root):
-                return self._upkeep.check()
+            with map_os_errors("check the store", self.root):
+                return self._maintenance.check()
 
-        # the index first: what it says wrong must not make content look damaged
+        # the index first: a wrong row must not make content look damaged
         problems = [] if self.scope else await in_thread(work)
         found = await super().fsck()
         return replace(found, problems=(*found.problems, *problems))
 
 
-def _load(catalog: Catalog, artifact_id: str) -> Record:
+def _load(catalog: Catalog, artifact_id: str) -> Metadata:
     if not ID.fullmatch(artifact_id):
         raise not_found(artifact_id)
     try:
@@ -189,27 +192,27 @@ def _load(catalog: Catalog, artifact_id: str) -> Record:
 
 
 class _Reader:
-    """One pass over a blob, checked at its end if it is whole. Blocking; :meth:`close` may be called at any time."""
+    """One pass over a blob, whose hash is checked at the end of a whole read. Every method blocks."""
 
-    def __init__(self, shelf: Shelf, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
-        self._shelf = shelf
+    def __init__(self, blobs: BlobStore, catalog: Catalog, root: Path, ref: ArtifactRef, start: int, end: int) -> None:
+        self._blobs = blobs
         self._catalog = catalog
         self._root = root
         self._ref = ref
-        self._at = start
+        self._position = start
         self._end = end
         self._whole = end - start == ref.size_bytes
         self._fd = -1
         self._digest = hashlib.sha256()
 
     def read(self, size: int) -> bytes:
-        """The next bytes; ``b""`` at the end."""
-        with reporting("read an artifact", self._root):
+        """Return the next bytes, or ``b""`` at the end."""
+        with map_os_errors("read an artifact", self._root):
             if self._fd < 0:
                 self._open()
-            wanted = min(size, self._end - self._at)
-            chunk = os.pread(self._fd, wanted, self._at)
-            self._at += len(chunk)
+            wanted = min(size, self._end - self._position)
+            chunk = os.pread(self._fd, wanted, self._position)
+            self._position += len(chunk)
             if self._whole:
                 self._digest.update(chunk)
             if wanted and not chunk:
@@ -218,7 +221,7 @@ class _Reader:
 
     def _open(self) -> None:
         try:
-            self._fd = self._shelf.open(self._ref.sha256)
+            self._fd = self._blobs.open(self._ref.sha256)
         except FileNotFoundError:
             _load(self._catalog, self._ref.id)  # not found, if it was deleted just now
             raise self._corrupt("its content is missing") from None
@@ -227,18 +230,18 @@ class _Reader:
 
     @property
     def done(self) -> bool:
-        """Whether all was read."""
-        return self._at >= self._end
+        """Whether the end of the range was reached."""
+        return self._position >= self._end
 
     @property
     def damaged(self) -> bool:
-        """Whether what was read is not what was stored, as far as that can be told."""
+        """Whether the bytes differ from what was stored. It can be told only of a whole read."""
         return self._whole and self._digest.hexdigest() != self._ref.sha256
 
     def quarantine(self) -> NoReturn:
-        """Take the content out of use, and say so."""
-        with reporting("read an artifact", self._root):
-            self._shelf.quarantine(self._ref.sha256, self._fd)
+        """Move the content to quarantine and raise :class:`~transports.errors.Corrupt`."""
+        with map_os_errors("read an artifact", self._root):
+            self._blobs.quarantine(self._ref.sha256, self._fd)
         raise self._corrupt("its content no longer matches its hash and was put into quarantine")
 
     def _corrupt(self, what: str) -> Corrupt:

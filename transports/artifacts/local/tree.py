@@ -1,7 +1,7 @@
-"""Folders that nobody can redirect, what a disk's refusals mean, and blocking work off the event loop.
+"""Folders of a store, opened so that no symlink can redirect an access. POSIX only.
 
-Every access below a store's root goes through file descriptors of folders that were opened one by one without following
-symlinks. POSIX only.
+Every access below a store's root goes through file descriptors of folders, which were opened one by one without
+following symlinks.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOCK_SECONDS = 60.0  # whoever has a lock reads one blob at most
+_LOCK_SECONDS = 60.0  # far more than a commit takes, which reads one blob at most
 
 
 class Tree:
-    """The folders of one store. ``own``: refuse a root that belongs to another user."""
+    """The folders of one store. With ``own``, a root that belongs to another user is refused."""
 
     def __init__(self, root: Path, *, own: bool) -> None:
         self.root = root
@@ -42,8 +42,11 @@ class Tree:
 
     @contextmanager
     def folder(self, *parts: str, create: bool = False) -> Iterator[int]:
-        """Descriptor of ``root/part/part…``. Raises :class:`FileNotFoundError` if it is missing and not to be made, and
-        :class:`~transports.errors.StoreError` if something else stands in its place."""
+        """Open ``root/part/part…`` and give its descriptor.
+
+        With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised. Raises
+        :class:`~transports.errors.StoreError` if a symlink or a file has the name of a folder.
+        """
         fd = self._open_root(create)
         try:
             for depth, part in enumerate(parts, 1):
@@ -56,8 +59,11 @@ class Tree:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Exclude every other thread and process that asks for the same name; the system frees the lock of one that
-        dies."""
+        """Exclude every other thread and process that takes the same lock.
+
+        The system frees the lock of a process that dies. Raises :class:`~transports.errors.StoreError`, retryable, if
+        the lock is not free after a minute.
+        """
         with self.folder(".abp", "locks", create=True) as folder:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
@@ -76,7 +82,7 @@ class Tree:
             )
         return fd
 
-    def _open(self, name: str, parent: int | None, shown: Path, create: bool) -> int:
+    def _open(self, name: str, parent: int | None, display_path: Path, create: bool) -> int:
         try:
             return os.open(name, _FOLDER, dir_fd=parent)
         except FileNotFoundError:
@@ -84,15 +90,15 @@ class Tree:
                 raise
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
-                raise _in_the_way(shown) from error
+                raise _not_a_folder(display_path) from error
             raise
         if parent is None:
-            shown.parent.mkdir(parents=True, exist_ok=True)
+            display_path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):  # another process was faster
             os.mkdir(name, 0o700, dir_fd=parent)
         if parent is not None:
             os.fsync(parent)
-        return self._open(name, parent, shown, create=False)
+        return self._open(name, parent, display_path, create=False)
 
 
 def _flock(fd: int, root: Path) -> None:
@@ -111,7 +117,7 @@ def _flock(fd: int, root: Path) -> None:
         pause = min(pause * 1.5, 0.02)
 
 
-def _in_the_way(path: Path) -> StoreError:
+def _not_a_folder(path: Path) -> StoreError:
     if path.is_symlink():
         return StoreError(
             f"{path} is a symlink and is not followed: remove it, or name the real folder "
@@ -121,17 +127,18 @@ def _in_the_way(path: Path) -> StoreError:
 
 
 def temporary_name() -> str:
-    """A name in ``staging/``: the writer's process id, so that a sweep can tell whether it lives, and chance."""
+    """Return a name in ``staging/``: the writer's process id, by which a sweep tells whether it lives, and random
+    digits."""
     return f"{os.getpid()}-{secrets.token_hex(8)}"
 
 
 def create(name: str, folder: int) -> int:
-    """Descriptor of a new, empty file that can be written and read."""
+    """Make an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
     return os.open(name, _NEW | os.O_RDWR, 0o600, dir_fd=folder)
 
 
 def write_file(folder: int, name: str, data: bytes) -> None:
-    """A new file with its content on the disk (fsync). Nothing is left of it after an error."""
+    """Write a new file and sync it to the disk. Nothing is left of it after an error."""
     fd = create(name, folder)
     try:
         write_all(fd, memoryview(data))
@@ -144,7 +151,7 @@ def write_file(folder: int, name: str, data: bytes) -> None:
 
 
 def unlink(name: str, folder: int) -> bool:
-    """Remove a name; ``False`` if it was gone."""
+    """Remove a file. Returns ``False`` if it was gone."""
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
@@ -153,7 +160,7 @@ def unlink(name: str, folder: int) -> bool:
 
 
 def lstat(name: str, folder: int) -> os.stat_result | None:
-    """Status of a regular file, or ``None`` if there is none of that name."""
+    """Return the status of a regular file, or ``None`` if no regular file has the name."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The store in a bucket: S3, Google Cloud Storage, Azure (extra ``cloud``)."""
+"""The store in a bucket of Amazon S3 (or a compatible server), Google Cloud Storage or Azure; extra ``cloud``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""One bucket of an object store (S3, GCS, Azure), through ``obstore``: a few verbs, each with an end in time and with
-our errors. ``obstore`` is imported here and nowhere else, when a bucket is first opened."""
+"""A bucket of an object store (S3, GCS, Azure) through ``obstore``: a few operations with time limits and typed errors.
+
+``obstore`` is imported here and nowhere else, when a bucket is first opened.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ from ...protocol.urls import is_loopback
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-__all__ = ["Bucket", "Listed"]
+__all__ = ["Bucket", "ListedObject"]
 
 T = TypeVar("T")
 
-_PART = 5 << 20  # bytes; the least that S3 takes. Larger content goes up in parts of this size, several at once
+_PART = 5 << 20  # bytes, the smallest part that S3 takes. Larger content is uploaded in parts of this size
 _PARTS = 9000  # S3 takes 10,000
-_AT_ONCE = 4
+_CONCURRENCY = 4  # parts that are uploaded at once
 _DAY = timedelta(days=1)
-_LAST_WORDS = 0.2  # seconds
+_THREAD_GRACE = 0.2  # seconds at the end of the program
 _REFUSALS = {
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -43,8 +45,8 @@ _REFUSALS = {
 }
 
 
-class Listed(NamedTuple):
-    """One object in a listing. ``key`` is below the store's prefix."""
+class ListedObject(NamedTuple):
+    """An object in a listing. ``key`` is relative to the store's prefix; ``size`` is in bytes."""
 
     key: str
     size: int
@@ -53,14 +55,16 @@ class Listed(NamedTuple):
 
 
 class Bucket:
-    """``url`` is ``s3://bucket/prefix`` (``gs://``, ``az://``…); credentials and the endpoint come from the usual
-    environment variables (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``).
+    """The objects below one prefix of a bucket.
 
-    ``timeout`` in seconds: a request, or one part of an upload, or a pause in a download may take that long in all,
-    with its retries. Plain HTTP is refused but for an endpoint on this machine (or with ``AWS_ALLOW_HTTP``).
+    ``url`` is ``s3://bucket/prefix`` (``gs://``, ``az://``…). Credentials and the endpoint come from the usual
+    environment variables (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``). ``timeout`` in seconds limits a request with its
+    retries, one part of an upload, and a pause in a download. Plain HTTP is refused except for an endpoint on this
+    machine, or with ``AWS_ALLOW_HTTP``.
 
-    Every method raises :class:`~transports.errors.StoreUnavailable`; :class:`FileNotFoundError` goes through. Raises
-    :class:`~transports.errors.UsageError` if ``obstore`` is not installed or the URL or a variable makes no sense.
+    Every method raises :class:`~transports.errors.StoreUnavailable`, and :class:`FileNotFoundError` for a missing
+    object. Making one raises :class:`~transports.errors.UsageError` if ``obstore`` is not installed or the URL or a
+    variable is not valid.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -70,19 +74,19 @@ class Bucket:
         self._timeout = timeout
         half = timedelta(seconds=timeout / 2)
         options: dict[str, object] = {"connect_timeout": half}
-        if _on_this_machine():
+        if _endpoint_is_local():
             options["allow_http"] = True
         retries = {"max_retries": 3, "retry_timeout": half, "backoff": {"max_backoff": timedelta(seconds=2)}}
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
-            # a download may take as long as it likes, while something arrives
-            patient = {**options, "timeout": _DAY, "read_timeout": half}
-            self._patient = open_url(url, client_options=patient, retry_config=retries)
+            # a download may take any time as long as bytes arrive
+            streaming = {**options, "timeout": _DAY, "read_timeout": half}
+            self._streaming_store = open_url(url, client_options=streaming, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
             raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
 
     async def put(self, key: str, data: bytes | Path, mime_type: str) -> None:
-        """Upload at once or not at all; a :class:`~pathlib.Path` is read piece by piece."""
+        """Upload an object, whole or not at all. A file given as a :class:`~pathlib.Path` is read piece by piece."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         part = max(_PART, size // _PARTS + 1)
         work = self._obstore.put_async(
@@ -91,68 +95,68 @@ class Bucket:
             data,
             attributes={"Content-Type": mime_type, "Content-Disposition": "attachment"},
             chunk_size=part,
-            max_concurrency=_AT_ONCE,
+            max_concurrency=_CONCURRENCY,
         )
-        # each part has its own end; this one is for all of them, one after the other
-        await self._within(work, f"store {key}", self._timeout * (1 + size // (part * _AT_ONCE)))
+        # each part has its own limit; this one is for all of them in a row
+        await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
 
     async def get(self, key: str) -> bytes:
-        """The whole of a small object."""
+        """Return the content of a small object."""
 
         async def work() -> bytes:
             result = await self._obstore.get_async(self._store, key)
             return bytes(await result.bytes_async())
 
-        return await self._within(work(), f"read {key}", self._timeout)
+        return await self._call(work(), f"read {key}", self._timeout)
 
     async def stream(self, key: str, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """The bytes ``start`` to ``end`` (exclusive; not none) in pieces of at most ``chunk_size``. A connection that
-        breaks off is made again, and goes on where it was."""
+        """Stream the bytes ``start`` to ``end`` (exclusive, and greater than ``start``) in pieces of at most
+        ``chunk_size`` bytes. A download that breaks off is resumed."""
         action = f"read {key}"
-        asked = self._obstore.get_async(self._patient, key, options={"range": (start, end)})
-        result = await self._within(asked, action, self._timeout)
+        request = self._obstore.get_async(self._streaming_store, key, options={"range": (start, end)})
+        result = await self._call(request, action, self._timeout)
         chunks: AsyncIterator[object] = aiter(result.stream(min_chunk_size=min(chunk_size, 1 << 20)))
         while True:
             try:
-                chunk = memoryview(await self._within(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
+                chunk = memoryview(await self._call(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
             except StopAsyncIteration:
                 return
             for at in range(0, len(chunk), chunk_size):
                 yield bytes(chunk[at : at + chunk_size])
 
     async def sign(self, key: str, seconds: float) -> str:
-        """An address from which anybody can fetch the object for that time."""
+        """Return a signed URL from which anybody can fetch the object for that many seconds."""
         work = self._obstore.sign_async(self._store, "GET", key, timedelta(seconds=seconds))
-        return str(await self._within(work, f"sign {key}", self._timeout))
+        return str(await self._call(work, f"sign {key}", self._timeout))
 
-    async def list(self, prefix: str) -> AsyncGenerator[Listed, None]:
-        """Every object below ``prefix``."""
+    async def list(self, prefix: str) -> AsyncGenerator[ListedObject, None]:
+        """Yield every object below ``prefix``."""
         pages = aiter(self._obstore.list(self._store, prefix, chunk_size=1000))
         while True:
             try:
-                page = await self._within(anext(pages), f"list {prefix}", self._timeout)
+                page = await self._call(anext(pages), f"list {prefix}", self._timeout)
             except StopAsyncIteration:
                 return
             for one in page:
-                yield Listed(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
+                yield ListedObject(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
 
     async def delete(self, key: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         with suppress(FileNotFoundError):
-            await self._within(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
+            await self._call(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
     async def move(self, key: str, new: str) -> None:
-        """Give an object another key."""
-        await self._within(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
+        """Rename an object."""
+        await self._call(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
-    async def _within(self, work: Awaitable[T], action: str, seconds: float) -> T:
-        with self._reporting(action):
+    async def _call(self, work: Awaitable[T], action: str, seconds: float) -> T:
+        with self._map_errors(action):
             async with asyncio.timeout(seconds):
                 return await work
 
     @contextmanager
-    def _reporting(self, action: str) -> Iterator[None]:
-        """The library's words are left out: a server's answer may quote the signed request."""
+    def _map_errors(self, action: str) -> Iterator[None]:
+        """Map errors without quoting the library's messages: a server's answer may contain the signed request."""
         try:
             yield
         except (self._errors.BaseError, TimeoutError, OSError) as error:
@@ -170,7 +174,7 @@ class Bucket:
                     details=details,
                 ) from None
             raise StoreUnavailable(
-                f"cannot {action} in {self.url}: the server gives no good answer ({reason}); try again, and check "
+                f"cannot {action} in {self.url}: the server did not answer properly ({reason}); try again, and check "
                 "AWS_ENDPOINT_URL and the network",
                 retryable=True,
                 details=details,
@@ -178,10 +182,10 @@ class Bucket:
 
 
 @cache
-def _last_words() -> None:
-    """Its threads let go of our objects a moment after they have answered; in a Python that is ending by then they
-    would abort the whole program."""
-    atexit.register(time.sleep, _LAST_WORDS)
+def _outlive_threads() -> None:
+    """Wait a moment at exit: the library's threads release Python objects shortly after they have answered, and would
+    abort an interpreter that is shutting down."""
+    atexit.register(time.sleep, _THREAD_GRACE)
 
 
 def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
@@ -190,7 +194,7 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
         import obstore.exceptions
         from obstore.store import from_url
 
-        _last_words()
+        _outlive_threads()
     except ImportError as error:
         raise UsageError(
             "object stores (s3://, gs://, az://) need a package more: pip install 'abp-transports[cloud]'"
@@ -198,7 +202,7 @@ def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:
     return obstore, from_url
 
 
-def _on_this_machine() -> bool:
+def _endpoint_is_local() -> bool:
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     try:
@@ -208,7 +212,7 @@ def _on_this_machine() -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """What a server called the error, or its kind: a word without anything of the request."""
+    """Return the server's code of an error, or its kind: one word, without anything from the request."""
     text = str(error)
     named = re.search(r"<Code>(\w{1,64})</Code>", text) or re.search(r"status code: (\d{3})", text)
     if named:

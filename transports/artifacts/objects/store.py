@@ -1,4 +1,4 @@
-"""Artifacts in an object store: Amazon S3 and what speaks like it, Google Cloud Storage, Azure."""
+"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure."""
 
 from __future__ import annotations
 
@@ -15,51 +15,54 @@ from typing import IO
 
 from ...errors import Corrupt, StoreUnavailable
 from ..audit import AuditLog
-from ..base import DEFAULT_MAX_BYTES, ArtifactStore, not_found
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..content import Description, Meter
-from ..metadata import ID, Record, ids
-from ..os_errors import reporting, write_all
+from ..metadata import ID, Metadata, candidate_ids, not_found
+from ..os_errors import map_os_errors, write_all
 from ..ref import ArtifactRef, Scope
-from ..retention import Entry, Retention, Swept
-from ..spool import Spool
+from ..retention import Entry, Removal, Retention
+from ..spool import SpooledFile
 from ..staged import StagedFile
-from .bucket import Bucket, Listed
+from .bucket import Bucket, ListedObject
 
 __all__ = ["ObjectStore"]
 
 logger = logging.getLogger("transports.artifacts")
 
-_IN_MEMORY = 1 << 20  # bytes that are written before a temporary file is made
-_AT_ONCE = 16  # requests for metadata
+_IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
+_CONCURRENCY = 16  # requests for metadata at once
 _MAX_AGE = 3600.0  # seconds that content may wait for its metadata
-_QUARANTINE = 86400.0
+_QUARANTINE = 86400.0  # seconds that damaged content is kept for a look at it
 
 
 @dataclass(slots=True)
 class _State:
-    """What all views of one store share: metadata that was read (with its ETag), when artifacts were used, which
-    content is being read, and which of that is to be removed afterwards."""
+    """The state that all views of one store share.
 
-    records: dict[str, tuple[str, Record]] = field(default_factory=dict)
+    ``metadata`` caches what was read, with its ETag; ``used`` is when artifacts were read last. ``reading`` counts the
+    readers of each content, and ``delete_after_read`` is the content to be removed when the last of them is done.
+    """
+
+    metadata: dict[str, tuple[str, Metadata]] = field(default_factory=dict)
     used: dict[str, float] = field(default_factory=dict)
     reading: Counter[str] = field(default_factory=Counter)
-    doomed: set[str] = field(default_factory=set)
+    delete_after_read: set[str] = field(default_factory=set)
 
 
 class ObjectStore(ArtifactStore):
     """Keeps below ``s3://bucket/prefix``::
 
         meta/<id>.json                an artifact exists if and only if this does
-        content/<sha256>-<chance>     its content, never shared with another artifact
-        quarantine/…                  content that was damaged
+        content/<sha256>-<random>     its content, never shared with another artifact
+        quarantine/…                  damaged content
 
-    Content is staged and verified on this machine, then uploaded, then named by its metadata, which is one request and
-    so at once. Whatever fails before leaves at most content that nobody names; :meth:`gc` removes it an hour later.
-    Parts of an upload whose process was killed are not content yet and cannot be listed here: give the bucket a
-    lifecycle rule that aborts incomplete multipart uploads (``docs/stores.md``).
+    Content is staged and verified on this machine, then uploaded, then named by its metadata in a single request, which
+    is the commit. A failure before that leaves at most content that no metadata names; :meth:`gc` removes it an hour
+    later. The parts of an upload whose process was killed are not listed as content: give the bucket a lifecycle rule
+    that aborts incomplete multipart uploads (``docs/stores.md``).
 
-    ``timeout`` in seconds is how long a request may take with its retries, and how long a download may pause: then
-    every method raises :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
+    ``timeout`` in seconds limits a request with its retries, and a pause in a download; after that every method raises
+    :class:`~transports.errors.StoreUnavailable`. Any number of machines may use one prefix.
     """
 
     def __init__(
@@ -79,74 +82,75 @@ class ObjectStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
 
-    async def _begin(self) -> StagedFile:
+    async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
-    async def keep(
-        self, meter: Meter, described: Description, data: bytes | Path, blob: str, check: Callable[[], None]
+    async def publish(
+        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
     ) -> ArtifactRef:
-        """Make measured content an artifact of this view's scope; ``check`` is called when it is uploaded."""
+        """Make measured content an artifact of this view's scope. ``check`` is called after the upload, before the
+        artifact is visible."""
         digest, scope = meter.sha256, self.scope
-        for key in ids(described.namespace, digest, scope):
+        for key in candidate_ids(description.namespace, digest, scope):
             old = await self._load(key)
             if old is None or old.sha256 == digest:
                 break
-        await self._bucket.put(blob, data, described.mime_type)
+        await self._bucket.put(blob, data, description.mime_type)
         check()
-        record = Record.new(key, meter, described, scope, old=old, blob=blob)
-        await self._bucket.put(f"meta/{key}.json", record.encode(), "application/json")
-        self._state.records[key] = ("", record)
-        self._state.used[key] = record.stored
+        metadata = Metadata.new(key, meter, description, scope, old=old, blob=blob)
+        await self._bucket.put(f"meta/{key}.json", metadata.encode(), "application/json")
+        self._state.metadata[key] = ("", metadata)
+        self._state.used[key] = metadata.stored
         if old and old.blob != blob:
-            await self._drop(old.blob)
-        return record.ref()
+            await self._delete_content(old.blob)
+        return metadata.ref()
 
-    async def _load(self, key: str) -> Record | None:
+    async def _load(self, key: str) -> Metadata | None:
         try:
             data = await self._bucket.get(f"meta/{key}.json")
-            record = Record.decode(data, key)
+            metadata = Metadata.decode(data, key)
         except FileNotFoundError:
-            self._state.records.pop(key, None)
+            self._state.metadata.pop(key, None)
             return None
         except ValueError as error:
             raise Corrupt(
                 f"the metadata of artifact {key} is damaged ({error}); delete the artifact or store it again",
                 details={"id": key},
             ) from error
-        self._state.records[key] = ("", record)
-        return record
+        self._state.metadata[key] = ("", metadata)
+        return metadata
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        record = await self._load(artifact_id) if ID.fullmatch(artifact_id) else None
-        if record is None:
+        metadata = await self._load(artifact_id) if ID.fullmatch(artifact_id) else None
+        if metadata is None:
             raise not_found(artifact_id)
-        return record.ref(), record.stored
+        return metadata.ref(), metadata.stored
 
-    async def _all(self, scope: Scope) -> list[Record]:
-        """Metadata is read once and then again only where it changed."""
-        turns = asyncio.Semaphore(_AT_ONCE)
+    async def _all(self, scope: Scope) -> list[Metadata]:
+        """Return the metadata that ``scope`` covers. A file is read again only if its ETag has changed."""
+        slots = asyncio.Semaphore(_CONCURRENCY)
 
-        async def read(listed: Listed, key: str) -> Record | None:
-            e_tag, record = self._state.records.get(key, ("", None))
-            if record is None or e_tag != listed.e_tag or not e_tag:
-                async with turns:
+        async def read(listed: ListedObject, key: str) -> Metadata | None:
+            e_tag, metadata = self._state.metadata.get(key, ("", None))
+            if metadata is None or e_tag != listed.e_tag or not e_tag:
+                async with slots:
                     try:
-                        record = await self._load(key)
+                        metadata = await self._load(key)
                     except Corrupt as error:
                         logger.warning("%s", error.message)
                         return None
-                if record:
-                    self._state.records[key] = (listed.e_tag, record)
-            return record
+                if metadata:
+                    self._state.metadata[key] = (listed.e_tag, metadata)
+            return metadata
 
         listed = [one async for one in self._bucket.list("meta/")]
         keys = [one.key.rpartition("/")[2].removesuffix(".json") for one in listed]
         wanted = [(one, key) for one, key in zip(listed, keys, strict=True) if ID.fullmatch(key)]
         found = await asyncio.gather(*(read(one, key) for one, key in wanted))
-        return [record for record in found if record and scope.covers(record.scope)]
+        return [metadata for metadata in found if metadata and scope.covers(metadata.scope)]
 
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        return [record.ref() for record in sorted(await self._all(scope), key=lambda record: record.age_key)]
+        return [one.ref() for one in sorted(await self._all(scope), key=lambda one: one.age_key)]
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         used = self._state.used
@@ -159,40 +163,40 @@ class ObjectStore(ArtifactStore):
         self._state.used[artifact_id] = time.time()
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        record = self._state.records[ref.id][1]
-        self._state.reading[record.blob] += 1
-        digest, at = hashlib.sha256(), start
+        blob = self._state.metadata[ref.id][1].blob
+        self._state.reading[blob] += 1
+        digest, position = hashlib.sha256(), start
         try:
-            while at < end:
+            while position < end:
                 try:
-                    async for chunk in self._bucket.stream(record.blob, at, end, chunk_size):
-                        at += len(chunk)
+                    async for chunk in self._bucket.stream(blob, position, end, chunk_size):
+                        position += len(chunk)
                         digest.update(chunk)
                         yield chunk
-                    if at < end:
+                    if position < end:
                         raise self._corrupt(ref, "it is too short")
                 except FileNotFoundError:
                     current = await self._load(ref.id)
                     if current is None:
                         raise not_found(ref.id) from None
-                    if current.blob == record.blob:
+                    if current.blob == blob:
                         raise self._corrupt(ref, "its content is missing") from None
                     self._state.reading[current.blob] += 1  # it was stored again meanwhile
-                    await self._leave(record.blob)
-                    record = current
+                    await self._release_content(blob)
+                    blob = current.blob
             if end - start == ref.size_bytes and digest.hexdigest() != ref.sha256:
-                await self._doubt(ref, record.blob)
+                await self._raise_mismatch(ref, blob)
         finally:
-            await self._leave(record.blob)
+            await self._release_content(blob)
 
-    async def _doubt(self, ref: ArtifactRef, blob: str) -> None:
-        """What arrived is not what was stored: was it damaged there, or on its way?"""
+    async def _raise_mismatch(self, ref: ArtifactRef, blob: str) -> None:
+        """Read again content that did not match its hash, to tell damage in the store from damage on the way."""
         digest = hashlib.sha256()
         async for chunk in self._bucket.stream(blob, 0, ref.size_bytes, 1 << 20):
             digest.update(chunk)
         if digest.hexdigest() == ref.sha256:
             raise StoreUnavailable(
-                f"artifact {ref.id} was damaged on its way from {self.url}; what is stored is whole: read it again",
+                f"artifact {ref.id} was damaged on its way from {self.url}; what is stored is intact: read it again",
                 retryable=True,
                 details={"id": ref.id},
             )
@@ -203,90 +207,92 @@ class ObjectStore(ArtifactStore):
         return Corrupt(f"artifact {ref.id} is damaged: {what}; store it again", details={"id": ref.id})
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
-        """Seven days at most, which is S3's limit."""
-        await self._seen(artifact_id, "read")
-        return await self._bucket.sign(self._state.records[artifact_id][1].blob, seconds)
+        """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
+        await self._require_visible(artifact_id, "read")
+        return await self._bucket.sign(self._state.metadata[artifact_id][1].blob, seconds)
 
     async def _delete(self, artifact_id: str) -> bool:
         if not ID.fullmatch(artifact_id):
             return False
         try:
-            record = await self._load(artifact_id)
+            metadata = await self._load(artifact_id)
+            if metadata is None:
+                return False
         except Corrupt:
-            record, broken = None, True
-        else:
-            broken = False
-        if record is None and not broken:
-            return False
+            metadata = None  # it does not tell where its content is; gc finds that
         await self._bucket.delete(f"meta/{artifact_id}.json")
-        self._state.records.pop(artifact_id, None)
+        self._state.metadata.pop(artifact_id, None)
         self._state.used.pop(artifact_id, None)
-        if record:
-            await self._drop(record.blob)
+        if metadata:
+            await self._delete_content(metadata.blob)
         return True
 
-    async def _drop(self, blob: str) -> None:
-        """Remove content, once nobody in this process reads it any more."""
+    async def _delete_content(self, blob: str) -> None:
+        """Remove content when the last reader in this process is done."""
         if self._state.reading[blob]:
-            self._state.doomed.add(blob)
+            self._state.delete_after_read.add(blob)
         else:
             await self._bucket.delete(blob)
 
-    async def _leave(self, blob: str) -> None:
+    async def _release_content(self, blob: str) -> None:
         self._state.reading[blob] -= 1
         if not self._state.reading[blob]:
             del self._state.reading[blob]
-            if blob in self._state.doomed:
-                self._state.doomed.discard(blob)
+            if blob in self._state.delete_after_read:
+                self._state.delete_after_read.discard(blob)
                 await self._bucket.delete(blob)
 
-    async def _sweep(self, *, dry_run: bool) -> list[Swept]:
+    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
         now = time.time()
         found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
-        used = {record.blob for record in await self._all(Scope())} if found else set()
+        used = {metadata.blob for metadata in await self._all(Scope())} if found else set()
         out = [
-            Swept("content", one.key, one.size, "orphan")
+            Removal("content", one.key, one.size, "orphan")
             for one in found
             if one.key not in used and not self._state.reading[one.key]
         ]
         async for one in self._bucket.list("quarantine/"):
             if now - one.modified.timestamp() > _QUARANTINE:
-                out.append(Swept("quarantine", one.key, one.size, "expired"))
+                out.append(Removal("quarantine", one.key, one.size, "expired"))
         if not dry_run:
             for swept in out:
                 await self._bucket.delete(swept.id)
         return out
 
 
-class _Staged(Spool):
-    """Content is kept in memory while it is small, then in a temporary file: it is uploaded when all of it is verified,
-    and again if that failed."""
+class _Staged(SpooledFile):
+    """A staged file in memory while it is small, then in a temporary file.
+
+    It is uploaded when all of it is verified, and may be committed again if the upload failed.
+    """
 
     _store: ObjectStore
 
     def _start(self) -> None:
         super()._start()
         self._chunks: list[bytes] = []
-        self._held = 0
+        self._in_memory = 0
         self._file: IO[bytes] | None = None
         self._blob = f"-{secrets.token_hex(8)}"
 
-    def _keep(self, chunk: memoryview) -> None:
+    def _store_chunk(self, chunk: memoryview) -> None:
         if self._file is None:
             self._chunks.append(bytes(chunk))
-            self._held += len(chunk)
-            if self._held <= _IN_MEMORY:
+            self._in_memory += len(chunk)
+            if self._in_memory <= _IN_MEMORY:
                 return
             chunk = memoryview(b"".join(self._chunks))
-            with reporting("make a temporary file", self._scratch()):
+            with map_os_errors("make a temporary file", self._scratch()):
                 self._file = (self._scratch() / "written").open("xb", buffering=0)
             self._chunks = []
-        with reporting("write a temporary file", self._scratch()):
+        with map_os_errors("write a temporary file", self._scratch()):
             write_all(self._file.fileno(), chunk)
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        data = self.foreign or (self._scratch() / "written" if self._file else b"".join(self._chunks))
-        return await self._store.keep(meter, described, data, f"content/{meter.sha256}{self._blob}", self.check_foreign)
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = self.external_file or (self._scratch() / "written" if self._file else b"".join(self._chunks))
+        return await self._store.publish(
+            meter, description, data, f"content/{meter.sha256}{self._blob}", self.check_external_file
+        )
 
     async def aclose(self) -> None:
         if self._file:

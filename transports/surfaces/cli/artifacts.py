@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -106,9 +103,9 @@ def get(
 
         store = store_at(folder)
         ref = await _stat(store, artifact_id)
-        chunks = store.open(artifact_id)
         if destination is not None and str(destination) != "-":
-            say(f"wrote {await _save(chunks, destination / ref.filename if destination.is_dir() else destination)}")
+            path = destination / ref.filename if destination.is_dir() else destination
+            say(f"wrote {await _save(store, ref, path)}")
             return 0
         text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
         if destination is None and not text and sys.stdout.isatty():
@@ -116,7 +113,7 @@ def get(
                 f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
                 f"abp artifacts get {artifact_id} {ref.filename}"
             )
-        async for chunk in chunks:
+        async for chunk in store.open(artifact_id):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
         return 0
@@ -124,31 +121,18 @@ def get(
     return perform(work)
 
 
-async def _save(chunks: AsyncIterator[bytes], path: Path) -> Path:
+async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
     """Write the file at once or not at all. A device or a pipe is written to, never replaced."""
     from ...errors import StoreError
 
     if path.exists() and not path.is_file():
         with path.open("wb") as device:
-            await _copy(chunks, device)
+            async for chunk in store.open(ref.id):
+                device.write(chunk)
         return path
-    path = path.resolve()  # what a symlink leads to is replaced, not the symlink
-    if not path.parent.is_dir():
-        raise StoreError(f"there is no folder {path.parent}; make it first, or name another file")
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".abp-", delete=False) as file:
-        try:
-            await _copy(chunks, file)
-            os.replace(file.name, path)  # noqa: PTH105
-        except BaseException:
-            Path(file.name).unlink()
-            raise
-    return path
-
-
-async def _copy(chunks: AsyncIterator[bytes], file: IO[bytes]) -> None:
-    async for chunk in chunks:
-        file.write(chunk)
-    file.flush()
+    if not path.resolve().parent.is_dir():
+        raise StoreError(f"there is no folder {path.resolve().parent}; make it first, or name another file")
+    return await store.export(ref, path)
 
 
 @app.command()
@@ -183,7 +167,8 @@ def gc(
     (after a day)."""
 
     async def work() -> int:
-        removed = await store_at(folder, _only_time(ttl)).gc(dry_run=dry_run)
+        async with store_at(folder, _only_time(ttl)) as store:  # its retention keeps an index open
+            removed = await store.gc(dry_run=dry_run)
         size = sum(one.size_bytes for one in removed)
         if as_json:
             print_json(

@@ -85,7 +85,7 @@ def mcp(
             if tokens and not options.token:
                 say(f"clients need this token: {tokens}")
             users = users_of(tokens) if tokens else {}
-        async with AsyncExitStack() as stack:
+        async with store, AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
             bridge = (
                 Bridge(options, store, activity=served.activity, link=served.link) if served else Bridge(options, store)
@@ -133,7 +133,10 @@ def serve(
         from ..web import Options
         from ..web import serve as serve_web
 
-        async with serve_web(artifacts.store_at(None), Options.load(token=token), host=host, port=port) as served:
+        async with (
+            artifacts.store_at(None) as store,
+            serve_web(store, Options.load(token=token), host=host, port=port) as served,
+        ):
             for target in targets or ():
                 await served.apps.connect(target, {})
             if as_json:
@@ -165,7 +168,8 @@ def link(
     async def work() -> int:
         from ..web import make_link
 
-        made, until = await make_link(artifacts.store_at(folder), artifact_id, expires, url)
+        async with artifacts.store_at(folder) as store:
+            made, until = await make_link(store, artifact_id, expires, url)
         if as_json:
             print_json({"success": True, "url": made, "expires_at": until})
         else:

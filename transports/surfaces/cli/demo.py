@@ -48,7 +48,7 @@ def demo(
         _show(results)
         refs = [ref for result in results for ref in result.artifacts.values()]
         wrong = [ref for ref in refs if not _intact(ref)]
-        folder = Path(refs[0].path or ".").parent
+        folder = (refs[0].path or Path()).parent
         same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
         out(f"data.csv is the same file over every transport: sha256 {same.sha256}")
         out(f"{len(refs)} files, {sum(ref.size_bytes for ref in refs):,} bytes, in {folder}")
@@ -136,13 +136,13 @@ def _show(results: list[Result]) -> None:
 
 def _row(table: Table, result: Result, ref: ArtifactRef) -> None:
     kind = ref.mime_type.removeprefix("application/")
-    path = Path(os.path.relpath(ref.path)) if ref.path else Path(ref.uri)
-    where = ref.path if ref.path and path.parts[0] == ".." else str(path)
+    near = os.path.relpath(ref.path) if ref.path else ref.uri
+    where = str(ref.path) if near.startswith("..") else near
     table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", where)
 
 
 def _intact(ref: ArtifactRef) -> bool:
     if ref.path is None:
         return False
-    with Path(ref.path).open("rb") as file:
+    with ref.path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == ref.sha256

@@ -44,7 +44,7 @@ class Arrivals:
 
     async def first(self) -> None:
         """Learn what is there already. Raises :class:`~transports.errors.StoreError`."""
-        self._mark = await self._store.mark()
+        self._mark = await self._store.change_token()
         self._compare(await self._store.list())
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Arrivals:
                 pause, failed = _FAILED, True
 
     async def _look(self) -> float:
-        mark = await self._store.mark()
+        mark = await self._store.change_token()
         if mark is not None and mark == self._mark:
             return _EVERY
         began = time.monotonic()

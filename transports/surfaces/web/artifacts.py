@@ -84,7 +84,9 @@ class Artifacts:
 
     async def _all(self, view: ArtifactStore) -> list_[ArtifactRef]:
         """What the view sees, oldest first. People look through many pages of what has not changed meanwhile."""
-        mark = None if self._store.retention else await self._store.mark()  # time alone changes what is kept for a time
+        mark = (
+            None if self._store.retention else await self._store.change_token()
+        )  # time alone changes what is kept for a time
         if mark is None:
             return await view.list()
         if mark != self._listed[0]:

@@ -94,4 +94,4 @@ class _Taking:
                 allow_private=self.allow_private,
             )
             piece.size, piece.attempts = staged.size, fetched.attempts
-            piece.strayed = fetched.strayed and bool(reference.headers or reference.query)
+            piece.strayed = fetched.left_origin and bool(reference.headers or reference.query)

@@ -1,0 +1,82 @@
+"""Carrying out a retention: which artifacts of a store go, when they go, and the line in the audit log about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from .ref import Scope
+from .retention import Entry, Incoming, Removal, Retention
+
+__all__ = ["Evictable", "Evictor"]
+
+_INTERVAL = 60.0  # seconds between two searches for expired artifacts
+
+
+class Evictable(Protocol):
+    """The part of a store that an :class:`Evictor` uses."""
+
+    @property
+    def retention(self) -> Retention | None:
+        """The limits of the store; ``None`` keeps everything."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope of the view."""
+
+    async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        """Return what ``scope`` covers."""
+
+    async def _delete(self, artifact_id: str) -> bool:
+        """Remove an artifact; ``False`` if it was gone."""
+
+    def _write_audit(self, action: str, **facts: object) -> None:
+        """Write a line to the audit log."""
+
+
+class Evictor:
+    """Removes artifacts as the retention of a store says. All views of one store share one."""
+
+    def __init__(self) -> None:
+        self._last_search = time.monotonic()
+
+    async def make_room(self, store: Evictable, key: str, size: int) -> None:
+        """Remove what must go before an artifact of ``size`` bytes is stored as ``key``.
+
+        Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
+        :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does.
+        """
+        policy, now = store.retention, time.time()
+        if policy is None:
+            return
+        if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
+            self._last_search = time.monotonic()
+            expired = [entry for entry in await store._entries(Scope()) if policy.expired(entry.stored, now)]
+            plan = [Removal("artifact", one.id, one.size, "expired") for one in expired if one.id != key]
+            await self.evict(store, plan)
+        if store.scope.session or store.scope.trace:
+            around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
+            incoming = Incoming(key, size, store.scope)
+            await self.evict(store, policy.plan(await store._entries(around), now, incoming))
+
+    async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
+        """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
+        if store.retention is None:
+            return ()
+        plan = store.retention.plan(await store._entries(store.scope), time.time())
+        return plan if dry_run else await self.evict(store, plan)
+
+    async def remove_all(self, store: Evictable, reason: str) -> Sequence[Removal]:
+        """Remove everything in the view."""
+        entries = await store._entries(store.scope)
+        return await self.evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries])
+
+    async def evict(self, store: Evictable, plan: Sequence[Removal]) -> Sequence[Removal]:
+        """Remove the planned artifacts and return those that were still there."""
+        removed = []
+        for one in plan:
+            if await store._delete(one.id):
+                store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
+                removed.append(one)
+        return removed
