@@ -305,7 +305,7 @@ async def test_a_copy_that_two_scopes_share_stays_until_both_removed_it() -> Non
 async def test_scopes_and_references_of_a_host_are_translated() -> None:
     host = FullHost()
     whole = Scope(tenant="t", user="u", session="s", trace="x")
-    ref = await HostedStore(host).scoped(whole).put_bytes(PDF, filename="a.pdf", source={"step": 3})
+    ref = await HostedStore(host).scoped(whole).put_bytes(PDF, filename="a.pdf", meta={"step": 3})
     theirs = await host.get_ref(ref.id)
     assert theirs is not None and theirs.scope == Owner("t", "u", "s", "x")
     assert (theirs.filename, theirs.mime_type, theirs.source["step"]) == ("a.pdf", "application/pdf", 3)

@@ -25,10 +25,9 @@ from .memory import MemoryStore
 from .none import NoneStore
 from .ref import ArtifactRef, CheckReport, Problem, Scope
 from .retention import Removal, Retention
-from .staged import ArtifactMeta, Staged
+from .staged import PutOptions, Staged
 
 __all__ = [
-    "ArtifactMeta",
     "ArtifactRef",
     "ArtifactStore",
     "AuditLog",
@@ -40,6 +39,7 @@ __all__ = [
     "MemoryStore",
     "NoneStore",
     "Problem",
+    "PutOptions",
     "Removal",
     "Retention",
     "Scope",

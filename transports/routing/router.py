@@ -212,15 +212,13 @@ class Router:
         if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
             long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, source=record)
+                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=record)
                 stored[field_of(place)] = ref
                 views[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, also stored as {ref.id}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
         if alone or (large and "" not in stored):
-            ref = await self._store.put_bytes(
-                encoded, mime_type="application/json", namespace=capability, source=record
-            )
+            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=record)
             stored[""] = ref
             if large:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, also stored as {ref.id}"))
@@ -238,7 +236,7 @@ class Router:
                 mime_type=binary.mime_type,
                 filename=binary.filename,
                 namespace=capability,
-                source=record,
+                meta=record,
             )
         try:
             async with self._store.stage() as staged:
@@ -248,7 +246,7 @@ class Router:
                     mime_type=known.mime_type,
                     filename=known.filename,
                     namespace=capability,
-                    source=record,
+                    meta=record,
                 )
         finally:
             await self._fetcher.release(binary)

@@ -107,7 +107,7 @@ async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pyte
         words = "some words " * 80  # an event of some KB, so that 50 clients cannot hide in the buffers of the system
         for n in range(rounds):
             await asyncio.gather(*(
-                store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", source={"app": words, "capability": words})
+                store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", meta={"app": words, "capability": words})
                 for m in range(each)
             ))  # fmt: skip
             await asyncio.sleep(0.6)  # as fast as somebody looks into the store

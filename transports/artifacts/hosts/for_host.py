@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 
 from ...errors import ArtifactNotFound
 from ..base import ArtifactStore
+from ..content import NO_NAMESPACE
 from ..ref import ArtifactRef
-from ..staged import ArtifactMeta
+from ..staged import PutOptions
 from .translate import keywords_of, scope_class, scope_from_host, scope_to_host
 
 __all__ = ["StoreForHost"]
@@ -18,7 +19,8 @@ list_ = list  # the host's protocol has a method of that name
 
 #: Where a namespace that a host gave stays in ``source``: the head of an id cannot hold all of them.
 _NAMESPACE = "host.namespace"
-_NO_NAMESPACE = ("artifact", "truncated")
+#: Heads of ids that say nothing of where content comes from.
+_NO_NAMESPACE = (NO_NAMESPACE, "truncated")
 
 
 class StoreForHost(Generic[Ref]):
@@ -57,8 +59,8 @@ class StoreForHost(Generic[Ref]):
     ) -> Ref:
         """Store bytes in a scope. The reference's ``source`` is ``meta``, without credentials and content, and what
         the store found out (``sniffed_mime_type``, ``created``, ``warnings`` …)."""
-        about = _about(mime_type, filename, namespace, meta)
-        return self._to_host(await self._view(scope).put_bytes(data, **about))
+        options = _options(mime_type, filename, namespace, meta)
+        return self._to_host(await self._view(scope).put_bytes(data, **options))
 
     async def put_text(
         self,
@@ -71,8 +73,8 @@ class StoreForHost(Generic[Ref]):
         meta: Mapping[str, object] | None = None,
     ) -> Ref:
         """Store text as UTF-8; the rest as :meth:`put_bytes`."""
-        about = _about(mime_type, filename, namespace, meta)
-        return self._to_host(await self._view(scope).put_text(text, **about))
+        options = _options(mime_type, filename, namespace, meta)
+        return self._to_host(await self._view(scope).put_text(text, **options))
 
     async def get(self, artifact_id: str) -> bytes | None:
         """Return the content, compared with its hash; ``None`` for an unknown id. Raises
@@ -132,11 +134,8 @@ class StoreForHost(Generic[Ref]):
         return self._make_ref(**fields)
 
 
-def _about(
+def _options(
     mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
-) -> ArtifactMeta:
-    source = dict(meta or {})
-    if namespace is None:
-        return {"mime_type": mime_type, "filename": filename, "source": source}
-    source[_NAMESPACE] = namespace
-    return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "source": source}
+) -> PutOptions:
+    given = {_NAMESPACE: namespace} if namespace is not None else {}
+    return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "meta": {**(meta or {}), **given}}

@@ -17,8 +17,8 @@ from ..content import Description, Meter, describe, encode_text
 from ..metadata import not_found
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
-from ..spool import SpooledFile
-from ..staged import ArtifactMeta, StagedFile
+from ..spool import BufferedFile
+from ..staged import PutOptions, StagedFile
 from .facade import FacadeStore
 from .protocol import HostFacade, HostStore, is_facade
 from .translate import (
@@ -67,14 +67,14 @@ class HostedStore(ArtifactStore):
     def __repr__(self) -> str:
         return f"HostedStore({self.url.removeprefix('host:')})"
 
-    async def put_text(self, text: str, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+    async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store text with the host's own method for text; arguments and errors as in every store."""
-        defaults: ArtifactMeta = {"mime_type": "text/plain"}
+        defaults: PutOptions = {"mime_type": "text/plain"}
         async with self.stage() as staged:
             assert isinstance(staged, _Staged)
             staged.text = text
             await staged.write(encode_text(text))
-            return await staged.commit(**(defaults | meta))
+            return await staged.commit(**(defaults | options))
 
     # --- what the contract asks ---------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class HostedStore(ArtifactStore):
             data = await self._content(artifact_id)
             meter = Meter(len(data))
             await in_thread(meter.add, memoryview(data))
-            named = describe(meter, size=None, mime_type=mime_type, filename=None, namespace=artifact_id, source=None)
+            named = describe(meter, size=None, mime_type=mime_type, filename=None, namespace=artifact_id, meta=None)
             mime_type, size, sha256 = named.mime_type, meter.size, meter.sha256
         mime_type = normalise_mime(mime_type) or OCTET_STREAM
         filename = text_of(found, "filename") or artifact_id + extension_for(mime_type)
@@ -236,21 +236,13 @@ class HostedStore(ArtifactStore):
         return there
 
 
-class _Staged(SpooledFile):
+class _Staged(BufferedFile):
     _store: HostedStore
     #: The same content as text, if it was given as text.
     text: str | None = None
 
-    def _start(self) -> None:
-        super()._start()
-        self._chunks: list[bytes] = []
-
-    def _store_chunk(self, chunk: memoryview) -> None:
-        self._chunks.append(bytes(chunk))
-
     async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
-        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
-        self.check_external_file()
+        data = await self.read_all()
         return await self._store.publish(data if self.text is None else self.text, meter, described)
 
 

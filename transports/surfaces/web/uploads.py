@@ -90,7 +90,7 @@ class Uploads:
                 mime_type=mime_type,
                 filename=name,
                 namespace="upload",
-                source={"capability": "upload"},
+                meta={"capability": "upload"},
             )
         except TimeoutError:
             raise Refused(408, "TIMEOUT", f"nothing came for {_PATIENCE:g} seconds") from None
