@@ -1,4 +1,7 @@
-"""Without an event loop: python examples/blocking.py http://127.0.0.1:8000/ photo.png"""
+"""Call an app without asyncio, from two threads at once.
+
+python examples/blocking.py http://127.0.0.1:8000/ photo.png
+"""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,12 +14,12 @@ from transports.sync import connect
 def main(url: str, picture: str) -> None:
     with connect(url) as app, ThreadPoolExecutor() as pool:
 
-        def resized(width: int) -> str:
+        def resize(width: int) -> str:
             result = app.call("image.resize", {"image": Path(picture), "width": width}, timeout=30)
             return f"{width} {result.artifacts['image'].path}"
 
-        print(*pool.map(resized, (64, 320)), sep="\n")
-        try:
+        print(*pool.map(resize, (64, 320)), sep="\n")
+        try:  # a session survives the errors of the app
             app.call("image.resize", {"image": b"not a picture", "width": 10})
         except ABPError as error:
             print(f"refused: {error.code}")

@@ -1,4 +1,4 @@
-"""A page that embeds three apps, drives them at once over postMessage, and hands all their files to Python.
+"""A page of our own embeds three apps, drives them at once over postMessage, and passes their files to Python.
 
 python examples/host_page.py http://127.0.0.1:8000/embed photo.png
 """
@@ -18,8 +18,8 @@ CSV = "Month,Sold\nJan,120\nFeb,150\n"
 
 
 @asynccontextmanager
-async def serving(app_url: str) -> AsyncIterator[str]:
-    """The host page, on an origin of its own; its address."""
+async def serve_host_page(app_url: str) -> AsyncIterator[str]:
+    """Serve the host page, on an origin of its own, and give its address."""
     page = Path(__file__).with_name("host_page.html").read_text("utf-8").replace("APP_URL", html.escape(app_url))
 
     async def host(_request: web.Request) -> web.Response:
@@ -37,7 +37,7 @@ async def serving(app_url: str) -> AsyncIterator[str]:
 
 
 async def main(app_url: str, picture: str) -> None:
-    async with serving(app_url) as url, connect(url, store="collected") as host:
+    async with serve_host_page(app_url) as url, connect(url, store="collected") as host:
         result = await host.call("apps.collect", {"csv": CSV, "picture": Path(picture)})
         print(result.summary())
 

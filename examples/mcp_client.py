@@ -1,4 +1,4 @@
-"""An MCP client starts `abp mcp` and uses an app's capabilities as tools, as an agent would.
+"""An MCP client that starts `abp mcp` and uses an app's capabilities as tools, as an agent does.
 
 python examples/mcp_client.py http://127.0.0.1:8000/
 """
@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, ResourceLink, TextContent
 
 
-def shown(answer: CallToolResult) -> None:
+def show(answer: CallToolResult) -> None:
     for item in answer.content:
         match item:
             case TextContent():
@@ -25,18 +25,18 @@ def shown(answer: CallToolResult) -> None:
 
 
 async def main(url: str) -> None:
-    command = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
-    async with Client(StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))) as client:
-        shown(await client.call_tool("abp_connect", {"url": url}))
+    args = ["-m", "transports.surfaces.cli", "mcp"]  # the command `abp mcp`, in this Python
+    async with Client(StdioServerParameters(command=sys.executable, args=args, env=dict(os.environ))) as client:
+        show(await client.call_tool("abp_connect", {"url": url}))
         print(len((await client.list_tools()).tools), "tools")
 
         made = await client.call_tool("abp_export_pdf", {"html": "<h1>From an agent</h1>"})
-        shown(made)
+        show(made)
         (pdf,) = [
             item for item in made.content if isinstance(item, ResourceLink) and item.mime_type == "application/pdf"
         ]
 
-        # an artifact goes into the next call by its id: its bytes never pass through the agent
+        # A file goes into the next call by its URI, so its bytes never pass through the agent.
         files = [{"param": "file", "artifact": pdf.uri}]
         digest = await client.call_tool("abp_file_digest", {"files": files})
         print(json.dumps(digest.structured_content["data"]))

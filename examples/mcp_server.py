@@ -1,4 +1,4 @@
-"""An MCP server as an app: what it has, a call, a resource.
+"""Use an MCP server as an app: list its tools, call one, read a resource.
 
 python examples/mcp_server.py "mcp+stdio:npx -y @modelcontextprotocol/server-everything" get-tiny-image
 """

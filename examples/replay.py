@@ -1,21 +1,24 @@
-"""Record a session once, replay it without a browser: python examples/replay.py URL FILE
+"""Record a session with an app once, then replay it without the app and without a browser.
 
-With a URL of an app (such as the one `abp fixture` prints) the conversation is recorded; without it is replayed.
+python examples/replay.py session.jsonl http://127.0.0.1:8000/   records
+python examples/replay.py session.jsonl                          replays
 """
 
 import asyncio
 import sys
 import time
+from pathlib import Path
 
 from transports import Session, connect
 
 
 async def report(app: Session) -> str:
-    """The program under test: it does not know which of the two it talks to."""
+    """The program under test. It does not know whether it drives an app or a recording."""
     page = await app.call("convert.markdownToHtml", {"markdown": "# Sales\n\n- tea\n- coffee"})
-    assert isinstance(page.data, dict)
-    document = await app.call("export.pdf", {"html": page.data["html"]})
-    ref = document.artifacts["document"]
+    file = page.artifact().path
+    assert file is not None, "the local store has paths"
+    document = await app.call("export.pdf", {"html": Path(file).read_text(encoding="utf-8")})
+    ref = document.artifact()
     return f"{ref.mime_type} {ref.sha256}"
 
 
@@ -27,4 +30,4 @@ async def main(file: str, url: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*reversed(sys.argv[1:])))
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,13 +1,14 @@
-"""What happens in a session beside answers: changes of capabilities, repetitions, what an app does to its user."""
+"""Follow the events of a session: progress, changed capabilities, repeated calls, and what an app shows its user."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
-from transports import CapabilitiesChanged, ConnectionChanged, Effect, Progress, Retrying, Session, connect
+from transports import CapabilitiesChanged, ConnectionChanged, Effect, Event, Progress, Retrying, connect
 from webapp_fixture import serve
 
 
-async def tell(app: Session) -> None:
-    async for event in app.events():
+async def print_events(events: AsyncIterator[Event]) -> None:
+    async for event in events:
         match event:
             case Progress():
                 print("progress", "-" if event.fraction is None else f"{event.fraction:.0%}")
@@ -22,14 +23,14 @@ async def tell(app: Session) -> None:
 
 
 async def main() -> None:
-    async with serve() as fixture, connect(fixture.url) as app:
-        telling = asyncio.create_task(tell(app))
+    async with serve() as fixture, connect(fixture.url) as app, app.events() as events:
+        printing = asyncio.create_task(print_events(events))
         await app.call("job.run", {"steps": 2, "delay": 1})
-        await app.call("app.toggle")  # the app has one capability more
-        result = await app.call("fault.alert", {"kind": "confirm"})  # nobody is there to press a button
+        await app.call("app.toggle")  # the app now offers one capability more
+        result = await app.call("fault.alert", {"kind": "confirm"})  # a dialog, which nobody can answer
         print([(effect.kind, effect.detail["answer"]) for effect in result.effects])
-        await asyncio.sleep(0.2)
-    await telling
+        await app.aclose()  # the stream ends with the session
+        await printing
 
 
 asyncio.run(main())

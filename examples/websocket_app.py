@@ -1,8 +1,7 @@
-"""An ABP app in Python behind a WebSocket.
+"""An ABP app in Python, served over a WebSocket. It needs only the `websockets` library, not this kit.
 
-python examples/websocket_app.py, then: abp call ws://127.0.0.1:PORT/ text.shout -p text=hi
-
-It needs nothing but the `websockets` library: an app does not depend on this kit.
+python examples/websocket_app.py            prints its address; call it from another terminal:
+abp call ws://127.0.0.1:PORT/ text.shout -p text=hi
 """
 
 import asyncio
@@ -19,13 +18,16 @@ CAPABILITIES = [{"name": "text.shout", "description": "The text in capitals, as 
 
 
 def shout(params: dict[str, Any]) -> dict[str, object]:
-    content = str(params.get("text", "")).upper().encode()
+    """Answer the text in capitals as a file, and its length beside it."""
+    text = str(params.get("text", "")).upper()
+    content = text.encode()
     encoded = base64.b64encode(content).decode()
     file = {"content": encoded, "mimeType": "text/plain", "encoding": "base64", "size": len(content)}
-    return {"success": True, "data": {"file": {**file, "filename": "shout.txt"}, "characters": len(content)}}
+    return {"success": True, "data": {"file": {**file, "filename": "shout.txt"}, "characters": len(text)}}
 
 
-async def talk(socket: ServerConnection) -> None:
+async def handle_connection(socket: ServerConnection) -> None:
+    """Answer every message of one client. A reply has the id of its request (docs/protocol.md 6)."""
     async for text in socket:
         message = json.loads(text)
         kind, payload = message["type"], message.get("payload") or {}
@@ -35,14 +37,17 @@ async def talk(socket: ServerConnection) -> None:
                 "protocolVersion": "0.1",
                 "app": APP,
                 "capabilities": CAPABILITIES,
+                "features": {"notifications": False, "progress": False, "elicitation": False},
             }
         elif kind == "capabilities/call" and payload["capability"] == "text.shout":
-            kind, reply = "capabilities/call", shout(payload["params"])
+            reply = shout(payload["params"])
         elif kind == "capabilities/call":
             error = {"code": "UNKNOWN_CAPABILITY", "message": f"no {payload['capability']} here", "retryable": False}
             reply = {"success": False, "error": error}
+        elif kind == "capabilities/cancel":
+            reply = {"callId": payload.get("callId"), "cancelled": False}  # every call has ended already
         else:
-            continue
+            continue  # shutdown, which has no reply
         envelope = {
             "type": f"{kind}-result",
             "id": message["id"],
@@ -53,7 +58,7 @@ async def talk(socket: ServerConnection) -> None:
 
 
 async def main(port: int) -> None:
-    async with serve(talk, "127.0.0.1", port) as server:
+    async with serve(handle_connection, "127.0.0.1", port) as server:
         print(f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/", flush=True)
         await server.serve_forever()
 

@@ -1,4 +1,4 @@
-"""An app behind a WebSocket: python examples/websocket_client.py ws://127.0.0.1:8000/abp"""
+"""Call an app over a WebSocket: python examples/websocket_client.py ws://127.0.0.1:8000/abp"""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""An app in the same process, for tests of code that uses the kit: no browser, the same session, real files."""
+"""An app made of Python functions, for tests of code that uses the kit: no browser, the same session, real files."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from transports.testing import Call
 
 
 async def export_report(params: Mapping[str, object], call: Call) -> object:
-    """A report as a PDF."""
+    """Answer a report as a PDF."""
     await call.progress(percentage=50, stage="rendering")
     return {
         "document": {"content": b"%PDF-1.4 ...", "mimeType": "application/pdf", "filename": "report.pdf"},

@@ -38,6 +38,7 @@ NOT_CLAIMED = {
     "several questions of one call are answered in turn",
     "a question that nobody answers is declined",
     "the app's own default is the answer when nobody is asked",
+    "text arrives as it was sent",  # asks a question
     "content in parameters is a buffer",
     "download URLs are followed",
     "download URLs get their credentials",

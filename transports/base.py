@@ -125,7 +125,7 @@ class Transport(ABC):
 
     @abstractmethod
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Send one request and return its reply. ``timeout`` is in seconds.
+        """Send one request and return its reply. ``timeout`` in seconds, ``math.inf`` for no limit.
 
         Requests are ``initialize``, ``capabilities/call``, ``capabilities/cancel``, and ``capabilities/list`` with the
         feature ``listing``. ``message.id`` may be ``None``: a wire that needs an id gives it one. Binary content in the

@@ -22,15 +22,16 @@ _GRACE = 1.0
 
 
 def spawn(work: Awaitable[None], tasks: set[asyncio.Task[None]]) -> None:
-    """Run ``work`` as a task of its own. ``tasks`` holds the task while it runs: the event loop keeps only a weak
-    reference."""
+    """Run ``work`` as a task of its own, without waiting for it. ``tasks`` holds the task while it runs, since the
+    event loop keeps only a weak reference; an exception of the task is logged by asyncio when it is collected."""
     task = asyncio.ensure_future(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and wait until they have ended, for at most one second."""
+    """Cancel tasks and wait until they have ended, for at most one second. A task that ignores its cancellation goes
+    on. Raises nothing of theirs; those that have ended already are left as they are."""
     tasks = tuple(tasks)
     for task in tasks:
         task.cancel()
@@ -39,8 +40,8 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """:func:`asyncio.to_thread` that returns only when the thread has ended, even if the caller is cancelled. The
-    caller may then remove what the thread was using."""
+    """Run blocking ``work`` in a thread and return its result, as :func:`asyncio.to_thread` does, but only when the
+    thread has ended, even if the caller is cancelled. The caller may then remove the files that the thread used."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
     try:
         return await asyncio.shield(task)
@@ -54,6 +55,6 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def backoff_delay(attempt: int) -> float:
-    """Seconds to wait after ``attempt`` failures in a row, counted from 1: 0.1 s, doubled each time, at most
+    """Return the seconds to wait after ``attempt`` failures in a row, counted from 1: 0.1 s, doubled each time, at most
     :data:`MAX_DELAY`. Jitter of ±50 % keeps clients that lost one server together from returning together."""
     return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), MAX_DELAY) * random.uniform(0.5, 1.5)

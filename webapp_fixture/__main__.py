@@ -9,7 +9,7 @@ from webapp_fixture.server import serve
 
 
 async def run(port: int) -> None:
-    """Serve until cancelled, after printing the addresses."""
+    """Print the addresses and serve until cancelled. Port 0 takes a free one."""
     async with serve(port) as fixture:
         addresses = {"Workbench": fixture.url, "strict CSP": fixture.strict_url, "other origin": fixture.other_origin}
         addresses |= {"WebSocket": fixture.ws_url, "for an iframe": fixture.embed_url}

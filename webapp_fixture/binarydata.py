@@ -1,4 +1,4 @@
-"""BinaryData over JSON: reading what a caller sent, wrapping what goes back, and download references."""
+"""BinaryData over JSON: parameters are read, answers are wrapped, download references are made."""
 
 import asyncio
 import base64
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from webapp_fixture.csvtext import encode
+from webapp_fixture.errors import AbpError
 from webapp_fixture.generate import generate
-from webapp_fixture.problems import AbpError
-from webapp_fixture.records import State
+from webapp_fixture.state import State
 from webapp_fixture.validate import type_name
 
 OCTETS = "application/octet-stream"
@@ -20,15 +21,15 @@ OCTETS = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A BinaryData parameter, read."""
+    """The content of a BinaryData parameter, decoded."""
 
     data: bytes
     received: str
-    """The form its bytes came in: ``base64``, ``utf-8`` or ``Array``."""
+    """The form that the bytes arrived in: ``base64``, ``utf-8`` or ``Array``."""
 
     @property
     def sha256(self) -> str:
-        """Digest in hex."""
+        """The SHA-256 of the bytes, in hex."""
         return hashlib.sha256(self.data).hexdigest()
 
 
@@ -50,7 +51,11 @@ def _decode(content: Any, encoding: Any, where: str) -> Binary:
 
 
 def read_binary(value: Any, where: str) -> Binary:
-    """The bytes of a BinaryData parameter; its declared size must be true."""
+    """Return the content of a BinaryData parameter.
+
+    Raises :class:`AbpError` for content that cannot be decoded, or whose declared size is not its real one; ``where``
+    names the parameter in the message.
+    """
     content = value.get("content") if isinstance(value, dict) else None
     if content is None:
         message = f"{where}.content is missing: binary data is {{content, mimeType, encoding?, size?}}"
@@ -63,14 +68,26 @@ def read_binary(value: Any, where: str) -> Binary:
 
 
 def wrap(data: bytes, mime_type: str = OCTETS, filename: str | None = None, size: Any = None) -> dict[str, Any]:
-    """Bytes as BinaryData, their size as given or else true."""
+    """Return bytes as BinaryData in base64. ``size`` is declared instead of the real size if it is given."""
     wrapped = {"content": base64.b64encode(data).decode(), "mimeType": mime_type, "encoding": "base64"}
     named = {} if filename is None else {"filename": filename}
     return {**wrapped, "size": len(data) if size is None else size, **named}
 
 
+def wrap_text(text: str, mime_type: str, filename: str) -> dict[str, Any]:
+    """Return text as BinaryData with ``encoding: "utf-8"``; its ``size`` counts UTF-8 bytes."""
+    data = encode(text)
+    return {
+        "content": data.decode(),
+        "mimeType": mime_type,
+        "encoding": "utf-8",
+        "size": len(data),
+        "filename": filename,
+    }
+
+
 async def generated_base64(size: int, seed: int) -> str:
-    """A generated file as base64, made in pieces so that other connections go on meanwhile."""
+    """Return a generated file as base64. It is made in pieces, so that other connections go on meanwhile."""
     parts: list[bytes] = []
     rest = b""
     for piece in generate(size, seed):
@@ -83,7 +100,7 @@ async def generated_base64(size: int, seed: int) -> str:
 
 
 def filename_for(title: str, extension: str) -> str:
-    """A file name from a title: 'Sales, 2024' → 'sales-2024.html'."""
+    """Return a file name for a title: 'Sales, 2024' → 'sales-2024.html'."""
     decomposed = unicodedata.normalize("NFKD", title)
     plain = "".join(char for char in decomposed if not 0x300 <= ord(char) <= 0x36F).lower()
     stem = re.sub(r"[\W_]+", "-", plain).strip("-")[:60]
@@ -91,7 +108,10 @@ def filename_for(title: str, extension: str) -> str:
 
 
 def download_address(state: State, path: str, auth: str | None, absolute: bool, **query: Any) -> dict[str, Any]:
-    """{downloadUrl, auth?} for a path of this server, as the page hands them out."""
+    """Return ``{downloadUrl, auth?}`` for a path of this server, as the page does.
+
+    ``auth`` names the kind of credential that the server asks for and the form in which the app hands it out.
+    """
     token = state.token
     server, credential = {
         "none": (None, None),

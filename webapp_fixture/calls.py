@@ -1,4 +1,4 @@
-"""Calls in flight on one connection: identity, timeout, progress, cancellation, and the answer's form."""
+"""Calls in progress on one connection: ids, timeouts, progress, cancellation and answers."""
 
 import asyncio
 import time
@@ -8,37 +8,38 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webapp_fixture.csvtext import number_text
-from webapp_fixture.problems import AbpError, Cancelled, RawAnswer, describe_error
+from webapp_fixture.errors import AbpError, Cancelled, RawAnswer, describe_error
 from webapp_fixture.validate import validate_params
 
 Json = dict[str, Any]
-REMEMBERED = 1000  # cancelled calls whose cancellation is answered the same way again; entries of the record
+#: Cancelled calls that are remembered, so that a second cancellation has the same answer; also entries of the record.
+REMEMBERED = 1000
 
 
 @dataclass(slots=True)
 class Record:
-    """What this connection's side of the app saw, which app.record answers."""
+    """Record of what the app saw on one connection; ``app.record`` answers it."""
 
     calls: list[Json] = field(default_factory=list)
     cancelled: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
 
     def push(self, entries: list[Json], **entry: Any) -> Json:
-        """Add an entry, with the time; the oldest go when there are too many."""
-        kept = {**entry, "at": int(time.time() * 1000)}
-        entries.append(kept)
+        """Add an entry with the time in Unix ms. The oldest entries are dropped when there are too many."""
+        stamped = {**entry, "at": int(time.time() * 1000)}
+        entries.append(stamped)
         del entries[: -2 * REMEMBERED]
-        return kept
+        return stamped
 
     def as_json(self) -> Json:
-        """A copy. A socket has neither a page, which ``first`` tells of, nor buffers to hand out."""
+        """Return a copy as JSON. ``first`` and ``handedOut`` are about a page, which a socket does not have."""
         copies = {name: [dict(entry) for entry in getattr(self, name)] for name in ("calls", "cancelled", "events")}
         return {**copies, "first": None, "handedOut": []}
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a handler may use."""
+    """The means of a handler to report and to ask."""
 
     call_id: str
     progress: Callable[..., Awaitable[None]]
@@ -52,7 +53,7 @@ Handler = Callable[[Json, Context], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """A definition (as listed) and what runs it."""
+    """A definition, as listed, and its handler."""
 
     definition: Json
     handler: Handler
@@ -60,7 +61,7 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A call that has begun."""
+    """A call that was begun and has not ended."""
 
     name: Any
     call_id: str
@@ -73,7 +74,7 @@ class Ticket:
 
 
 class Calls:
-    """``send(type, payload)`` reaches the client; ``elicit`` asks it."""
+    """The calls of one connection. ``send(type, payload)`` sends a message to the client; ``elicit`` asks it."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Calls:
         return Context(call_id, progress, notify, self._elicit)
 
     def begin(self, name: Any, options: Json) -> Ticket:
-        """Count a call in, at once, so that it can be cancelled from now on. Raises if its id is in use."""
+        """Begin a call, which can be cancelled from now on. Raises :class:`AbpError` if its id is in use."""
         call_id = options.get("callId", "") or str(uuid.uuid4())
         if not isinstance(call_id, str):
             raise AbpError("INVALID_TYPE", "options.callId must be string")
@@ -121,7 +122,7 @@ class Calls:
         return ticket
 
     async def finish(self, ticket: Ticket, params: Any) -> Any:
-        """Run it. The answer: what ``window.abp.call`` gives."""
+        """Run a call and return its answer, as ``window.abp.call`` returns it."""
         context = self._context(ticket.call_id, ticket.operation_id, ticket.stopped)
         try:
             answer = await self._settle(ticket, params, context)
@@ -142,8 +143,8 @@ class Calls:
         work = asyncio.ensure_future(self._run(name, params, context))
         try:
             known = self.capabilities.get(name) if isinstance(name, str) else None
-            deaf = known is not None and known.definition["features"].get("ignoresCancel")
-            await asyncio.wait([work] if deaf else [work, stopped], return_when=asyncio.FIRST_COMPLETED)
+            ignores_cancel = known is not None and known.definition["features"].get("ignoresCancel")
+            await asyncio.wait([work] if ignores_cancel else [work, stopped], return_when=asyncio.FIRST_COMPLETED)
         finally:
             work.cancel()  # nothing happens if it is done
             ended: tuple[Any] = await asyncio.gather(work, return_exceptions=True)
@@ -163,12 +164,13 @@ class Calls:
             group = str(name).split(".", maxsplit=1)[0]
             alternatives = [known for known in self.capabilities if known.split(".", maxsplit=1)[0] == group][:10]
             raise AbpError("UNKNOWN_CAPABILITY", f"there is no capability '{name}'", alternatives=alternatives)
-        given = {} if params is None else params
-        validate_params(given, capability.definition.get("inputSchema", {}))
-        return await capability.handler(given, context)
+        values = {} if params is None else params
+        validate_params(values, capability.definition.get("inputSchema", {}))
+        return await capability.handler(values, context)
 
     def cancel(self, call_id: Any, reason: Any) -> Json:
-        """Stop a call. Answers the same if asked again; ``cancelled: false`` for what is unknown or finished."""
+        """Cancel a call and return the answer, the same if asked again. It is ``cancelled: false`` for a call that is
+        unknown or has ended."""
         self.record.push(self.record.cancelled, callId=call_id, reason=reason, form="message")
         if not isinstance(call_id, str):
             return {"callId": call_id, "cancelled": False}
@@ -185,12 +187,12 @@ class Calls:
         return dict(answer)
 
     def cancel_all(self, reason: str) -> None:
-        """Stop every call, as at the end of a session."""
+        """Cancel every call, as at the end of a session."""
         for ticket in self.running.values():
             self._stop(ticket.stopped, reason)
 
     def close(self) -> None:
-        """Forget the calls that ended before they ran."""
+        """Drop the calls that were begun and never run, with their timers."""
         for ticket in self.running.values():
             if ticket.timer is not None:
                 ticket.timer.cancel()

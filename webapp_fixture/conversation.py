@@ -1,17 +1,17 @@
-"""The app as messages, whatever carries them: one client's session, calls and questions."""
+"""The app as a stream of messages: session, calls and questions of one client, over any carrier."""
 
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from webapp_fixture.answers import fault_handlers
 from webapp_fixture.calls import Calls, Capability, Context, Handler, Json, Record, Ticket
 from webapp_fixture.definitions import app_info, bound, given_params, named_faults
+from webapp_fixture.errors import MISSING, AbpError, failure
+from webapp_fixture.fault_handlers import fault_handlers
 from webapp_fixture.frames import envelope
 from webapp_fixture.handlers import app_handlers, greeting, sync, with_definitions
-from webapp_fixture.problems import MISSING, AbpError, failure
-from webapp_fixture.records import State
+from webapp_fixture.state import State
 
 PROTOCOL_VERSION = "0.1"
 FEATURES = {"notifications": True, "progress": True, "elicitation": True, "dynamicCapabilities": True}
@@ -31,9 +31,11 @@ def _bulk(count: int) -> dict[str, Capability]:
 
 
 class Conversation:
-    """The reference app for one client. ``deliver`` sends it an envelope, a dictionary of JSON values;
-    :meth:`receive` takes one of its. What carries them is somebody else's: a socket, a pipe, a queue. Close it with
-    :meth:`aclose`. ``query`` holds options as in the address of the WebSocket (``websocket.py``)."""
+    """The reference app for one client, over a carrier of the caller's: a socket, a pipe, a queue.
+
+    ``deliver`` sends an envelope, a dictionary of JSON values, to the client; :meth:`receive` takes one from it.
+    ``query`` has options as in the address of the WebSocket (``websocket.py``). Close it with :meth:`aclose`.
+    """
 
     def __init__(
         self,
@@ -65,19 +67,19 @@ class Conversation:
         return lambda params, context: fault.handler({**params, **self.given}, context)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do that beside the reading; it ends with the connection at the latest."""
+        """Run work in a task of its own, which is cancelled when the conversation is closed."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     async def send(self, kind: str, payload: Json) -> None:
-        """A message that answers nothing, unless the client said that it does not want such."""
+        """Send a notification or progress, unless the client said that it wants none."""
         if self.features.get(GATED.get(kind, "")) is not False:
             self.record.push(self.record.events, kind=kind, payload=payload)
             await self.deliver(envelope(kind, payload=payload))
 
     async def elicit(self, request: Json) -> Json:
-        """Ask the client; always answers {success, data?, error?, cancelled?}."""
+        """Ask the client and return its response, always ``{success, data?, error?, cancelled?}``."""
         self.record.push(self.record.events, kind="elicitation", payload=request)
         if self.features.get("elicitation") is False:
             error = AbpError("NOT_SUPPORTED", "the client does not answer questions")
@@ -100,7 +102,7 @@ class Conversation:
         return response
 
     def initialize(self, params: Json) -> Json:
-        """Begin the session."""
+        """Begin the session and return the answer. Raises :class:`AbpError` if there is a session already."""
         agent = params.get("agent")
         version = str(params.get("protocolVersion", PROTOCOL_VERSION))
         if self.session_id:
@@ -140,7 +142,7 @@ class Conversation:
         return {"capability": name, "available": extra is None}
 
     async def receive(self, message: Json) -> None:
-        """One message of the client's. Calls go on by themselves; what is unknown is recorded and otherwise ignored."""
+        """Handle a message of the client. A call runs in a task of its own; an unknown message is only recorded."""
         kind, message_id, payload = message.get("type"), message.get("id"), message.get("payload")
         payload = payload if isinstance(payload, dict) else {}
         if kind == "capabilities/call":
@@ -166,7 +168,10 @@ class Conversation:
             self.record.push(self.record.events, kind="ignored", payload={"type": kind})
 
     def take_call(self, message_id: Any, payload: Json) -> None:
-        """Begin a call: refuse it, or run it beside the others. In order, so that a cancel that follows finds it."""
+        """Refuse a call, or begin it and run it in a task.
+
+        It is begun before this returns, so that a cancellation in the next message finds it.
+        """
         options = payload.get("options")
         try:
             if not self.session_id:
@@ -183,13 +188,13 @@ class Conversation:
         await self.deliver(await self.answer(message_id, ticket, params))
 
     async def answer(self, message_id: Any, ticket: Ticket, params: Any) -> Json:
-        """Run a call; its answer as an envelope."""
+        """Run a call and return its answer as an envelope."""
         answer = await self.calls.finish(ticket, params)
         rest = {} if answer is MISSING else {"payload": answer}
         return envelope("capabilities/call-result", message_id, **rest)
 
     async def aclose(self) -> None:
-        """The client is gone; no task is left."""
+        """End the conversation: its tasks are cancelled and have ended on return."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)

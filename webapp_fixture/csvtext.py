@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from webapp_fixture.problems import AbpError
+from webapp_fixture.errors import AbpError
 
 Row = dict[str, Any]
 _SPECIAL = re.compile('[",\r\n]')
@@ -15,7 +15,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def number_text(value: float) -> str:
-    """A number as JavaScript's ``String(value)`` writes it."""
+    """Return a number as JavaScript's ``String(value)`` writes it."""
     try:
         number = float(value)
     except OverflowError:
@@ -42,7 +42,7 @@ def number_text(value: float) -> str:
 
 
 def js_text(value: Any) -> str:
-    """A JSON value as JavaScript's ``String(value)`` writes it, and nothing for null."""
+    """Return a JSON value as JavaScript's ``String(value)`` writes it, and an empty text for null."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -55,7 +55,7 @@ def js_text(value: Any) -> str:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8 as ``TextEncoder`` makes it: a lone surrogate becomes U+FFFD."""
+    """Encode text as UTF-8 like ``TextEncoder``: a lone surrogate becomes U+FFFD."""
     return _LONE_SURROGATE.sub("\ufffd", text).encode()
 
 
@@ -74,14 +74,14 @@ def _cell(value: Any) -> str:
 
 
 def format_csv(rows: list[Row]) -> str:
-    """Objects as CSV; the columns are all keys, in order of first appearance."""
+    """Return objects as CSV. The columns are all keys, in the order of their first appearance."""
     columns = list(dict.fromkeys(key for row in rows for key in _keys(row)))
     lines: list[list[Any]] = [columns, *([row.get(column) for column in columns] for row in rows)]
     return "".join(",".join(map(_cell, line)) + "\r\n" for line in lines)
 
 
 def parse_csv(text: str) -> list[list[str]]:
-    """Rows of cells, as in RFC 4180; empty lines are skipped."""
+    """Return the rows of cells of CSV text (RFC 4180). Empty lines are skipped."""
     rows: list[list[str]] = []
     row: list[str] = []
     cell: list[str] = []
@@ -129,6 +129,6 @@ def _value(cell: str) -> str | int | float:
 
 
 def csv_to_items(text: str) -> list[Row]:
-    """CSV with a header line as objects; cells that are plain numbers become numbers."""
+    """Return CSV with a header line as objects. Cells that are plain numbers become numbers."""
     header, *rows = parse_csv(text) or [[]]
     return [{name: _value(row[at] if at < len(row) else "") for at, name in enumerate(header)} for row in rows]

@@ -1,4 +1,4 @@
-"""The capabilities as data (``capabilities.json``, ``faults.json``): the page and the manifest read the same files."""
+"""Definitions of the capabilities, from ``capabilities.json`` and ``faults.json``, which the page reads too."""
 
 import json
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def app_info() -> dict[str, str]:
-    """Id, name, version and description of the app."""
+    """Return id, name, version and description of the app."""
     return dict(_load("capabilities.json")["app"])
 
 
 def capabilities(faults: bool = False) -> list[dict[str, Any]]:
-    """The definitions of what the app can do; with ``faults``, of the ``fault.*`` ones instead."""
+    """Return the definitions of the app's capabilities; with ``faults``, those of the ``fault.*`` capabilities."""
     return list(_load("faults.json" if faults else "capabilities.json")["capabilities"])
 
 
 def named_faults(query: Mapping[str, str]) -> set[str] | None:
-    """Which faults an address lists: ``?faults`` all (``None``), ``?faults=alert,wire.cut`` those two, else none."""
+    """Return the faults that an address lists: all (``None``) for ``?faults``, two for ``?faults=alert,wire.cut``."""
     if query.get("faults") == "":
         return None
     names = filter(None, query.get("faults", "").split(","))
@@ -34,12 +34,12 @@ def named_faults(query: Mapping[str, str]) -> set[str] | None:
 
 
 def given_params(query: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters that an address gives to the faults that it names, as ``?given={"delta":2}``."""
+    """Return the parameters that an address gives to the faults it names, such as ``?given={"delta":2}``."""
     return dict(json.loads(query.get("given", "{}")))
 
 
 def bound(definition: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition without the parameters that are given already."""
+    """Return a definition without the parameters that the address gives."""
     schema = definition["inputSchema"]
     left = {name: inner for name, inner in schema.get("properties", {}).items() if name not in given}
     needed = [name for name in schema.get("required", ()) if name not in given]
@@ -47,7 +47,7 @@ def bound(definition: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def manifest(query: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The ABP manifest, as served at ``/abp-manifest.json``, with the faults that the page's address lists."""
+    """Return the ABP manifest, as served at ``/abp-manifest.json``, with the faults that the page's address lists."""
     listed = [{k: v for k, v in entry.items() if k != "uses"} for entry in capabilities()]
     if query and "faults" in query:
         named, given = named_faults(query), given_params(query)
@@ -58,6 +58,6 @@ def manifest(query: Mapping[str, str] | None = None) -> dict[str, Any]:
 
 
 def page_data() -> str:
-    """What the page needs to know, as JSON that is safe inside a ``<script type="application/json">``."""
+    """Return the data for the page as JSON that is safe inside ``<script type="application/json">``."""
     data = {"app": app_info(), "capabilities": capabilities(), "faults": capabilities(faults=True)}
     return json.dumps(data).replace("<", "\\u003c")

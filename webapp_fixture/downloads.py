@@ -11,7 +11,7 @@ from email.utils import formatdate
 from aiohttp import web
 
 from webapp_fixture.generate import generate
-from webapp_fixture.records import SESSION_COOKIE, STATE, State
+from webapp_fixture.state import SESSION_COOKIE, STATE, State
 
 MAX_SIZE = 4 << 30
 MODIFIED = formatdate(1_700_000_000, usegmt=True)
@@ -19,7 +19,7 @@ routes = web.RouteTableDef()
 
 
 def offered_credential(request: web.Request, state: State, kind: str) -> tuple[str | None, str]:
-    """What the request offers for that kind of credential, and what would be right."""
+    """Return the credential that a request offers, ``None`` if it offers none, and the right one."""
     if kind == "none":
         return "", ""
     if kind == "bearer":
@@ -47,7 +47,7 @@ def check_access(request: web.Request) -> None:
 
 
 def file_of(request: web.Request) -> tuple[int, int]:
-    """Size and seed from the address; 404 if they are out of bounds."""
+    """Return size and seed from the address. Raises 404 if they are out of bounds."""
     size, seed = int(request.match_info["size"]), int(request.match_info["seed"])
     if size > MAX_SIZE or seed >= 1 << 32:
         raise web.HTTPNotFound(text="no such file: the size or the seed is out of bounds\n")
@@ -55,7 +55,7 @@ def file_of(request: web.Request) -> tuple[int, int]:
 
 
 def headers_for(request: web.Request, size: int, seed: int) -> dict[str, str]:
-    """The headers that every answer about this file carries."""
+    """Return the headers that every answer about a file has."""
     mime_type = request.query.get("type", "application/octet-stream")
     if not re.fullmatch(r"[\w.+-]+/[\w.+-]+", mime_type):
         mime_type = "application/octet-stream"
@@ -70,7 +70,10 @@ def headers_for(request: web.Request, size: int, seed: int) -> dict[str, str]:
 
 
 def wanted_range(request: web.Request, size: int, etag: str) -> tuple[int, int] | None:
-    """First and last-plus-one byte asked for, or None for the whole file. Raises 416 if the file has no such byte."""
+    """Return the range that is asked for as start and stop, or ``None`` for the whole file.
+
+    Raises 416 if the file has no such byte.
+    """
     if request.headers.get("If-Range", etag) not in (etag, MODIFIED):
         return None
     match = re.fullmatch(r"bytes=(\d*)-(\d*)", request.headers.get("Range", "").strip())
@@ -101,7 +104,7 @@ async def send(
 
 
 async def send_file(request: web.Request, size: int, seed: int) -> web.StreamResponse:
-    """Answer with the file, or the range of it that is asked for."""
+    """Answer with the file, or with the range that is asked for."""
     headers = headers_for(request, size, seed)
     if request.headers.get("If-None-Match") == headers["ETag"]:
         return web.Response(status=304, headers={"ETag": headers["ETag"]})

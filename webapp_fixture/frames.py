@@ -13,7 +13,7 @@ POLL = 0.005
 
 
 def header(opcode: int, length: int, rsv: int = 0) -> bytes:
-    """The start of an unmasked, final frame."""
+    """Return the header of an unmasked, final frame (RFC 6455 §5.2)."""
     first = 0x80 | rsv | opcode
     if length < 126:
         return struct.pack("!BB", first, length)
@@ -21,7 +21,7 @@ def header(opcode: int, length: int, rsv: int = 0) -> bytes:
 
 
 def to_json(value: Any) -> str:
-    """JSON of any depth: beyond what ``json`` can nest, without recursion."""
+    """Return a value as JSON, also one nested deeper than ``json`` can go."""
     try:
         return json.dumps(value, separators=(",", ":"))
     except RecursionError:
@@ -36,23 +36,23 @@ def _deep_json(value: Any) -> str:
         if isinstance(entry, str):
             parts.append(entry)
             continue
-        (held,) = entry
+        (current,) = entry
         steps: list[Any] = []
-        if isinstance(held, dict):
-            for name, inner in held.items():
+        if isinstance(current, dict):
+            for name, inner in current.items():
                 steps += ["," if steps else "", f"{json.dumps(name)}:", (inner,)]
             waiting += ["}", *reversed(steps), "{"]
-        elif isinstance(held, list):
-            for inner in held:
+        elif isinstance(current, list):
+            for inner in current:
                 steps += ["," if steps else "", (inner,)]
             waiting += ["]", *reversed(steps), "["]
         else:
-            parts.append(json.dumps(held))
+            parts.append(json.dumps(current))
     return "".join(parts)
 
 
 def envelope(kind: str, message_id: Any = None, **rest: Any) -> dict[str, Any]:
-    """A message: {type, id?, timestamp, payload}."""
+    """Return a message ``{type, id?, timestamp, payload}``."""
     named = {} if message_id is None else {"id": message_id}
     return {"type": kind, **named, "timestamp": int(time.time() * 1000), **rest}
 
@@ -72,15 +72,15 @@ class Pipe:
         return self._close_sent or self.transport.is_closing()
 
     async def message(self, message: dict[str, Any]) -> None:
-        """One message in a text frame."""
+        """Send a message in a text frame."""
         await self.frame(TEXT, to_json(message).encode("utf-8"))
 
     async def frame(self, opcode: int, data: bytes, rsv: int = 0) -> None:
-        """One frame."""
+        """Send a frame."""
         await self.pieces([header(opcode, len(data), rsv), data])
 
     async def pieces(self, pieces: list[bytes], delay: float = 0) -> None:
-        """Bytes as they are, with so many seconds before each piece but the first."""
+        """Send bytes as they are, with ``delay`` seconds before each piece but the first."""
         async with self._turn:
             for at, piece in enumerate(pieces):
                 if delay and at:

@@ -26,12 +26,12 @@ def _pattern(seed: int) -> bytes:
 
 
 def block(index: int, seed: int = 0) -> bytes:
-    """The ``index``-th megabyte (from 0) of every file made from ``seed``."""
+    """Return the megabyte with an index (from 0) of every file made from ``seed``."""
     return index.to_bytes(8, "little") + _pattern(seed)[8:]
 
 
 def generate(size: int, seed: int = 0, start: int = 0) -> Iterator[bytes]:
-    """Bytes ``start`` to ``size`` of the file of that size, in pieces of at most 1 MB."""
+    """Yield bytes ``start`` to ``size`` of the file of that size, in pieces of at most 1 MiB."""
     while start < size:
         index, offset = divmod(start, BLOCK_SIZE)
         piece = block(index, seed)
@@ -42,7 +42,7 @@ def generate(size: int, seed: int = 0, start: int = 0) -> Iterator[bytes]:
 
 
 def digest(size: int, seed: int = 0) -> str:
-    """SHA-256, in hex, of the file of that size."""
+    """Return the SHA-256 of the file of that size, in hex."""
     sha256 = hashlib.sha256()
     for piece in generate(size, seed):
         sha256.update(piece)

@@ -1,4 +1,5 @@
-"""The app's capabilities over the socket: the page's, as far as they make sense here, with base64 content."""
+"""Handlers of the capabilities over a socket: those of the page that need no page. Bytes travel as base64, text as
+UTF-8."""
 
 import array
 import asyncio
@@ -14,16 +15,24 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from webapp_fixture.binarydata import OCTETS, download_address, filename_for, generated_base64, read_binary, wrap
+from webapp_fixture.binarydata import (
+    OCTETS,
+    download_address,
+    filename_for,
+    generated_base64,
+    read_binary,
+    wrap,
+    wrap_text,
+)
 from webapp_fixture.calls import Capability, Context, Handler, Json, Record
 from webapp_fixture.csvtext import csv_to_items, encode, format_csv
 from webapp_fixture.definitions import capabilities
+from webapp_fixture.errors import AbpError, Cancelled
 from webapp_fixture.generate import digest
 from webapp_fixture.markdown import escape_html, render_markdown
 from webapp_fixture.pdf import TextOf, make_pdf
-from webapp_fixture.problems import AbpError, Cancelled
-from webapp_fixture.records import State
 from webapp_fixture.shapes import SHAPES, shape
+from webapp_fixture.state import State
 
 MEGABYTE = 1 << 20
 MAX_INLINE = 256 * MEGABYTE
@@ -53,7 +62,7 @@ DOCUMENT = """<!doctype html>
 
 
 def sync(function: Callable[[Json], Any]) -> Handler:
-    """A handler that needs nothing but its parameters."""
+    """Return a handler for a function that needs only its parameters."""
 
     async def handler(params: Json, _context: Context) -> Any:
         return function(params)
@@ -61,8 +70,15 @@ def sync(function: Callable[[Json], Any]) -> Handler:
     return handler
 
 
+def markdown_to_html(params: Json) -> Json:
+    """Render Markdown as an HTML fragment."""
+    rendered = render_markdown(params["markdown"], params.get("title"))
+    html = wrap_text(rendered["html"], "text/html", filename_for(rendered["title"], "html"))
+    return {**rendered, "html": html}
+
+
 def export_html(params: Json) -> Json:
-    """A complete HTML document."""
+    """Return a complete HTML document from Markdown or from an HTML fragment."""
     markdown, html = params.get("markdown"), params.get("html")
     if (markdown is None) == (html is None):
         raise AbpError("MISSING_PARAM", "give either markdown or html", details={"param": "markdown"})
@@ -74,11 +90,11 @@ def export_html(params: Json) -> Json:
         body, title = rendered["html"], rendered["title"]
     whole = re.match(r"\s*(<!doctype|<html)", body, re.IGNORECASE)
     content = body if whole else DOCUMENT.format(title=escape_html(title), style=STYLE, body=body)
-    return {"document": wrap(encode(content), "text/html", filename_for(title, "html"))}
+    return {"document": wrap_text(content, "text/html", filename_for(title, "html"))}
 
 
 def export_pdf(params: Json) -> Json:
-    """The text of the HTML as a PDF, which the page leaves to the client that prints it."""
+    """Return the text of some HTML as a PDF. The page has no PDF of its own: there the client prints it."""
     seen = TextOf(params["html"])
     options = params.get("options", {})
     heading = seen.first_heading(("h1", "h2", "h3")).strip()
@@ -88,26 +104,26 @@ def export_pdf(params: Json) -> Json:
 
 
 def archive_gzip(params: Json) -> Json:
-    """Text, compressed."""
+    """Compress text with gzip."""
     original = encode(params["text"])
     archive = wrap(gzip.compress(original, mtime=0), "application/gzip", "text.txt.gz")
     return {"archive": archive, "originalSize": len(original)}
 
 
 def data_csv(params: Json) -> Json:
-    """Rows as CSV, byte for byte what the page makes."""
+    """Return rows as CSV, byte for byte what the page makes."""
     rows = params["rows"]
-    return {"file": wrap(encode(format_csv(rows)), "text/csv", "data.csv"), "rows": len(rows)}
+    return {"file": wrap_text(format_csv(rows), "text/csv", "data.csv"), "rows": len(rows)}
 
 
 def data_json(params: Json) -> Json:
-    """CSV as objects."""
+    """Return CSV with a header line as objects."""
     items = csv_to_items(params["csv"])
     return {"items": items, "count": len(items)}
 
 
 def audio_tone(params: Json) -> Json:
-    """A sine with a short fade at both ends, as WAV."""
+    """Return a sine tone as WAV, with a short fade at both ends."""
     frequency, seconds, rate = params.get("frequency", 440), params.get("seconds", 1), params.get("sampleRate", 44100)
     length, fade = round(seconds * rate), min(0.02, seconds / 4) * rate
     step = 2 * math.pi * frequency / rate
@@ -128,13 +144,13 @@ def audio_tone(params: Json) -> Json:
 
 
 def file_digest(params: Json) -> Json:
-    """What arrived."""
+    """Return size, SHA-256 and received form of a file."""
     read = read_binary(params["file"], "file")
     return {"size": len(read.data), "sha256": read.sha256, "received": read.received}
 
 
 def image_info(params: Json) -> Json:
-    """Width and height from a PNG's header; nothing else is read here."""
+    """Return width and height of a PNG. Other formats are refused; the page reads those too."""
     read = read_binary(params["image"], "image")
     if read.data[:8] != b"\x89PNG\r\n\x1a\n" or read.data[12:16] != b"IHDR" or len(read.data) < 24:
         raise AbpError("INVALID_PARAMS", f"image.content ({len(read.data)} bytes) is not a PNG image")
@@ -143,7 +159,7 @@ def image_info(params: Json) -> Json:
 
 
 def file_generate(state: State) -> Handler:
-    """Files of known bytes: inline as base64, or to be downloaded."""
+    """Return the handler that makes files of known bytes: inline as base64, or as a download."""
 
     async def handler(params: Json, _context: Context) -> Json:
         if ("bytes" in params) == ("megabytes" in params):
@@ -170,7 +186,7 @@ def file_generate(state: State) -> Handler:
 
 
 async def job_run(params: Json, context: Context) -> Json:
-    """So many steps, each reported."""
+    """Run ``steps`` steps and report progress after each."""
     steps, delay, label = int(params.get("steps", 5)), params.get("delay", 50), params.get("label", "job")
     about = {"operationId": context.call_id, "label": label}
     await context.notify("notifications/operation/started", {**about, "steps": steps})
@@ -186,18 +202,18 @@ async def job_run(params: Json, context: Context) -> Json:
 
 
 async def job_wait(_params: Json, _context: Context) -> None:
-    """Until cancelled."""
+    """Wait until the call is cancelled."""
     await asyncio.Event().wait()
 
 
 async def form_ask(params: Json, context: Context) -> Json:
-    """Hand a question on to the client."""
+    """Ask the client a question and return its response."""
     request: Json = {name: params[name] for name in ("method", "params", "timeout") if name in params}
     return {"response": await context.elicit(request)}
 
 
 def file_list() -> dict[str, Handler]:
-    """file.list and files.clear over one connection's own list of files."""
+    """Return the handlers of ``file.list`` and ``files.clear``, which share a connection's own list of files."""
     modified = "2024-01-15T09:00:00.000Z"
     files = [
         {"name": name, "size": len(text.encode()), "mimeType": mime_type, "modified": modified}
@@ -221,7 +237,7 @@ def file_list() -> dict[str, Handler]:
 
 
 def greeting(name: str) -> Capability:
-    """The capability of that name which app.toggle adds."""
+    """Return the capability that ``app.toggle`` adds under a name."""
     given = {"type": "object", "properties": {"name": {"type": "string", "description": "Who is greeted"}}}
     answer = {"type": "object", "properties": {"greeting": {"type": "string", "description": "A greeting"}}}
     description = "A greeting, from a capability that was added while the app ran"
@@ -230,9 +246,9 @@ def greeting(name: str) -> Capability:
 
 
 def app_handlers(state: State, record: Record) -> dict[str, Handler]:
-    """What runs each capability on one connection."""
+    """Return the handlers of one connection by capability."""
     return {
-        "convert.markdownToHtml": sync(lambda params: render_markdown(params["markdown"], params.get("title"))),
+        "convert.markdownToHtml": sync(markdown_to_html),
         "export.html": sync(export_html),
         "export.pdf": sync(export_pdf),
         "archive.gzip": sync(archive_gzip),
@@ -252,7 +268,7 @@ def app_handlers(state: State, record: Record) -> dict[str, Handler]:
 
 
 def listed(definition: Json) -> Json:
-    """A definition as this transport lists it."""
+    """Return a definition as a socket lists it: without what only a page can do."""
     entry = {"features": {}, **copy.deepcopy(definition), "available": True, "requirements": []}
     entry.pop("uses", None)
     if entry["name"] == "shape":
@@ -268,6 +284,6 @@ def listed(definition: Json) -> Json:
 
 
 def with_definitions(handlers: dict[str, Handler], faults: bool = False) -> dict[str, Capability]:
-    """The definitions that have a handler here, by name."""
+    """Return the capabilities that have a handler here, by name."""
     known = [definition for definition in capabilities(faults) if definition["name"] in handlers]
     return {entry["name"]: Capability(listed(entry), handlers[entry["name"]]) for entry in known}

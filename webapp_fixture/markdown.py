@@ -20,17 +20,17 @@ _DEEPEST = 20
 
 
 def escape_html(text: str) -> str:
-    """Text as it must stand in HTML."""
+    """Escape text for HTML."""
     return re.sub("[&<>\"']", lambda match: _ESCAPES[match[0]], text)
 
 
 def _inline(source: str) -> str:
     """Spans inside a line. Finished pieces are set aside as private-use characters, so nothing is rendered twice."""
-    kept: list[str] = []
+    finished: list[str] = []
 
     def keep(html: str) -> str:
-        kept.append(html)
-        return f"\ue000{len(kept) - 1}\ue001"
+        finished.append(html)
+        return f"\ue000{len(finished) - 1}\ue001"
 
     def link(match: re.Match[str]) -> str:
         label, url, title = match[1], match[2], match[3]
@@ -40,7 +40,7 @@ def _inline(source: str) -> str:
         return keep(f'<a href="{url}"{extra}>') + label + keep("</a>")
 
     def restore(html: str) -> str:
-        return re.sub("\ue000([0-9]+)\ue001", lambda match: restore(kept[int(match[1])]), html)
+        return re.sub("\ue000([0-9]+)\ue001", lambda match: restore(finished[int(match[1])]), html)
 
     text = re.sub("[\ue000\ue001]", "", source)
     text = re.sub(r"\\([\\`*_{}\[\]()#+\-.!|~>])", lambda match: keep(escape_html(match[1])), text)
@@ -136,7 +136,7 @@ def _blocks(lines: list[str], depth: int = 0, tight: bool = False) -> str:
 
 
 def render_markdown(markdown: str, title: str | None = None) -> dict[str, Any]:
-    """Markdown as {html, title, words}; the title is the first heading's text unless given."""
+    """Render Markdown as ``{html, title, words}``. The title is that of the first heading unless one is given."""
     html = _blocks(re.sub(r"\r\n?", "\n", markdown).split("\n"))
     seen = TextOf(html)
     heading = seen.first_heading()

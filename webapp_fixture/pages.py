@@ -1,4 +1,4 @@
-"""The pages and the manifest."""
+"""Routes of the pages and the manifest."""
 
 import html
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from webapp_fixture.definitions import manifest, page_data
-from webapp_fixture.records import SESSION_COOKIE, STATE, State
+from webapp_fixture.state import SESSION_COOKIE, STATE, State
 
 STATIC = Path(__file__).parent / "static"
 STRICT_POLICY = "default-src 'none'; script-src 'self'"
@@ -25,8 +25,8 @@ routes = web.RouteTableDef()
 def _manifest_link(query: Mapping[str, str]) -> str:
     """``?manifest=``: ``none`` has no link; the others lead to a manifest that is ``missing``, or has that fault. The
     manifest of a page that lists faults lists them, too."""
-    handed_on = {name: query[name] for name in ("manifest", "faults", "given") if name in query}
-    address = html.escape("/abp-manifest.json" + (f"?{urlencode(handed_on)}" if handed_on else ""))
+    inherited = {name: query[name] for name in ("manifest", "faults", "given") if name in query}
+    address = html.escape("/abp-manifest.json" + (f"?{urlencode(inherited)}" if inherited else ""))
     return "" if query.get("manifest") == "none" else f'  <link rel="abp-manifest" href="{address}">\n'
 
 
@@ -97,7 +97,7 @@ async def embed_shouting(request: web.Request) -> web.Response:
 
 @routes.get("/embed/shouter")
 async def embed_shouter(_request: web.Request) -> web.FileResponse:
-    """The frame that shouts; ``fault.navigate`` with ``how: away`` leads here, too."""
+    """The frame of ``/embed/shouting``; ``fault.navigate`` with ``how: away`` leads here too."""
     return web.FileResponse(STATIC / "shouter.html")
 
 
@@ -110,14 +110,14 @@ async def abp_manifest(request: web.Request) -> web.Response:
         raise web.HTTPNotFound
     if fault == "broken":
         return web.Response(text='{"abp": "0.1", "app":', content_type="application/json")
-    said = manifest(request.query)
+    document = manifest(request.query)
     if fault == "version":
-        said["abp"] = "7.0"
+        document["abp"] = "7.0"
     elif fault == "app":
-        said["app"] = {"id": "another.app", "name": "Another", "version": "9"}
+        document["app"] = {"id": "another.app", "name": "Another", "version": "9"}
     elif fault == "more":
-        said["capabilities"] = [*said["capabilities"], {"name": "export.everything"}]
-    return web.json_response(said, headers={"Cache-Control": "max-age=60"})
+        document["capabilities"] = [*document["capabilities"], {"name": "export.everything"}]
+    return web.json_response(document, headers={"Cache-Control": "max-age=60"})
 
 
 @routes.get("/favicon.ico")

@@ -1,4 +1,4 @@
-"""A PDF of one page, by hand: the text of some HTML, in Helvetica."""
+"""PDF of one page, written by hand: the text of some HTML in Helvetica."""
 
 import re
 import textwrap
@@ -32,7 +32,7 @@ UNSEEN = ("script", "style", "template", "title")
 
 
 class TextOf(HTMLParser):
-    """What a reader sees of some HTML: its text, its title and its headings."""
+    """The visible text, the title and the headings of some HTML."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -47,14 +47,15 @@ class TextOf(HTMLParser):
 
     @property
     def text(self) -> str:
-        """All of it; blocks end with a line break."""
+        """The text; blocks end with a line break."""
         return "".join(self.parts)
 
     def first_heading(self, tags: tuple[str, ...] = HEADINGS) -> str:
-        """The text of the first heading of these, or nothing."""
+        """Return the text of the first heading with one of these tags, or an empty text."""
         return next((text for tag, text in self.headings if tag in tags), "")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the start of a heading, a block or an element that is not shown."""
         if tag in HEADINGS:
             self.headings.append((tag, ""))
         if tag in (*UNSEEN, *HEADINGS):
@@ -63,12 +64,14 @@ class TextOf(HTMLParser):
             self.parts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
+        """Note the end of an element."""
         if tag in self._open:
             self._open.remove(tag)
         if tag in BLOCKS:
             self.parts.append("\n")
 
     def handle_data(self, data: str) -> None:
+        """Add text to what it belongs to."""
         if "title" in self._open:
             self.title += data
         if any(tag in self._open for tag in UNSEEN):
@@ -95,7 +98,7 @@ def _page(text: str, width: int, height: int) -> bytes:
 
 
 def make_pdf(text: str, title: str = "", page_size: str = "a4", landscape: bool = False) -> bytes:
-    """That text as a PDF; what does not fit on its one page is left out, as ``[…]``."""
+    """Return text as a PDF of one page. What does not fit is replaced by ``[…]``."""
     width, height = SIZES[page_size]
     if landscape:
         width, height = height, width

@@ -1,4 +1,4 @@
-"""Serving the app on 127.0.0.1, on two ports: its own and, as a second origin, another."""
+"""Server of the app on 127.0.0.1, on two ports: its own, and another as a second origin."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from webapp_fixture import downloads, faults, pages, websocket
-from webapp_fixture.records import STATE, RequestRecord, State, record_request
+from webapp_fixture import downloads, fault_downloads, pages, websocket
+from webapp_fixture.state import STATE, RequestRecord, State, record_request
 
 HOST = "127.0.0.1"
 STOP_WITHIN = 0.2  # seconds that running answers get when the server stops
@@ -15,7 +15,7 @@ STOP_WITHIN = 0.2  # seconds that running answers get when the server stops
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """A running server."""
+    """Addresses and records of a running server."""
 
     url: str
     """The app, ``http://127.0.0.1:PORT/``."""
@@ -26,11 +26,11 @@ class Fixture:
     token: str
     """The credential of the ``bearer``, ``bearerLine``, ``bearerToken`` and ``query`` downloads."""
     requests: Sequence[RequestRecord]
-    """What reached ``/downloads`` and ``/faults`` so far, on both ports, in order; it grows."""
+    """Requests to ``/downloads`` and ``/faults`` so far, on both ports, in order. The list grows."""
     ws_url: str
     """The app over WebSocket, ``ws://127.0.0.1:PORT/abp``; its query takes options (see ``websocket.py``)."""
     handshakes: Sequence[RequestRecord]
-    """What asked for a WebSocket so far, refused or not; it grows."""
+    """Requests for a WebSocket so far, refused or not. The list grows."""
     sockets: Collection[object]
     """The WebSocket connections that are open now."""
     embed_url: str
@@ -44,12 +44,12 @@ async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
 
 
 def build_app(state: State) -> web.Application:
-    """The aiohttp application, to be served with that state."""
+    """Return the aiohttp application for a state."""
     app = web.Application(middlewares=[record_request])
     app[STATE] = state
     app.on_response_prepare.append(_headers)
     app.on_shutdown.append(websocket.stop_sockets)
-    for table in (pages.routes, downloads.routes, faults.routes, websocket.routes):
+    for table in (pages.routes, downloads.routes, fault_downloads.routes, websocket.routes):
         app.add_routes(table)
     app.router.add_static("/static", pages.STATIC)
     return app

@@ -1,4 +1,4 @@
-"""``shape`` over JSON: one answer per form that binary data can take there, with known bytes (byte i is i % 251)."""
+"""Answers of the ``shape`` capability over JSON: one for each form of content, of known bytes (byte i is i % 251)."""
 
 import base64
 from collections.abc import Callable
@@ -10,7 +10,7 @@ LARGE = 300 * 1024
 
 
 def pattern(size: int) -> bytes:
-    """Byte i is i % 251."""
+    """Return ``size`` bytes, of which byte i is i % 251."""
     return (bytes(range(251)) * (size // 251 + 1))[:size]
 
 
@@ -48,7 +48,7 @@ BARE = ("top", "flat")  # data itself is the thing
 
 
 def shape(params: dict[str, Any]) -> dict[str, Any]:
-    """The answer in that form; the page's keys."""
+    """Return the answer in the form that is asked for, with the same keys as the page's."""
     name = params["shape"]
     data = SHAPES[name](int(params.get("size", 1024)))
     return data if name in BARE else {**data, "shape": name, "note": "metadata beside the file"}

@@ -1,14 +1,14 @@
-"""Parameters against a capability's inputSchema: the part of JSON Schema that the definitions use."""
+"""Validation of parameters by a capability's inputSchema: the part of JSON Schema that the definitions use."""
 
 import json
 import math
 from typing import Any, NoReturn
 
-from webapp_fixture.problems import AbpError
+from webapp_fixture.errors import AbpError
 
 
 def type_name(value: Any) -> str:
-    """The JSON name of a value's type."""
+    """Return the JSON Schema name of a value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -18,9 +18,9 @@ from webapp_fixture.calls import Json, Ticket
 from webapp_fixture.conversation import Conversation
 from webapp_fixture.definitions import bound
 from webapp_fixture.downloads import offered_credential
+from webapp_fixture.errors import AbpError, failure
 from webapp_fixture.frames import PONG, Pipe, envelope
-from webapp_fixture.problems import AbpError, failure
-from webapp_fixture.records import SESSION_COOKIE, STATE, RequestRecord, State
+from webapp_fixture.state import SESSION_COOKIE, STATE, RequestRecord, State
 from webapp_fixture.validate import validate_params
 from webapp_fixture.wire import FAULTS, Shuffle, definitions, make_reply
 
@@ -43,7 +43,10 @@ class Connection(Conversation):
         self.done = asyncio.Event()
 
     def take_call(self, message_id: Any, payload: Json) -> None:
-        """Begin a call: refuse it, or run it beside the others. In order, so that a cancel that follows finds it."""
+        """Refuse a call, or begin it and run it in a task.
+
+        It is begun before this returns, so that a cancellation in the next message finds it.
+        """
         name, params, options = payload.get("capability"), payload.get("params"), payload.get("options")
         options = options if isinstance(options, dict) else {}
         params = {} if params is None else params
@@ -65,16 +68,16 @@ class Connection(Conversation):
         return self.spawn(self.reply(reply.message(), shuffle, place) if shuffle else FAULTS[name](self.pipe, reply))
 
     async def shuffled(self, message_id: Any, ticket: Ticket, params: Any, shuffle: Shuffle | None, place: int) -> None:
-        """Run a call and send its answer when its turn has come."""
+        """Run a call and send its answer when its shuffle is complete."""
         await self.reply(await self.answer(message_id, ticket, params), shuffle, place)
 
     async def reply(self, message: Json, shuffle: Shuffle | None, place: int) -> None:
-        """Send an answer, or hold it until all of its shuffle are there."""
+        """Send an answer, or keep it until its shuffle is complete."""
         for each in shuffle.add(place, message) if shuffle else [message]:
             await self.pipe.message(each)
 
     def join_shuffle(self, name: Any, params: Any) -> tuple[Shuffle | None, int]:
-        """The shuffle that a call belongs to, if one is on or begins with it, and the call's place in it."""
+        """Return the shuffle that a call belongs to, if any, and the number of the call in it."""
         if self.shuffle is None and name == "wire.shuffle" and self.session_id:
             size = params.get("n", 2) if isinstance(params, dict) else 1
             self.shuffle = Shuffle(size if type(size) is int and size > 0 else 1)
@@ -85,7 +88,7 @@ class Connection(Conversation):
         return shuffle, place
 
     async def run(self) -> None:
-        """Until either side ends it; then no task of it is left."""
+        """Serve the connection until either side ends it. Its tasks have ended on return."""
         try:
             await self._read()
         finally:
@@ -112,7 +115,7 @@ class Connection(Conversation):
                 return None
 
     async def stop(self) -> None:
-        """End it, as politely as the client lets."""
+        """End the connection: with a closing handshake if the client answers it within 0.1 s, else by dropping it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE):
                 await self.pipe.close_frame(1001, "the server stops")
@@ -129,7 +132,7 @@ def _check_access(request: web.Request, state: State) -> None:
 
 @routes.get("/abp")
 async def abp(request: web.Request) -> web.WebSocketResponse:
-    """The handshake and all that follows."""
+    """Accept a WebSocket and serve it to its end."""
     state = request.app[STATE]
     state.handshakes.append(RequestRecord(request.method, request.raw_path, request.headers))
     _check_access(request, state)

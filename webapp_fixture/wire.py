@@ -18,12 +18,12 @@ Json = dict[str, Any]
 MEGABYTE = 1 << 20
 DRIBBLE = 1024
 DEEP = 100_000
-LATE = 0.3  # seconds after the call's timeout
+LATE = 0.3  # seconds after the timeout of the call
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The call that is answered and what it would get."""
+    """A call and the data that would answer it."""
 
     message_id: Any
     params: Json
@@ -31,22 +31,22 @@ class Reply:
     data: Json
 
     def message(self, **more: Any) -> Json:
-        """The whole reply; ``more`` is added to the envelope."""
+        """Return the reply as a message; ``more`` is added to the envelope."""
         payload = {"success": True, "data": self.data, "metadata": {"duration": 0}}
         return {**envelope("capabilities/call-result", self.message_id, payload=payload), **more}
 
     def text(self) -> bytes:
-        """The whole reply as JSON."""
+        """Return the reply as JSON in UTF-8."""
         return to_json(self.message()).encode()
 
     def hand_made(self, value: str) -> bytes:
-        """A reply whose ``data.value`` is that very text, JSON or not."""
+        """Return a reply whose ``data.value`` is ``value`` as it stands, JSON or not."""
         start = envelope("capabilities/call-result", self.message_id)
         return f'{to_json(start)[:-1]},"payload":{{"success":true,"data":{{"value":{value}}}}}}}'.encode()
 
 
 def make_reply(name: str, message_id: Any, params: Json, options: Json) -> Reply:
-    """What the call would get if nothing went wrong."""
+    """Return the reply that a call would get if nothing went wrong."""
     data: Json = {"fault": name.removeprefix("wire.")}
     if "value" in params:
         data["value"] = params["value"]
@@ -197,7 +197,7 @@ _COMMON = {
 
 
 def definitions() -> list[Json]:
-    """The ``wire.*`` capabilities, as listed."""
+    """Return the definitions of the ``wire.*`` capabilities."""
     shuffle = "This call and the next n-1, whatever they are, are answered together, in another order."
     return [
         {
@@ -215,24 +215,24 @@ def definitions() -> list[Json]:
 
 @dataclass(slots=True)
 class Shuffle:
-    """So many calls whose replies are held until all are there."""
+    """A group of calls whose replies wait until all are there."""
 
     size: int
     joined: int = 0
-    held: list[tuple[int, Json]] = field(default_factory=list)
+    waiting: list[tuple[int, Json]] = field(default_factory=list)
 
     def join(self) -> int:
-        """Count a call in; its place in the order of arrival."""
+        """Add a call to the group and return its number in the order of arrival."""
         self.joined += 1
         return self.joined
 
     def add(self, place: int, message: Json) -> list[Json]:
-        """Hold a reply. The last one releases them all, never in the order of the calls (if there are two or more)."""
-        self.held.append((place, message))
-        if len(self.held) < self.size:
+        """Add a reply. The last one returns all of them, never in the order of the calls if there are two or more."""
+        self.waiting.append((place, message))
+        if len(self.waiting) < self.size:
             return []
-        random.shuffle(self.held)
-        places = [place for place, _message in self.held]
+        random.shuffle(self.waiting)
+        places = [place for place, _message in self.waiting]
         if places == sorted(places):
-            self.held.reverse()
-        return [message for _place, message in self.held]
+            self.waiting.reverse()
+        return [message for _place, message in self.waiting]

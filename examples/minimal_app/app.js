@@ -1,4 +1,4 @@
-// An app that speaks ABP, whole: one capability, its checks, its errors.
+// A complete app that speaks ABP: one capability, with the checks of its parameters and its errors.
 const app = { id: 'example.badges', name: 'Badge maker', version: '1.0.0' };
 const capability = {
   name: 'badge.make', description: 'A badge as an SVG picture', available: true, requirements: [], features: {},
@@ -9,7 +9,7 @@ const capability = {
   outputSchema: { type: 'object', required: ['badge'], properties: { badge: { description: 'BinaryData' } } },
 };
 const fail = (code, message, more = {}) => ({ success: false, error: { code, message, retryable: false, ...more } });
-const escaped = (text) => text.replace(/[<>&"]/g, (char) => `&#${char.charCodeAt(0)};`);
+const escapeXml = (text) => text.replace(/[<>&"]/g, (char) => `&#${char.charCodeAt(0)};`);
 let sessionId = null;
 
 function makeBadge({ label, colour = '#336699' } = {}) {
@@ -17,7 +17,7 @@ function makeBadge({ label, colour = '#336699' } = {}) {
   if (typeof label !== 'string' || typeof colour !== 'string') return fail('INVALID_TYPE', 'label and colour are text');
   if (!/^.{1,40}$/u.test(label) || !/^#[0-9a-f]{6}$/.test(colour)) return fail('INVALID_PARAMS', 'see inputSchema');
   const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="200" height="40"><rect width="200" height="40" fill="${colour}"/>` +
-    `<text x="100" y="26" text-anchor="middle" fill="#fff">${escaped(label)}</text></svg>`;
+    `<text x="100" y="26" text-anchor="middle" fill="#fff">${escapeXml(label)}</text></svg>`;
   const content = new TextEncoder().encode(svg).buffer;
   return { success: true, data: { badge: { content, mimeType: 'image/svg+xml', size: content.byteLength, filename: 'badge.svg' } } };
 }

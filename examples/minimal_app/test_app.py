@@ -1,4 +1,4 @@
-"""The tests of the app: run ``pytest`` in this folder, with ``pip install 'abp-transports[test]'`` and nothing else."""
+"""Tests of the app. Run ``pytest`` in this folder; nothing but ``pip install 'abp-transports[test]'`` is needed."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from transports.testing.assertions import Golden, assert_size
 pytestmark = pytest.mark.abp("app.html")
 
 
-def test_a_badge_is_the_one_we_know(abp_app: Session, abp_golden: Golden) -> None:
+def test_a_badge_equals_its_golden_file(abp_app: Session, abp_golden: Golden) -> None:
     badge = abp_app.call("badge.make", {"label": "<ABP> & co"}).artifacts["badge"]
     assert badge.mime_type == "image/svg+xml"
     assert_size(badge, at_most=500)

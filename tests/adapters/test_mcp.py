@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import signal
 import subprocess
@@ -252,9 +253,14 @@ async def test_a_models_words_come_from_the_handler_and_only_if_there_is_one(tmp
             await session.call("think")
 
 
+async def test_an_infinite_timeout_is_no_limit(tmp_path: Path) -> None:
+    async with connect(target("tableau"), timeout=math.inf, store=tmp_path) as session:
+        assert (await session.call("work", {"steps": 1}, timeout=math.inf)).data == {"steps": 1}
+        assert await session.resources.list(timeout=math.inf)
+
+
 async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_path: Path) -> None:
-    async with app(store=tmp_path) as session:
-        events = session.events()
+    async with app(store=tmp_path) as session, session.events() as events:
         await session.call("grow")
         async with asyncio.timeout(10):
             while not isinstance(change := await anext(events), CapabilitiesChanged):
@@ -331,7 +337,7 @@ async def test_without_the_cache_everything_is_read_again(app: Connected) -> Non
     async with app(routing=policy) as session:
         before = value((await session.call("record")).data, "reads")
         for _ in range(2):
-            assert "contents.0.text" not in (await session.resources.read(VIEW)).held
+            assert "contents.0.text" not in (await session.resources.read(VIEW)).inline_fields
         assert value((await session.call("record")).data, "reads") == before + 2
 
 
@@ -393,8 +399,8 @@ def children() -> set[int]:
 async def test_a_server_that_is_killed_is_started_again_and_its_subscriptions_with_it(tmp_path: Path) -> None:
     before = children()
     told: list[Notification] = []
-    async with connect(target("tableau"), store=tmp_path, on_notification=told.append) as session:
-        events = session.events()
+    session = connect(target("tableau"), store=tmp_path, on_notification=told.append)
+    async with session, session.events() as events:
         await session.resources.subscribe(VIEW)
         await session.resources.read(VIEW)
         waiting = asyncio.ensure_future(session.call("wait"))

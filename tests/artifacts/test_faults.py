@@ -19,26 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifacts.test_local import inner, small_disk, visible
+from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
 from transports.artifacts.objects.store import ObjectStore
 from transports.errors import ArtifactNotFound, Corrupt, StoreFull, StoreUnavailable, UsageError
 
-__all__ = ["small_disk"]
-
-PDF = b"%PDF-1.7\n" + b"x" * 100
 HOUR = 3600
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "out"
-
-
-@pytest.fixture
-def store(root: Path) -> LocalStore:
-    return LocalStore(root)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class TestInSlices:
 
     @pytest.fixture(autouse=True)
     def small_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(binary, "_SLICE", 8)
+        monkeypatch.setattr(binary, "_CHUNK_CHARS", 8)
 
     @pytest.mark.parametrize("size", range(20))
     def test_the_bytes_are_the_same(self, size: int) -> None:

@@ -15,8 +15,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Download, Encoded, Handle
-from transports.binary.detect import Found, Place, contents, find, replace
-from transports.binary.detect.heuristics import guessed
+from transports.binary.detect import Found, Place, find, find_values, replace
+from transports.binary.detect.heuristics import recognise_file
 from transports.errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, SizeMismatch, UnsupportedBinary
 
 NOISE = random.Random(4).randbytes(3000)
@@ -86,12 +86,17 @@ def test_a_documented_descriptor() -> None:
         ("_-_-", "text/html", "base64_url", b"\xff\xef\xfe"),
         ("YWJj", "no type", "base64", b"abc"),
         ("", "image/png", "base64", b""),
+        # 3. or the encoding is utf-8, for any type
+        ("YWJj", "text/html", "utf-8", b"YWJj"),
+        ("héllo 世界", "text/plain; charset=iso-8859-1", "UTF-8", "héllo 世界".encode()),
+        ("YWJj", "application/json", "Utf8", b"YWJj"),
+        ("", "text/plain", "utf-8", b""),
         # else it is data
-        ("YWJj", "text/html", "utf-8", None),
         ("YWJj", "text/html", None, None),
         ("YWJj", "TEXT/HTML", "gzip", None),
-        ("YWJj", "application/json", "utf-8", None),
+        ("YWJj", "text/plain", "utf-16", None),
         ("YWJj", "no type", None, None),
+        ("YWJj", "no type", "utf-8", None),
         # text of a textual but binary type, without encoding, is taken as it stands
         ("<svg/>", "image/svg+xml", None, b"<svg/>"),
         ("<a/>", "application/xml", None, b"<a/>"),
@@ -114,6 +119,47 @@ def test_what_is_binary_data_and_how_it_is_decoded(
     assert [cast(BinaryData, found.binary).read() for found in find({"x": node})] == (
         [] if expected is None else [expected]
     )
+
+
+@pytest.mark.parametrize("more", [{"filename": "a.html"}, {"size": 3}, {"size": 3.0}, {"filename": "a", "size": 3}])
+def test_text_with_a_name_or_a_size_is_a_file(more: dict[str, object]) -> None:
+    binary = one({"content": "<p>", "mimeType": "text/html", **more})
+    assert (binary.read(), binary.mime_type, binary.filename) == (b"<p>", "text/html", more.get("filename"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"filename": "", "size": None}, id="empty fields"),
+        pytest.param({"filename": 7}, id="a name that is no text"),
+        pytest.param({"size": "12pt"}, id="the size of a font"),
+        pytest.param({"size": True}, id="a size that is no number"),
+        pytest.param({"filename": "a.html", "encoding": "gzip"}, id="an unknown encoding"),
+        pytest.param({"name": "a.html", "length": 3}, id="other fields"),
+    ],
+)
+def test_text_without_a_name_or_a_size_is_data(more: dict[str, object]) -> None:
+    assert find({"content": "<p>", "mimeType": "text/html", **more}) == []
+
+
+def test_a_data_url_in_the_place_of_text_is_decoded() -> None:
+    node = {"content": "data:text/csv;base64,YSxi", "mimeType": "text/csv", "size": 3}
+    assert one(node).read() == b"a,b"
+    assert one({"content": "data:,", "mimeType": "text/csv", "encoding": "base64"}).read() == b""
+    assert one({"downloadUrl": "data:,", "mimeType": "text/csv"}).read() == b""
+
+
+@pytest.mark.parametrize("size", [8, 9, 12])
+def test_the_size_of_text_is_its_bytes_as_utf_8(size: int) -> None:
+    node = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8"}
+    assert one({**node, "size": 13}).read().decode() == "héllo 世界"
+    with pytest.raises(SizeMismatch):
+        one({**node, "size": size}).read()
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, 2**60])
+def test_a_size_that_cannot_be_is_an_error_for_text_too(size: float) -> None:
+    assert isinstance(fault({"content": "<p>", "mimeType": "text/html", "size": size}, ""), BadDescriptor)
 
 
 @pytest.mark.parametrize("encoding", ["hex", 7, "", {"a": 1}, "x" * 100])
@@ -678,19 +724,19 @@ def test_content_text_is_not_copied_into_messages() -> None:
 
 def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
-    monkeypatch.setattr("transports.binary.detect.heuristics._IN_HAND", 2000)
+    monkeypatch.setattr("transports.binary.detect.heuristics._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
-    guess = guessed(b64(content))
+    guess = recognise_file(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)
     assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
-    assert guessed(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+    assert recognise_file(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
 
 
 def test_a_guess_is_about_long_text_only() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
-    assert guessed(b64(content)) is not None
-    assert guessed(b64(content), min_chars=5000) is None
+    assert recognise_file(b64(content)) is not None
+    assert recognise_file(b64(content), min_chars=5000) is None
 
 
 def test_numbers_are_no_content() -> None:
-    assert [found.path for found in contents({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]
+    assert [found.path for found in find_values({"a": [1, 2.5, b"x"], "b": 3})] == [("a", 2)]

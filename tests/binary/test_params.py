@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, LocalFile
 from transports.binary.detect import Found, replace
-from transports.binary.params import outgoing
+from transports.binary.params import prepare_params
 from transports.errors import UsageError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -25,33 +25,33 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_json_passes_as_it_is(params: object) -> None:
-    assert outgoing(params) == (params, [])
+    assert prepare_params(params) == (params, [])
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_bytes_may_stand_anywhere(kind: type) -> None:
-    prepared, found = outgoing({"a": [1, kind(b"GIF89a")], "b": (kind(b"x"),)})
+    prepared, found = prepare_params({"a": [1, kind(b"GIF89a")], "b": (kind(b"x"),)})
     gif, x = BinaryData(b"GIF89a", "image/gif", 6), BinaryData(b"x", None, 1)
     assert prepared == {"a": [1, gif], "b": [x]}
     assert found == [Found(("a", 1), gif), Found(("b", 0), x)]
 
 
 def test_at_the_top_too() -> None:
-    assert outgoing(b"x")[1] == [Found((), BinaryData(b"x", None, 1))]
+    assert prepare_params(b"x")[1] == [Found((), BinaryData(b"x", None, 1))]
 
 
 def test_files_and_binary_data_may_stand_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "a.gif"
     path.write_bytes(b"GIF89a")
     data = BinaryData(b"x", "text/x", 1, "x.txt")
-    _, found = outgoing({"file": path, "data": data})
+    _, found = prepare_params({"file": path, "data": data})
     assert [item.binary for item in found] == [BinaryData(LocalFile(path), "image/gif", 6, "a.gif"), data]
     with pytest.raises(UsageError, match="No such file"):
-        outgoing({"file": tmp_path / "no"})
+        prepare_params({"file": tmp_path / "no"})
 
 
 def test_the_places_are_those_of_the_prepared_tree() -> None:
-    prepared, found = outgoing({"a.b": [{"c": b"1"}], "d": b"2"})
+    prepared, found = prepare_params({"a.b": [{"c": b"1"}], "d": b"2"})
     replaced = replace(prepared, {item.path: item.field for item in found})
     assert replaced == {"a.b": [{"c": "a\\.b.0.c"}], "d": "d"}
 
@@ -61,14 +61,14 @@ class TestDescriptor:
 
     def test_around_bytes(self) -> None:
         given_params = {"image": {"content": b"abc", "mimeType": "image/x", "filename": "a.x", "size": 99, "alt": "A"}}
-        prepared, found = outgoing(given_params)
+        prepared, found = prepare_params(given_params)
         expected = BinaryData(b"abc", "image/x", 3, "a.x", {"alt": "A"})
         assert prepared == {"image": expected} and found == [Found(("image",), expected)]
 
     def test_around_a_file_keeps_its_name_unless_told_another(self, tmp_path: Path) -> None:
         path = tmp_path / "a.gif"
         path.write_bytes(b"GIF89a")
-        own, told = outgoing(
+        own, told = prepare_params(
             [
                 {"content": path, "mimeType": "image/x"},
                 {"content": path, "mimeType": "image/x", "filename": "b"},
@@ -79,23 +79,23 @@ class TestDescriptor:
 
     def test_around_binary_data(self) -> None:
         data = BinaryData(b"x", "text/x", 1, "x", {"a": 1, "b": 1})
-        (found,) = outgoing({"content": data, "mimeType": "text/y", "b": 2})[1]
+        (found,) = prepare_params({"content": data, "mimeType": "text/y", "b": 2})[1]
         assert found.binary == BinaryData(b"x", "text/y", 1, "x", {"a": 1, "b": 2})
 
     def test_needs_a_type_and_content(self) -> None:
         base64_text = {"content": "YWJj", "mimeType": "image/x", "encoding": "base64"}
-        assert outgoing(base64_text) == (base64_text, [])
+        assert prepare_params(base64_text) == (base64_text, [])
         for mime_type in ({}, {"mimeType": None}):
-            assert outgoing({"content": b"x", **mime_type})[1][0].path == ("content",)
+            assert prepare_params({"content": b"x", **mime_type})[1][0].path == ("content",)
 
     @pytest.mark.parametrize("beside", [b"y", [b"y"], {"z": b"y"}])
     def test_holds_one_content_only(self, beside: object) -> None:
         with pytest.raises(UsageError, match=r"p\.q holds another"):
-            outgoing({"p": {"q": {"content": b"x", "mimeType": "image/x", "thumbnail": beside}}})
+            prepare_params({"p": {"q": {"content": b"x", "mimeType": "image/x", "thumbnail": beside}}})
 
     def test_holds_json_beside_its_content(self) -> None:
         with pytest.raises(UsageError, match="set at alt cannot be sent"):
-            outgoing({"content": b"x", "mimeType": "image/x", "alt": {1}})
+            prepare_params({"content": b"x", "mimeType": "image/x", "alt": {1}})
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ class TestDescriptor:
 )
 def test_what_is_no_json_is_refused_with_its_place(params: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        outgoing(params)
+        prepare_params(params)
 
 
 def nested(levels: int) -> object:
@@ -124,15 +124,15 @@ def nested(levels: int) -> object:
 
 def test_nesting_is_limited_as_in_answers() -> None:
     """FAULTS 21, the other way."""
-    assert outgoing(nested(64)) == (nested(64), [])
+    assert prepare_params(nested(64)) == (nested(64), [])
     for params in (nested(65), nested(100_000)):
         with pytest.raises(UsageError, match="deeper than 64"):
-            outgoing(params)
+            prepare_params(params)
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(UsageError, match="deeper than 64"):
-        outgoing(loop)
+        prepare_params(loop)
 
 
 def test_ordered_mappings_stay_in_order() -> None:
-    assert list(outgoing(OrderedDict(b=1, a=2))[0]) == ["b", "a"]  # type: ignore[call-overload]
+    assert list(prepare_params(OrderedDict(b=1, a=2))[0]) == ["b", "a"]  # type: ignore[call-overload]

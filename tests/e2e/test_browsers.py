@@ -144,8 +144,7 @@ async def test_a_browser_that_makes_no_pdf_says_so(
 
 
 async def test_a_new_document_is_a_loss_and_a_new_fragment_is_none(without_cdp: Callable[..., Session]) -> None:
-    async with notebook() as url, without_cdp(url) as app:
-        events: Any = app.events()
+    async with notebook() as url, without_cdp(url) as app, app.events() as events:
         page = app.transport._agent.page  # type: ignore[attr-defined]
         await page.evaluate("location.hash = '#/chapter/2'; history.pushState(null, '', '/elsewhere')")
         await app.call("note.read")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.planted import ALLOWED, FAULTS, Planted
+from tests.support.planted import ALLOWED, PLANTED, Planted
 from transports import Browser
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS, Plan, Report, check_app
-from transports.testing.failure_report import serving
+from transports.testing.servers import serve_pages
 from webapp_fixture import Fixture
 
 pytestmark = pytest.mark.browser
@@ -47,14 +47,14 @@ async def checked(fixture: Fixture, browser: Browser, kind: str, planted: Plante
 
 
 def found(report: Report) -> dict[str, tuple[str, ...]]:
-    return {one.check.id: one.seen for one in report.outcomes if one.status in ("failed", "warning")}
+    return {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
 
 
 def every_pair() -> Iterator[Any]:
     """Every fault over every kind of app. Each fault is run where it is found soonest, and each check shown over pages;
     the rest (``pytest -m exhaustive``) repeats what these show, and takes minutes."""
     shown: set[str] = set()
-    for one in FAULTS:
+    for one in PLANTED:
         quickest = max(one.kinds, key=["embedded", "page", "websocket"].index)
         for kind in one.kinds:
             needed = kind == quickest or (kind == "page" and one.check not in shown)
@@ -117,7 +117,7 @@ async def test_an_extension(tmp_path: Path) -> None:
 
 @in_session
 async def test_an_extension_that_does_not_conform() -> None:
-    report = await check_app(str(ROOT / "tests" / "extension"), Plan(timeout=1.0))
+    report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))
     assert {"page.members", "page.call"} <= set(found(report))
 
 
@@ -130,7 +130,7 @@ async def test_nothing_is_left_behind(tell: str, fixture: Fixture, browser: Brow
 
 
 def test_the_command_on_a_page(capsys: pytest.CaptureFixture[str]) -> None:
-    with serving() as address_of:
+    with serve_pages() as address_of:
         url = address_of(ROOT / "examples" / "minimal_app" / "app.html")
         assert main(["conformance", url, "--timeout", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

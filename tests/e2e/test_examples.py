@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
         served.terminate()
 
 
-def run(name: str, *args: str, cwd: Path) -> str:
+def run_example(name: str, *args: str, cwd: Path) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *args],
         cwd=cwd,
@@ -52,59 +52,54 @@ def test_every_example_is_tested() -> None:
 
 def test_export_pdf(url: str, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<h1>From a file</h1>", encoding="utf-8")
-    printed = run("export_pdf.py", url, "page.html", cwd=tmp_path)
+    printed = run_example("export_pdf.py", url, "page.html", cwd=tmp_path)
     assert "Type: application/pdf" in printed
     assert len(list((tmp_path / "out").glob("export_pdf_*.pdf"))) == 1
 
 
 def test_blocking(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
-    printed = run("blocking.py", url, str(picture), cwd=tmp_path)
+    printed = run_example("blocking.py", url, str(picture), cwd=tmp_path)
     assert re.sub(r" /.*\.png", "", printed) == "64\n320\nrefused: INVALID_PARAMS\n"
     assert [len(list((tmp_path / "out").glob(f"picture-{width}x*.png"))) for width in (64, 320)] == [1, 1]
 
 
 def test_files_in_and_out(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
-    printed = run("files_in_and_out.py", url, str(picture), cwd=tmp_path)
+    printed = run_example("files_in_and_out.py", url, str(picture), cwd=tmp_path)
     assert "refused, as it should be" in printed and "100%" in printed
     assert len(list((tmp_path / "pictures").glob("*"))) == 7  # six pictures and the store's own folder
 
 
 def test_websocket_client(url: str, tmp_path: Path) -> None:
-    assert "Type: text/csv" in run("websocket_client.py", url.replace("http", "ws") + "abp", cwd=tmp_path)
+    assert "Type: text/csv" in run_example("websocket_client.py", url.replace("http", "ws") + "abp", cwd=tmp_path)
 
 
 def test_websocket_reconnect(url: str, tmp_path: Path) -> None:
-    printed = run("websocket_reconnect.py", url.replace("http", "ws") + "abp", "3", cwd=tmp_path)
+    printed = run_example("websocket_reconnect.py", url.replace("http", "ws") + "abp", "3", cwd=tmp_path)
     assert printed.splitlines() == ["0 open 1", "1 open 1", "2 open 1"]
 
 
 def test_websocket_app(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "websocket_app.py")]
+    abp = [sys.executable, "-m", "transports.surfaces.cli"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
         assert app.stdout
         address = app.stdout.readline().strip()
-        call = [
-            sys.executable,
-            "-m",
-            "transports.surfaces.cli",
-            "call",
-            address,
-            "text.shout",
-            "-p",
-            "text=hi",
-            "--json",
-        ]
-        done = subprocess.run([*call, "--out", str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+        call = [*abp, "call", address, "text.shout", "-p", "text=hé", "--json", "--out", str(tmp_path)]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
+        checked = subprocess.run(
+            [*abp, "conformance", address], capture_output=True, text=True, timeout=60, check=False
+        )
         app.kill()
     document = json.loads(done.stdout)
     assert document["transport"] == "websocket" and document["data"]["characters"] == 2
-    assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HI"
+    assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HÉ"
+    assert checked.returncode == 0 and "conformant: " in checked.stdout, checked.stdout
 
 
 def test_session_events(tmp_path: Path) -> None:
-    assert run("session_events.py", cwd=tmp_path).splitlines() == [
+    assert run_example("session_events.py", cwd=tmp_path).splitlines() == [
         "progress 50%",
         "progress 100%",
         "new: extra.hello gone: -",
@@ -114,12 +109,12 @@ def test_session_events(tmp_path: Path) -> None:
 
 def test_host_page(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
-    printed = run("host_page.py", f"{url}embed", str(picture), cwd=tmp_path)
+    printed = run_example("host_page.py", f"{url}embed", str(picture), cwd=tmp_path)
     assert re.findall(r"Type: (.+)", printed) == ["image/png", "audio/wav", "image/png"]
     with Image.open(re.findall(r"File saved: (.+)", printed)[2]) as thumbnail:
         assert thumbnail.width == 64
-    told = json.loads(printed.partition("Metadata: ")[2])
-    assert len(set(told["sessions"])) == 3 and told["moved"] is True
+    metadata = json.loads(printed.partition("Metadata: ")[2])
+    assert len(set(metadata["sessions"])) == 3 and metadata["moved"] is True
 
 
 def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_path: Path) -> None:
@@ -134,25 +129,25 @@ def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_p
 
 
 def test_without_a_browser(tmp_path: Path) -> None:
-    printed = run("without_a_browser.py", cwd=tmp_path)
+    printed = run_example("without_a_browser.py", cwd=tmp_path)
     assert printed.startswith("rendering\nFile saved: ") and printed.rstrip().endswith('Metadata: {"pages":1}')
 
 
 def test_replay(url: str, tmp_path: Path) -> None:
-    recorded = run("replay.py", url, "session.jsonl", cwd=tmp_path)
-    replayed = run("replay.py", "session.jsonl", cwd=tmp_path)
+    recorded = run_example("replay.py", "session.jsonl", url, cwd=tmp_path)
+    replayed = run_example("replay.py", "session.jsonl", cwd=tmp_path)
     assert recorded == replayed and recorded.startswith("application/pdf ")
 
 
 def test_mcp_client(url: str, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    printed = run("mcp_client.py", url, cwd=tmp_path)
+    printed = run_example("mcp_client.py", url, cwd=tmp_path)
     (pdf,) = (tmp_path / "out").glob("export_pdf_*.pdf")
     assert hashlib.sha256(pdf.read_bytes()).hexdigest() in printed
     assert printed.splitlines()[-1] == "b'%PDF-'"
 
 
 def test_mcp_server(tmp_path: Path) -> None:
-    printed = run("mcp_server.py", target("tableau"), "download_workbook", cwd=tmp_path)
+    printed = run_example("mcp_server.py", target("tableau"), "download_workbook", cwd=tmp_path)
     assert printed.startswith("Tableau 1.0 has download_workbook")
     assert "Type: application/pdf" in printed and "26 resources" in printed and "Type: text/csv" in printed

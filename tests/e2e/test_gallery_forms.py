@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from tests.e2e.visits import run, visiting
-from tests.session.test_calls import Listed
+from tests.session.test_calls import ListedApp
 from tests.support.gallery import open_gallery
 from transports import Browser
 
@@ -65,7 +65,7 @@ async def test_every_kind_of_field(tmp_path: Path, browser: Browser) -> None:
         "open": {"inputSchema": {"type": "object"}, "deprecated": True, "deprecationMessage": "use all"},
         "none": {},
     }
-    app = Listed(dict.fromkeys(said, handle), **said)
+    app = ListedApp(dict.fromkeys(said, handle), **said)
     async with (
         open_gallery(tmp_path, browser, memory=app) as gallery,
         visiting(gallery, browser) as page,

@@ -23,7 +23,7 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     names = packaging.contents(wheel)
     needed = {
         *("transports/py.typed", "transports/browser/page/agent.js", "transports/surfaces/cli/selftest.html"),
-        *("transports/testing/plugin.py", "transports/testing/conformance/probe.js"),
+        *("transports/testing/plugin.py", "transports/testing/conformance/page_probe.js"),
         *("webapp_fixture/static/index.html", "webapp_fixture/static/breaks.js", "webapp_fixture/capabilities.json"),
     }
     assert needed <= set(names)

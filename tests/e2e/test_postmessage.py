@@ -87,8 +87,7 @@ async def test_relative_downloads_are_the_apps(fixture: Fixture, embedded: Embed
 async def test_windows_that_shout_the_right_shape_and_id_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
     """A frame inside the app, of another origin, which knows each id and answers first."""
     heard: list[str] = []
-    async with embedded(f"{fixture.embed_url}/shouting") as app:
-        app_events = app.events()
+    async with embedded(f"{fixture.embed_url}/shouting") as app, app.events() as events:
         assert app.info.name == "Workbench"
         for n in range(3):
             assert await data_of(app, "file.digest", {"file": bytes([n])}) != {"forged": True}
@@ -97,8 +96,9 @@ async def test_windows_that_shout_the_right_shape_and_id_answer_no_call(fixture:
         async with asyncio.timeout(5):
             while transport_of(app).counts.get("foreign", 0) < 6 * 20 * 5:
                 await asyncio.sleep(0.05)
-    async for event in app_events:
-        heard.append(str(event))
+        await app.aclose()
+        async for event in events:
+            heard.append(str(event))
     assert not [text for text in heard if "forged" in text]
 
 

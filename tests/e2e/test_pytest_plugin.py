@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from transports import CapabilityError, MemoryTransport
+from transports import connect as async_connect
 from transports.browser.process.find import find_browser
-from transports.testing.messagelog import shortened
+from transports.sync import connect
+from transports.testing import Call
+from transports.testing.failure_report import write_log
+from webapp_fixture import digest
 
 pytest_plugins = ("pytester",)
 pytestmark = pytest.mark.browser
@@ -111,7 +117,7 @@ def test_the_transports_of_an_option(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*test_it[[]postmessage[]]*"])
 
 
-def test_a_failure_leaves_messages_artifacts_and_a_trace(pytester: pytest.Pytester) -> None:
+def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pytester, tmp_path: Path) -> None:
     pytester.makepyfile("""
         import pytest
 
@@ -136,17 +142,20 @@ def test_a_failure_leaves_messages_artifacts_and_a_trace(pytester: pytest.Pytest
     result = ran(pytester, "--abp-output=kept")
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     kept = pytester.path / "kept"
-    result.stdout.fnmatch_lines([f"kept in {kept}/*test_blocking: messages.jsonl, trace.zip*, artifacts"])
+    result.stdout.fnmatch_lines([f"kept in {kept}/*test_blocking: session.jsonl, session.txt, trace.zip*, artifacts"])
     assert sorted(folder.name.rpartition("-")[2] for folder in kept.iterdir()) == ["test_async", "test_blocking"]
     for folder in kept.iterdir():
         with zipfile.ZipFile(folder / "trace.zip") as trace:
             assert "trace.trace" in trace.namelist()
     (blocking,) = kept.glob("*test_blocking")
-    entries = [json.loads(line) for line in (blocking / "messages.jsonl").read_text().splitlines()]
-    types = [entry.get("type") for entry in entries]
-    assert types[0] == "initialize" and {"capabilities/call", "capabilities/call-result"} <= set(types)
-    answer = next(entry for entry in entries if entry.get("type") == "capabilities/call-result")
-    assert answer["payload"]["data"]["file"]["auth"]["header"] == "<redacted>"
+    log = (blocking / "session.txt").read_text(encoding="utf-8")
+    asked = re.findall(r"→ ask \d+ request (\S+)", log)
+    assert asked[0] == "initialize" and "capabilities/call" in asked and " capabilities/call-result " in log
+    (answer,) = re.findall(r" capabilities/call-result .*generated.*", log)
+    assert '"auth": {"type": "bearer", "header": "<redacted>"}' in answer
+    with connect(f"replay:{blocking / 'session.jsonl'}", store=str(tmp_path)) as app:
+        again = app.call("file.generate", {"bytes": 2000, "as": "url", "auth": "bearer"})
+    assert again.artifacts["file"].sha256 == digest(2000, 0)
     assert (blocking / "artifacts" / "generated.bin").stat().st_size == 2000
 
 
@@ -263,18 +272,54 @@ def test_the_example_is_an_app_with_its_tests() -> None:
     assert lines["app.js"] <= 45 and lines["test_app.py"] <= 30
 
 
-def test_what_is_logged_is_short_and_without_secrets() -> None:
-    shown = shortened(
-        {
-            "url": "https://user:pw@example.org/a?token=abc",
-            "text": "x" * 5000,
-            "note": "Authorization: Bearer abcdef",
-            "apiKey": "abc",
-            "content": b"12345",
-            "many": list(range(500)),
-            "deep": {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": {"j": {"k": {"l": 1}}}}}}}}}}}},
-        }
+async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> None:
+    answered = {
+        "url": "https://user:pw@example.org/a?token=abc",
+        "note": "Authorization: Bearer abcdef",
+        "apiKey": "abc",
+        "content": {"content": b"12345", "mimeType": "application/x-secret"},
+        "text": "x" * 5000,
+        "many": list(range(500)),
+    }
+
+    async def answer(params: Mapping[str, object], call: Call) -> object:
+        return answered
+
+    recording, log = tmp_path / "session.jsonl", tmp_path / "session.txt"
+    transport = MemoryTransport({"answer": answer})
+    async with async_connect("memory:", transport=transport, store="memory:", record=recording) as app:
+        await app.call("answer")
+        with pytest.raises(CapabilityError):
+            await app.call("nothing")
+    with recording.open("a", encoding="utf-8") as file:
+        file.write('{"does": "event", "ty')  # a program that was killed in the middle of a line
+    write_log(recording, log)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    (line,) = [line for line in lines if '"apiKey"' in line]
+    assert re.match(r" +\d+\.\d{3} ← answer \d+ capabilities/call-result \{", line)
+    assert '"apiKey": "<redacted>"' in line and "characters)" in line
+    assert "pw@" not in line and "abc" not in line and "12345" not in line
+    assert len(lines) > 6 and max(map(len, lines)) < 1100
+    assert any("UNKNOWN_CAPABILITY" in line for line in lines)
+
+
+def test_each_session_of_a_test_is_recorded_and_an_own_recording_is_left_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.abp_transports("websocket")
+        @pytest.mark.asyncio
+        async def test_two(abp_fixture_app, abp_app_async, tmp_path):
+            for _ in range(2):
+                async with abp_app_async() as app:
+                    await app.call("file.list")
+            async with abp_app_async(record=tmp_path / "own.jsonl") as app:
+                await app.call("file.list")
+            assert (tmp_path / "own.jsonl").is_file()
+            assert False, "on purpose"
+    """)
+    result = ran(pytester)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["kept in *test_two-websocket: session.jsonl, session.txt, session-2.jsonl, session-2.txt, artifacts"]
     )
-    text = json.dumps(shown, ensure_ascii=False)
-    assert "pw" not in text and "abc" not in text and "<5 bytes>" in text and "… 450 more" in text
-    assert len(text) < 2500

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from transports import ABPError, Browser, PlaywrightTransport, Session, connect
 from transports.errors import Disconnected, NotAbpApp
-from transports.session.events import ConnectionChanged, Event
+from transports.session.events import ConnectionChanged
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -67,22 +65,15 @@ async def test_what_the_manifest_told(makers: tuple[Make, Make]) -> None:
 
 
 async def test_a_page_that_is_lost_and_opened_again(makers: tuple[Make, Make]) -> None:
-    async def listen(events: Any, heard: list[bool]) -> None:
-        async for event in events:
-            note: Event = event
-            if isinstance(note, ConnectionChanged):
-                heard.append(note.connected)
-
     seen = []
     for make in makers:
-        heard: list[bool] = []
-        async with make() as app:
-            listening = asyncio.ensure_future(listen(app.events(), heard))
+        async with make() as app, app.events() as events:
             with pytest.raises(Disconnected) as caught:
                 await app.call("fault.navigate", {"how": "reload"})
             await app.call("file.list")
-        await listening
-        seen.append((type(caught.value), caught.value.as_dict(), heard))
+            await app.aclose()
+            connected = [event.connected async for event in events if isinstance(event, ConnectionChanged)]
+        seen.append((type(caught.value), caught.value.as_dict(), connected))
     assert seen[0] == seen[1] and seen[0][2] == [False, True]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -43,6 +44,18 @@ def test_one_call_over_each_transport(workbench: str, tmp_path: Path, transport:
     assert not [thread.name for thread in threading.enumerate() if thread.name == "abp-sync"]
 
 
+def test_an_infinite_timeout_is_no_limit_for_a_page_and_its_tools(workbench: str, tmp_path: Path) -> None:
+    with connect(workbench, timeout=math.inf, store=tmp_path) as app:
+        assert app.call("fault.slow", {"ms": 100}, timeout=math.inf).artifacts
+        assert app.screenshot(timeout=math.inf).artifacts["image"].size_bytes
+        assert app.render_to_pdf("<h1>Hi</h1>", timeout=math.inf).artifacts["document"].size_bytes
+    app = connect(workbench, store=tmp_path).open()
+    try:
+        assert app.call("file.list").artifacts
+    finally:
+        app.close()
+
+
 def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
     assert (found := discover(workbench).manifest) and found.capabilities
     with Browser() as browser:
@@ -60,7 +73,7 @@ def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
 def test_no_browser_survives_the_program(workbench: str, end: str) -> None:
     code = f"""
 from transports.sync import connect
-app = connect({workbench!r}, store="none:").__enter__()
+app = connect({workbench!r}, store="none:").open()
 print("open", flush=True)
 {"app.call('fault.slow', {'ms': 60_000})" if end == "interrupted" else ""}
 """
@@ -177,8 +190,8 @@ def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: py
 def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
     page.goto(workbench)
     stages: list[str] = []
-    with connect(page.url, page=page, store=tmp_path, on_progress=lambda told: stages.append(str(told.stage))) as app:
-        events = app.events()
+    session = connect(page.url, page=page, store=tmp_path, on_progress=lambda event: stages.append(str(event.stage)))
+    with session as app, app.events() as events:
         result = app.call("export.pages", {"count": 2}, timeout=30)
         assert len(result.artifacts) == 2 and stages and next(events)
         large = app.call("file.generate", {"megabytes": 4}, timeout=30)

@@ -12,11 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.http.test_downloads import Answer, Connection, Raw, Serve, drip, hang, moved, reply, stall
-from tests.http.test_downloads import certificate as certificate
-from tests.http.test_downloads import serve as serve
-from tests.http.test_downloads import tls as tls
-from tests.http.test_downloads import trusted as trusted
+from tests.support.raw_server import Answer, Connection, RawServer, Serve, drip, hang, moved, reply, stall
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
 from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
 from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
@@ -58,7 +54,7 @@ def site(paths: Mapping[str, Answer | list[Answer]]) -> Answer:
     return answer
 
 
-def asked(server: Raw) -> list[str]:
+def asked(server: RawServer) -> list[str]:
     return [connection.target for connection in server.seen]
 
 
@@ -617,7 +613,7 @@ async def test_how_long_a_manifest_is_kept(serve: Serve, headers: dict[str, str]
     assert requests == ([1, 0, 0, 1] if seconds else [1, 1])
 
 
-async def _requests(server: Raw, cache: ManifestCache) -> int:
+async def _requests(server: RawServer, cache: ManifestCache) -> int:
     """How often a discovery asks for the manifest. Its page is asked for each time."""
     before = len(server.seen)
     assert (await discover(server.url, cache=cache)).manifest is not None

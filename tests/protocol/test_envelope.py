@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transports.binary import BinaryData, Encoded
-from transports.binary.params import outgoing
+from transports.binary.params import prepare_params
 from transports.errors import BadEncoding, ProtocolError, UsageError
 from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.messages import Message
@@ -25,7 +25,7 @@ def test_an_envelope_has_the_documented_fields() -> None:
 def test_content_becomes_base64_with_its_description() -> None:
     named = BinaryData(b"\x00\xff", "image/png", 2, "a.png", {"width": 1})
     bare = BinaryData(Encoded("AAE=", "base64"))
-    params, content = outgoing({"image": named, "list": [bare], "n": 1})
+    params, content = prepare_params({"image": named, "list": [bare], "n": 1})
     payload = {"capability": "x", "params": params, "options": {}}
     written = json.loads(encode_envelope(Message("capabilities/call", payload, content=content)))["payload"]["params"]
     described = {"content": "AP8=", "mimeType": "image/png", "encoding": "base64", "size": 2, "filename": "a.png"}
@@ -34,7 +34,7 @@ def test_content_becomes_base64_with_its_description() -> None:
     assert written["n"] == 1
 
 
-def test_what_is_no_json_is_a_usage_error() -> None:
+def test_values_that_json_does_not_have_are_a_usage_error() -> None:
     with pytest.raises(UsageError, match="JSON"):
         encode_envelope(Message("initialize", {"a": object()}))
 
@@ -48,7 +48,7 @@ def test_unknown_fields_are_ignored_and_numbers_are_ids() -> None:
 @pytest.mark.parametrize(
     "data", [b"junk", b"[]", b"{}", b'{"type":1}', b"null", b'{"type":"x","payload":NaN}', b"\xff\xfe"]
 )
-def test_what_is_no_envelope_is_a_protocol_error(data: bytes) -> None:
+def test_json_that_is_no_envelope_is_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_envelope(data)
 

@@ -54,12 +54,12 @@ def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
         ({"success": False, "data": 1}, False),
     ],
 )
-def test_success_may_be_left_out_where_the_rest_tells_it(payload: object, success: bool) -> None:
+def test_a_missing_success_is_implied_by_the_other_fields(payload: object, success: bool) -> None:
     assert answer(payload).success is success
 
 
 @pytest.mark.parametrize("payload", [None, "done", 7, [], [{"success": True}], {}, {"success": None}, {"error": ""}])
-def test_what_does_not_tell_whether_it_succeeded_is_no_answer(payload: object) -> None:
+def test_an_answer_that_implies_no_success_is_refused(payload: object) -> None:
     with pytest.raises(ProtocolError, match=r"^the answer is not what ABP 0\.1 says: (success|the whole): "):
         answer(payload)
 
@@ -70,7 +70,7 @@ def test_success_is_not_guessed_at(success: object) -> None:
         answer({"success": success})
 
 
-def test_a_whole_error_arrives_whole() -> None:
+def test_every_field_of_an_error_is_kept() -> None:
     error = refusal(
         {
             "success": False,
@@ -108,7 +108,7 @@ def test_a_whole_error_arrives_whole() -> None:
         (42, "OPERATION_FAILED", "the app gave no reason", {"app": 42}),
     ],
 )
-def test_an_error_of_any_form_is_the_apps_no(
+def test_an_error_of_any_form_is_a_capability_error(
     given_error: object, code: str, message: str, details: dict[str, object]
 ) -> None:
     error = refusal({"success": False, "error": given_error})
@@ -180,7 +180,7 @@ def test_details_that_are_content_or_too_deep_do_not_hide_the_error() -> None:
         ({"success": False, "error": {"code": "CANCELLED"}}, "CANCELLED", "CANCELLED"),
     ],
 )
-def test_a_cancelled_call_is_told_from_a_failed_one(payload: object, code: str, message: str) -> None:
+def test_a_cancelled_call_differs_from_a_failed_one(payload: object, code: str, message: str) -> None:
     error = refusal(payload)
     assert error.cancelled is True and (error.code, error.message) == (code, f"export.pdf: {message}")
 
@@ -256,7 +256,7 @@ def test_initialized_takes_what_apps_answer() -> None:
         ({"app": 7}, "app"),
     ],
 )
-def test_what_would_have_to_be_guessed_is_refused_with_its_place(payload: object, where: str) -> None:
+def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> None:
     with pytest.raises(ProtocolError, match=f"^initialize is not what ABP 0.1 says: {re.escape(where)}: "):
         parse(Initialized, payload, "initialize")
 
@@ -359,7 +359,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_json_goes_there_and_back(value: object) -> None:
+def test_json_round_trip(value: object) -> None:
     text = encode_json(value)
     assert decode_json(text) == decode_json(text.decode()) == json.loads(text) == value
 
@@ -368,7 +368,7 @@ def test_written_json_is_compact_utf8_with_null_for_nan() -> None:
     assert encode_json({"é": [1, math.nan, None]}) == '{"é":[1,null,null]}'.encode()
 
 
-def test_progress_as_steps_and_words() -> None:
+def test_progress_as_steps_and_text() -> None:
     assert Progress(percentage=40).steps == (40.0, 100.0)
     assert Progress(progress=2, total=5, percentage=40).steps == (2, 5)
     assert Progress().steps == (None, None)

@@ -38,7 +38,7 @@ async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
     assert not future.done()
 
 
-async def test_a_reply_of_another_kind_is_none() -> None:
+async def test_a_reply_of_another_type_is_not_delivered() -> None:
     pending = PendingReplies()
     future = pending.register(Message("initialize", id="a"))
     assert pending.deliver(reply("a")) == "unknown"
@@ -70,7 +70,7 @@ async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None
 
 
 @given(st.permutations(list(range(30))))
-def test_any_order_reaches_the_right_one(order: list[int]) -> None:
+def test_replies_in_any_order_reach_their_requests(order: list[int]) -> None:
     async def run() -> None:
         pending = PendingReplies()
         futures = [pending.register(Message("capabilities/call", id=str(n))) for n in range(30)]

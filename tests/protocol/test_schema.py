@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.binary.params import outgoing
+from transports.binary.params import prepare_params
 from transports.errors import UsageError
 from transports.protocol.schema import check_output, check_params
 
@@ -41,7 +41,7 @@ def refused(schema: Mapping[str, object], params: object, *content: tuple[str | 
 # --- what is a fault --------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_is_told_with_its_place() -> None:
+def test_the_error_names_the_path_of_the_fault() -> None:
     error = refused(EXPORT, {"format": "A4", "options": {"margin": -1}})
     fault = "params.options.margin: -1 is less than the minimum of 0"
     assert (error.code, error.message) == ("INVALID_PARAMS", f"export.pdf: {fault}")
@@ -108,7 +108,7 @@ def test_faults(schema: Mapping[str, object], params: object, fault: str) -> Non
         ),
     ],
 )
-def test_what_is_no_fault(schema: Mapping[str, object], params: object) -> None:
+def test_values_that_fit_the_schema(schema: Mapping[str, object], params: object) -> None:
     assert check_params("a", schema, params) == []
 
 
@@ -145,7 +145,7 @@ def test_content_may_be_declared_in_any_way(declared: object) -> None:
     properties = {"file": declared, "n": {"type": "integer"}}
     schema = {"properties": properties, "additionalProperties": False, "$defs": {"other": {"type": "boolean"}}}
     for given_ in (b"GIF89a", {"content": b"GIF89a", "mimeType": "image/gif", "note": 1}):
-        params, content = outgoing({"file": given_, "n": 1})
+        params, content = prepare_params({"file": given_, "n": 1})
         places = [found.path for found in content]
         assert check_params("a", schema, params, places) == []
         assert refused(schema, {**dict(params), "n": "x"}, *places).details["path"] == "n"  # type: ignore[call-overload]
@@ -165,14 +165,14 @@ def test_content_may_be_declared_in_any_way(declared: object) -> None:
     ],
 )
 def test_rules_above_content_count_only_if_content_has_no_part_in_them(declared: Mapping[str, object]) -> None:
-    params, content = outgoing({"n": 1, "file": b"x"})
+    params, content = prepare_params({"n": 1, "file": b"x"})
     assert check_params("a", declared, params, [found.path for found in content]) == []
 
 
 def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
     file = {"properties": {"file": {"type": "string"}}}
     schema = {"anyOf": [{**file, "required": ["name"]}, {**file, "properties": {"n": {"type": "string"}}}]}
-    params, content = outgoing({"n": 1, "file": b"x"})
+    params, content = prepare_params({"n": 1, "file": b"x"})
     error = refused(schema, params, content[0].path)
     reasons = '"name" is a required property; n: 1 is not of type "string"'
     assert error.message == f"export.pdf: params: fits no alternative: {reasons}"
@@ -180,19 +180,19 @@ def test_alternatives_of_which_each_has_another_fault_are_a_fault() -> None:
 
 def test_content_in_lists_and_at_the_top() -> None:
     schema = {"properties": {"files": {"items": {"type": "string"}, "uniqueItems": True, "maxItems": 2}}}
-    params, content = outgoing({"files": [b"x", b"y"]})
+    params, content = prepare_params({"files": [b"x", b"y"]})
     assert check_params("a", schema, params, [found.path for found in content]) == []
-    params, content = outgoing({"files": [b"x", b"y", 1]})
+    params, content = prepare_params({"files": [b"x", b"y", 1]})
     error = refused(schema, params, *(found.path for found in content))
     assert error.details["faults"] == [
         "params.files: [null,null,1] has more than 2 items",
         'params.files.2: 1 is not of type "string"',
     ]
-    params, content = outgoing(b"x")
+    params, content = prepare_params(b"x")
     assert check_params("a", EXPORT, params, [found.path for found in content]) == []
 
 
-def test_an_answer_that_differs_is_told_and_no_error() -> None:
+def test_an_answer_that_does_not_fit_is_a_warning() -> None:
     schema = {"properties": {"pages": {"type": "integer"}, "pdf": {"type": "string"}}, "required": ["pages"]}
     answer = {"pages": "three", "pdf": {"id": "sha256-…"}}
     assert check_output(schema, answer, [("pdf",)]) == ['outputSchema: data.pages: "three" is not of type "integer"']
@@ -307,7 +307,7 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
         ({"properties": {"a": {"type": "string"}}}, {"a": object()}, "Unsupported type"),
     ],
 )
-def test_what_cannot_be_checked_is_said_and_fails_no_call(
+def test_a_schema_that_cannot_be_checked_is_a_warning(
     schema: Mapping[str, object], params: object, reason: str
 ) -> None:
     started = time.perf_counter()
@@ -424,5 +424,5 @@ def test_the_deepest_parameters_that_can_be_sent_are_checked() -> None:
     params: object = 1
     for _ in range(64):
         params = {"n": params}
-    prepared, _ = outgoing(params)
+    prepared, _ = prepare_params(params)
     assert refused(schema, prepared).details["path"] == ".".join("n" * 64)

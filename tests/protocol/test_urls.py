@@ -32,7 +32,7 @@ from transports.protocol.urls import is_loopback, redact_url
         ("", ""),
     ],
 )
-def test_a_shown_url_keeps_its_secrets(url: str, shown: str) -> None:
+def test_a_redacted_url_shows_no_secret(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 

@@ -1,4 +1,4 @@
-"""Callbacks in order, apart from each other and from everything else."""
+"""Callbacks get their values in order; a slow or broken one disturbs nothing else."""
 
 import asyncio
 import contextvars
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from transports.session.callbacks import Callbacks, run
+from transports.session.callbacks import Callbacks, invoke
 
 FOREVER = 60.0
 
@@ -25,8 +25,8 @@ async def callbacks() -> AsyncIterator[Callbacks]:
     await made.aclose()
 
 
-async def settled(callbacks: Callbacks, *which: Callable[..., object]) -> None:
-    await asyncio.wait_for(callbacks.settle(which, FOREVER), 5)
+async def wait_for(callbacks: Callbacks, *which: Callable[..., object]) -> None:
+    await asyncio.wait_for(callbacks.wait(which, FOREVER), 5)
 
 
 async def test_plain_functions_get_their_values_in_order(callbacks: Callbacks) -> None:
@@ -37,22 +37,22 @@ async def test_plain_functions_get_their_values_in_order(callbacks: Callbacks) -
         seen.append(value)
 
     for value in range(20):
-        callbacks.put(slower_at_first, value)
-    await settled(callbacks, slower_at_first)
+        callbacks.submit(slower_at_first, value)
+    await wait_for(callbacks, slower_at_first)
     assert seen == list(range(20))
 
 
 async def test_coroutine_functions_get_their_values_in_order_and_one_at_a_time(callbacks: Callbacks) -> None:
     seen: list[tuple[str, int]] = []
 
-    async def hear(value: int) -> None:
+    async def listen(value: int) -> None:
         seen.append(("begin", value))
         await asyncio.sleep(0)
         seen.append(("end", value))
 
     for value in range(5):
-        callbacks.put(hear, value)
-    await settled(callbacks, hear)
+        callbacks.submit(listen, value)
+    await wait_for(callbacks, listen)
     assert seen == [(step, value) for value in range(5) for step in ("begin", "end")]
 
 
@@ -62,29 +62,29 @@ async def test_a_slow_callback_delays_only_itself(callbacks: Callbacks) -> None:
     def slow(value: int) -> None:
         release.wait(FOREVER)
 
-    hear = seen.append
+    listen = seen.append
     try:
-        callbacks.put(slow, 1)
-        callbacks.put(hear, 2)
-        await settled(callbacks, hear)
+        callbacks.submit(slow, 1)
+        callbacks.submit(listen, 2)
+        await wait_for(callbacks, listen)
         assert seen == [2]
     finally:
         release.set()
 
 
-async def test_settle_gives_up_after_its_time_and_loses_nothing(callbacks: Callbacks) -> None:
+async def test_waiting_for_callbacks_has_a_limit_and_drops_no_value(callbacks: Callbacks) -> None:
     release, seen = asyncio.Event(), list[int]()
 
     async def wait(value: int) -> None:
         await release.wait()
         seen.append(value)
 
-    callbacks.put(wait, 1)
-    callbacks.put(wait, 2)
-    await asyncio.wait_for(callbacks.settle([wait], 0.01), 5)
+    callbacks.submit(wait, 1)
+    callbacks.submit(wait, 2)
+    await asyncio.wait_for(callbacks.wait([wait], 0.01), 5)
     assert seen == []
     release.set()
-    await settled(callbacks, wait)
+    await wait_for(callbacks, wait)
     assert seen == [1, 2]
 
 
@@ -110,20 +110,20 @@ async def test_what_a_callback_raises_is_logged_and_the_next_value_comes(
 ) -> None:
     seen: list[object] = []
 
-    async def hear(value: object) -> None:
+    async def listen(value: object) -> None:
         seen.append(value)
         if value == "bad":
-            await run(broken, value)
+            await invoke(broken, value)
 
     for value in ("bad", "good"):
-        callbacks.put(hear, value)
+        callbacks.submit(listen, value)
     with caplog.at_level(logging.ERROR, "transports"):
-        await settled(callbacks, hear)
+        await wait_for(callbacks, listen)
     assert seen == ["bad", "good"]
     assert len(caplog.records) == 1
 
 
-async def test_any_callable_will_do(callbacks: Callbacks) -> None:
+async def test_any_callable_is_accepted(callbacks: Callbacks) -> None:
     seen: list[object] = []
 
     class Unhashable:
@@ -132,36 +132,36 @@ async def test_any_callable_will_do(callbacks: Callbacks) -> None:
         async def __call__(self, value: object) -> None:
             seen.append(value)
 
-    async def hear(label: str, value: object) -> None:
+    async def listen(label: str, value: object) -> None:
         seen.append((label, value))
 
-    unhashable, partial = Unhashable(), functools.partial(hear, "partial")
-    callbacks.put(unhashable, 1)
-    await settled(callbacks, unhashable)
-    callbacks.put(partial, 2)
-    await settled(callbacks, partial)
+    unhashable, partial = Unhashable(), functools.partial(listen, "partial")
+    callbacks.submit(unhashable, 1)
+    await wait_for(callbacks, unhashable)
+    callbacks.submit(partial, 2)
+    await wait_for(callbacks, partial)
     assert seen == [1, ("partial", 2)]
 
 
-async def test_nothing_is_left_running_when_all_have_had_their_values(callbacks: Callbacks) -> None:
+async def test_no_task_is_left_when_all_values_are_delivered(callbacks: Callbacks) -> None:
     before = asyncio.all_tasks()
-    callbacks.put(raises_async, 1)
-    hear = list[object]().append
-    callbacks.put(hear, 2)
-    await settled(callbacks, raises_async, hear)
+    callbacks.submit(raises_async, 1)
+    listen = list[object]().append
+    callbacks.submit(listen, 2)
+    await wait_for(callbacks, raises_async, listen)
     assert asyncio.all_tasks() == before
 
 
-async def test_a_callback_that_has_been_idle_goes_on(callbacks: Callbacks) -> None:
+async def test_an_idle_callback_gets_later_values(callbacks: Callbacks) -> None:
     seen: list[int] = []
-    hear = seen.append
+    listen = seen.append
     for value in range(3):
-        callbacks.put(hear, value)
-        await settled(callbacks, hear)
+        callbacks.submit(listen, value)
+        await wait_for(callbacks, listen)
         assert seen[-1] == value
 
 
-async def test_aclose_ends_a_callback_that_swallows_its_cancellation(callbacks: Callbacks) -> None:
+async def test_aclose_waits_for_a_callback_that_swallows_its_cancellation(callbacks: Callbacks) -> None:
     before = asyncio.all_tasks()
     seen: list[int] = []
 
@@ -171,21 +171,21 @@ async def test_aclose_ends_a_callback_that_swallows_its_cancellation(callbacks: 
             await asyncio.sleep(FOREVER)
         await asyncio.sleep(0.03)  # and takes its time
 
-    callbacks.put(stubborn, 1)
-    callbacks.put(stubborn, 2)
+    callbacks.submit(stubborn, 1)
+    callbacks.submit(stubborn, 2)
     await asyncio.sleep(0.01)
     await asyncio.wait_for(callbacks.aclose(), 5)
     assert seen == [1]
     assert asyncio.all_tasks() == before
 
 
-async def test_a_waiting_thread_takes_no_worker_from_the_program(callbacks: Callbacks) -> None:
+async def test_a_waiting_callback_takes_no_worker_of_the_default_executor(callbacks: Callbacks) -> None:
     """The artifact store works in the loop's own threads; a handler that waits for a person must not stop it."""
     release = threading.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     try:
         for _ in range(3):
-            callbacks.put(lambda value: release.wait(FOREVER), 1)
+            callbacks.submit(lambda value: release.wait(FOREVER), 1)
         await asyncio.sleep(0.01)
         await asyncio.wait_for(asyncio.to_thread(int), 5)
     finally:
@@ -202,7 +202,7 @@ def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> 
 
     async def main() -> None:
         callbacks = Callbacks()
-        callbacks.put(never, 1)
+        callbacks.submit(never, 1)
         await asyncio.sleep(0.01)
         await callbacks.aclose()
 
@@ -216,23 +216,23 @@ def test_a_callback_that_never_returns_does_not_keep_the_loop_from_closing() -> 
     assert not threads[0].is_alive()
 
 
-async def test_run_gives_what_the_callback_returns_and_its_context() -> None:
+async def test_invoke_returns_what_the_callback_does_and_keeps_its_context() -> None:
     name = contextvars.ContextVar("name", default="none")
     name.set("mine")
 
     async def answer(value: int) -> int:
         return value + 1
 
-    assert await run(answer, 1) == 2
-    assert await run(lambda value: answer(value), 2) == 3
-    assert await run(lambda value: name.get(), 0) == "mine"
+    assert await invoke(answer, 1) == 2
+    assert await invoke(lambda value: answer(value), 2) == 3
+    assert await invoke(lambda value: name.get(), 0) == "mine"
     with pytest.raises(RuntimeError, match="plain 4"):
-        await run(raises, 4)
+        await invoke(raises, 4)
     counter = itertools.count()
-    assert await run(lambda value: next(counter), 0) == 0
+    assert await invoke(lambda value: next(counter), 0) == 0
 
 
-async def test_what_a_thread_brings_after_nobody_waits_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_result_of_a_thread_that_nobody_waits_for_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     release, ended = threading.Event(), threading.Event()
 
     def slow(value: object) -> None:
@@ -240,7 +240,7 @@ async def test_what_a_thread_brings_after_nobody_waits_is_dropped(caplog: pytest
         ended.set()
 
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(run(slow, 1), 0.01)
+        await asyncio.wait_for(invoke(slow, 1), 0.01)
     release.set()
     while not ended.is_set():
         await asyncio.sleep(0.001)

@@ -1,13 +1,14 @@
-"""The stream of a session, changes of capabilities, and what is answered when nobody is there to be asked."""
+"""Event streams, changes of capabilities, and the answers to questions that no handler takes."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
 
 import pytest
 
 from tests.conftest import Connect
-from tests.session.test_calls import Listed
+from tests.session.test_calls import ListedApp
+from tests.support.events import collect_events
 from transports import (
     CallTimeout,
     CapabilityError,
@@ -20,7 +21,7 @@ from transports import (
 from transports.adapters.memory import Call
 from transports.protocol.capabilities import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
-from transports.session.events import CallFinished, CallStarted, ConnectionChanged, Event, Listeners
+from transports.session.events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
 
 
 async def work(params: Mapping[str, object], call: Call) -> object:
@@ -29,61 +30,78 @@ async def work(params: Mapping[str, object], call: Call) -> object:
     return {"answer": await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"})}
 
 
-async def collect(events: Any, into: list[Event]) -> None:
-    async for event in events:
-        into.append(event)
-
-
-async def test_one_stream_has_everything_in_order_and_ends_with_the_session(app_of: Connect) -> None:
-    first: list[Event] = []
-    second: list[Event] = []
-    async with app_of({"work": work}) as app:
-        tasks = [asyncio.ensure_future(collect(app.events(), into)) for into in (first, second)]
+async def test_every_stream_has_all_events_in_order_and_ends_with_the_session(app_of: Connect) -> None:
+    async with app_of({"work": work}) as app, app.events() as first, app.events() as second:
         await app.call("work")
-    await asyncio.wait_for(asyncio.gather(*tasks), 2)
+        await app.aclose()
+        events = [event async for event in first]
+        assert [event async for event in second] == events
     kinds = [CallStarted, Progress, Notification, ElicitationRequest, CallFinished]
-    assert [type(event) for event in first] == kinds
-    assert first == second
+    assert [type(event) for event in events] == kinds
 
 
-async def test_a_stream_begins_when_it_is_asked_for(app_of: Connect) -> None:
-    heard: list[Event] = []
+async def test_a_stream_begins_when_its_block_is_entered(app_of: Connect) -> None:
     async with app_of({"work": work}) as app:
-        await app.call("work")
         stream = app.events()
-        await app.call("work")
-        task = asyncio.ensure_future(collect(stream, heard))  # the iteration may begin later
-    await asyncio.wait_for(task, 2)
-    assert len(heard) == 5
+        await app.call("work")  # before the block: not in the stream
+        async with stream as events:
+            await app.call("work")
+            await app.aclose()
+            assert len([event async for event in events]) == 5  # the iteration may begin later
 
 
-async def test_a_listener_that_stops_leaves_nothing_behind(app_of: Connect) -> None:
+async def test_a_stream_that_is_not_entered_holds_nothing_and_cannot_be_read(app_of: Connect) -> None:
     async with app_of({"work": work}) as app:
-        stream: Any = app.events()
+        unused: Any = app.events()
         await app.call("work")
-        assert isinstance(await anext(stream), CallStarted)
-        await stream.aclose()
-        assert app._inbox.listeners._queues == []
+        assert not unused._queue
+        assert app._events.streams.open == []
+        with pytest.raises(UsageError, match=r"async with app\.events\(\) as events"):
+            async for _ in unused:
+                pytest.fail("it was not entered")
 
 
-async def test_a_listener_that_is_far_behind_loses_the_oldest_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    listeners = Listeners()
-    stream = listeners.listen()
-    for n in range(10_001):
-        listeners.put(Progress(progress=n))
-    listeners.close()
-    heard: list[Event] = []
-    await collect(stream, heard)
-    assert len(heard) == 10_000
-    assert heard[0] == Progress(progress=1)
-    assert "has lost one" in caplog.text
+async def test_a_block_that_is_left_drops_its_stream(app_of: Connect) -> None:
+    async with app_of({"work": work}) as app:
+        async with app.events() as events:
+            await app.call("work")
+            assert isinstance(await anext(events), CallStarted)
+        assert app._events.streams.open == []
+        assert [event async for event in events] == []
+        with pytest.raises(UsageError, match="entered once"):
+            await cast("EventStream", events).__aenter__()
+
+
+async def test_leaving_the_block_ends_a_listener_in_another_task(app_of: Connect) -> None:
+    async def read(events: AsyncIterator[Event]) -> list[Event]:
+        return [event async for event in events]
+
+    async with app_of({"work": work}) as app:
+        async with app.events() as events:
+            reading = asyncio.ensure_future(read(events))
+            await asyncio.sleep(0)
+        assert await asyncio.wait_for(reading, 2) == []
+
+
+async def test_a_listener_that_is_10_000_events_behind_loses_the_oldest_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    streams = EventStreams()
+    async with streams.stream() as stream:
+        for n in range(10_003):
+            streams.emit(Progress(progress=n))
+        assert caplog.text.count("10000 events behind and loses the oldest") == 1
+        streams.close()
+        events = [event async for event in stream]
+    assert len(events) == 10_000
+    assert events[0] == Progress(progress=3)
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
 async def counted(params: Mapping[str, object], call: Call) -> object:
-    """Tells what it was given as progress; fails, or waits for ever, if told so."""
+    """Sends ``n`` as progress; then fails with ``fail``, waits for ever with ``hang``, else answers."""
     await call.progress(progress=params["n"])
     if params.get("fail"):
         raise CapabilityError("no paper", code="PRINTER_EMPTY")
@@ -93,45 +111,39 @@ async def counted(params: Mapping[str, object], call: Call) -> object:
     return {"n": params["n"]}
 
 
-async def test_each_call_is_told_from_its_beginning_to_its_end(app_of: Connect) -> None:
-    heard: list[Any] = []
-    async with app_of({"counted": counted}) as app:
-        task = asyncio.ensure_future(collect(app.events(), heard))
+async def test_each_call_has_events_for_its_start_progress_and_end(app_of: Connect) -> None:
+    async with collect_events(app_of({"counted": counted})) as (app, events):
         results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(5)))
-    await asyncio.wait_for(task, 2)
     for n, result in enumerate(results):
-        started, progress, finished = [event for event in heard if event.call == f"call-{n}"]
+        started, progress, finished = [event for event in events if getattr(event, "call", "") == f"call-{n}"]
         assert started == CallStarted(f"call-{n}", "counted")
-        assert progress.progress == n  # so many at once, and each knows its own
+        assert isinstance(progress, Progress) and progress.progress == n  # so many at once, and each knows its own
         assert isinstance(finished, CallFinished) and finished.result is result and finished.error is None
         assert finished.artifacts == tuple(result.artifacts.values()) and finished.duration_ms >= 50
         assert finished.artifacts[0].source["call"] == f"call-{n}"
 
 
-async def test_calls_that_come_to_nothing_are_told_too(app_of: Connect) -> None:
-    heard: list[Any] = []
-    async with app_of({"counted": counted}) as app:
-        task = asyncio.ensure_future(collect(app.events(), heard))
+async def test_failed_and_cancelled_calls_have_events_too(app_of: Connect) -> None:
+    async with collect_events(app_of({"counted": counted})) as (app, events):
         with pytest.raises(CapabilityError):
             await app.call("counted", {"n": 1, "fail": True})
         with pytest.raises(CallTimeout):
             await app.call("counted", {"n": 1, "hang": True}, timeout=0.05)
         cancelled = asyncio.ensure_future(app.call("counted", {"n": 1, "hang": True}))
         async with asyncio.timeout(2):
-            while sum(isinstance(event, Progress) for event in heard) < 3:
+            while sum(isinstance(event, Progress) for event in events) < 3:
                 await asyncio.sleep(0.01)
         cancelled.cancel()
         await asyncio.wait((cancelled,))
         with pytest.raises(UsageError):
             await app.screenshot()  # refused before anything begins: no call
-    await asyncio.wait_for(task, 2)
-    finished = [event for event in heard if isinstance(event, CallFinished)]
+    finished = [event for event in events if isinstance(event, CallFinished)]
     assert [event.error.code for event in finished if event.error] == ["PRINTER_EMPTY", "TIMEOUT", "CANCELLED"]
     assert all(event.result is None and event.artifacts == () for event in finished)
-    assert len({event.call for event in heard}) == 3
+    assert len({getattr(event, "call", "") for event in events}) == 3
 
 
-async def test_progress_of_every_attempt_belongs_to_the_one_call(app_of: Connect) -> None:
+async def test_progress_of_every_attempt_carries_the_id_of_the_call(app_of: Connect) -> None:
     attempts = 0
 
     async def flaky(params: Mapping[str, object], call: Call) -> object:
@@ -142,14 +154,11 @@ async def test_progress_of_every_attempt_belongs_to_the_one_call(app_of: Connect
             raise CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=0.01)
         return None
 
-    heard: list[Any] = []
-    async with app_of({"flaky": flaky}) as app:
-        task = asyncio.ensure_future(collect(app.events(), heard))
+    async with collect_events(app_of({"flaky": flaky})) as (app, events):
         await app.call("flaky", call_id="mine")
-    await asyncio.wait_for(task, 2)
-    told = [(event.progress, event.call) for event in heard if isinstance(event, Progress)]
-    assert told == [(1, "mine"), (2, "mine"), (3, "mine")]
-    assert len({event.operation_id for event in heard if isinstance(event, Progress)}) == 3
+    progress = [(event.progress, event.call) for event in events if isinstance(event, Progress)]
+    assert progress == [(1, "mine"), (2, "mine"), (3, "mine")]
+    assert len({event.operation_id for event in events if isinstance(event, Progress)}) == 3
 
 
 # --- capabilities -----------------------------------------------------------------------------------------------------
@@ -158,18 +167,14 @@ async def nothing(params: Mapping[str, object], call: Call) -> object:
 
 
 @pytest.mark.parametrize("ways", [("page",), ("notification",), ("page", "notification"), ("notification", "page")])
-async def test_a_change_of_capabilities_refreshes_the_registry_and_is_told_once(
-    app_of: Connect, ways: tuple[str, ...]
-) -> None:
+async def test_a_change_of_capabilities_updates_them_and_is_one_event(app_of: Connect, ways: tuple[str, ...]) -> None:
     handlers = {"one": nothing, "two": nothing}
-    transport = Listed(handlers, one={"description": "before"})
-    told: list[Notification] = []
-    events: list[Event] = []
-    async with app_of(transport, on_notification=told.append) as app:
-        task = asyncio.ensure_future(collect(app.events(), events))
+    transport = ListedApp(handlers, one={"description": "before"})
+    notifications: list[Notification] = []
+    async with collect_events(app_of(transport, on_notification=notifications.append)) as (app, events):
         del handlers["two"]
         handlers["three"] = nothing
-        transport.said = {"one": {"description": "after"}, "three": {"description": "new"}}
+        transport.declared = {"one": {"description": "after"}, "three": {"description": "new"}}
         change = {"added": ["three"], "removed": ["two"], "changed": ["one"]}
         for way in ways:
             transport.emit(
@@ -184,37 +189,34 @@ async def test_a_change_of_capabilities_refreshes_the_registry_and_is_told_once(
             "one": "after",
             "three": "new",
         }
-    await task
     changes = [event for event in events if isinstance(event, CapabilitiesChanged)]
     assert changes == [CapabilitiesChanged(("three",), ("two",), ("one",))]
-    assert [(one.event, one.data) for one in told] == [("notifications/capabilities/list_changed", change)]
+    assert [(one.event, one.data) for one in notifications] == [("notifications/capabilities/list_changed", change)]
 
 
-class Unlisted(MemoryTransport):
+class UnlistedApp(MemoryTransport):
     features = MemoryTransport.features.__class__()
 
 
-async def test_where_there_is_no_list_the_change_itself_says_what_there_is(app_of: Connect) -> None:
-    transport = Unlisted({"one": nothing, "two": nothing})
-    async with app_of(transport) as app:
-        stream: Any = app.events()
+async def test_without_a_list_the_change_itself_updates_the_capabilities(app_of: Connect) -> None:
+    transport = UnlistedApp({"one": nothing, "two": nothing})
+    async with app_of(transport) as app, app.events() as events:
         new = {"name": "three", "description": "a third", "inputSchema": {"type": "object"}}
         transport.emit(Message("capabilities/changed", {"added": [new], "removed": ["two"]}))
         async with asyncio.timeout(2):
-            while not isinstance(await anext(stream), CapabilitiesChanged):
+            while not isinstance(await anext(events), CapabilitiesChanged):
                 pass
         assert list(app.capabilities) == ["one", "three"]
         assert app.capabilities["three"].description == "a third"
 
 
-async def test_the_connection_is_an_event(app_of: Connect) -> None:
+async def test_losing_and_regaining_the_connection_are_events(app_of: Connect) -> None:
     transport = MemoryTransport({})
-    async with app_of(transport) as app:
-        stream: Any = app.events()
+    async with app_of(transport) as app, app.events() as events:
         transport.emit(Message("connection/lost", {"reason": "cut"}))
         transport.emit(Message("connection/restored", {}))
         async with asyncio.timeout(2):
-            assert [await anext(stream), await anext(stream)] == [
+            assert [await anext(events), await anext(events)] == [
                 ConnectionChanged(False, "cut"),
                 ConnectionChanged(True, ""),
             ]
@@ -242,7 +244,9 @@ async def test_the_connection_is_an_event(app_of: Connect) -> None:
         ("elicitation/of-its-own", {"default": "x"}, None),
     ],
 )
-async def test_the_default_policy(app_of: Connect, method: str, params: dict[str, object], answer: object) -> None:
+async def test_a_question_without_a_handler_gets_the_default_answer(
+    app_of: Connect, method: str, params: dict[str, object], answer: object
+) -> None:
     async def ask(_: Mapping[str, object], call: Call) -> object:
         return dict(await call.elicit(method, params))
 
@@ -254,7 +258,7 @@ async def test_the_default_policy(app_of: Connect, method: str, params: dict[str
 # --- capabilities that are listed by the hundred thousand -----------------------------------------------------------
 
 
-def test_very_many_capabilities_are_read_when_they_are_asked_for() -> None:
+def test_100_000_capabilities_are_parsed_when_they_are_read() -> None:
     schema = {"type": "object", "properties": {"value": {"type": "string"}}}
     listed = [{"name": f"bulk.{n}", "description": str(n), "inputSchema": schema} for n in range(100_000)]
     known = Capabilities().merge([{"name": f"bulk.{n}", "available": n % 2 == 0} for n in range(100_000)]).merge(listed)
@@ -265,7 +269,7 @@ def test_very_many_capabilities_are_read_when_they_are_asked_for() -> None:
     assert list(known._read) == ["bulk.7"]
 
 
-def test_a_capability_that_cannot_be_read_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_capability_that_cannot_be_parsed_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
     known = Capabilities().merge([{"name": "odd", "available": {"a": 1}, "description": "x"}, 3, {"name": None}])
     assert list(known) == ["odd"]
     assert known["odd"].description == ""

@@ -1,15 +1,28 @@
 """The environment: every variable, and what is said of a bad value."""
 
 import asyncio
+import math
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from transports import CallTimeout, LocalStore, MemoryTransport, NoneStore, PlaywrightTransport, UsageError, connect
+from transports import (
+    CallTimeout,
+    LocalStore,
+    MemoryTransport,
+    Message,
+    NoneStore,
+    PlaywrightTransport,
+    UsageError,
+    connect,
+)
 from transports.session.settings import Settings
-from transports.testing import Call
+from transports.testing import (
+    Call,
+)
+from webapp_fixture import serve
 
 
 @pytest.fixture(autouse=True)
@@ -132,13 +145,36 @@ async def test_calls_take_their_timeout_from_the_environment(monkeypatch: pytest
             await app.call("hang")
 
 
-@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), float("inf")])
-async def test_a_timeout_that_is_none_is_refused(timeout: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), -math.inf])
+async def test_a_timeout_that_is_not_positive_is_refused(timeout: float, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="timeout"):
         connect("memory:", transport=MemoryTransport({}), timeout=timeout)
     async with connect("memory:", transport=MemoryTransport({"give": give}), store=tmp_path) as app:
         with pytest.raises(UsageError, match="timeout"):
             await app.call("give", timeout=timeout)
+
+
+async def test_an_infinite_timeout_waits_and_gives_the_app_no_limit(tmp_path: Path) -> None:
+    class Noting(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            requests.append((message, timeout))
+            return await super().request(message, timeout=timeout)
+
+    requests: list[tuple[Message, float]] = []
+    async with connect("memory:", transport=Noting({"give": give}), timeout=math.inf, store=tmp_path) as app:
+        await app.call("give")
+        await app.call("give", timeout=30)
+        assert await asyncio.wait_for(app.call("give", timeout=math.inf), 10)
+    calls = [(message.payload, timeout) for message, timeout in requests if message.type == "capabilities/call"]
+    assert [timeout for _, timeout in calls] == [math.inf, 30, math.inf]
+    limits = [payload["options"].get("timeout") for payload, _ in calls if isinstance(payload, dict)]
+    assert limits == [None, 30_000, None]
+    assert [timeout for message, timeout in requests if message.type != "capabilities/call"][:2] == [math.inf, math.inf]
+
+
+async def test_connecting_to_a_socket_may_wait_for_ever(tmp_path: Path) -> None:
+    async with serve() as fixture, connect(fixture.ws_url, timeout=math.inf, store=tmp_path) as app:
+        assert (await app.call("file.list")).data is not None
 
 
 @pytest.mark.parametrize("target", ["", "example.org", "ftp://u:hunter2@h/x", "http://", "http://[", "javascript:1"])

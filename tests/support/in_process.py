@@ -8,14 +8,14 @@ from typing import Any
 
 from transports import CapabilityError, MemoryTransport
 from transports.adapters.memory import Call, Handler
-from transports.binary.params import outgoing
+from transports.binary.params import prepare_params
 from transports.protocol.envelope import encode_envelope
 from transports.protocol.messages import Message
-from webapp_fixture.answers import fault_handlers
 from webapp_fixture.calls import Capability, Context, Record
+from webapp_fixture.errors import AbpError, Cancelled
+from webapp_fixture.fault_handlers import fault_handlers
 from webapp_fixture.handlers import app_handlers, with_definitions
-from webapp_fixture.problems import AbpError, Cancelled
-from webapp_fixture.records import State
+from webapp_fixture.state import State
 
 
 def in_process() -> MemoryTransport:
@@ -25,7 +25,7 @@ def in_process() -> MemoryTransport:
 
     def handler(capability: Capability) -> Handler:
         async def run(params: Mapping[str, object], call: Call) -> object:
-            prepared, content = outgoing(dict(params))
+            prepared, content = prepare_params(dict(params))
             message = Message("capabilities/call", {"params": prepared}, content=content)
             plain = json.loads(encode_envelope(message))["payload"]["params"]
 

@@ -32,6 +32,7 @@ CORE = (
     "tests/binary/test_detect.py",
     "tests/http/test_discovery.py",
     "tests/http/test_downloads.py",
+    "tests/http/test_download_resume.py",
     "tests/protocol/test_envelope.py",
     "tests/adapters/test_memory.py",
     "tests/protocol/test_messages.py",

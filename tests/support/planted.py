@@ -52,7 +52,7 @@ def native(kind: str, check: str = "answers.native", kinds: tuple[str, ...] = BR
     return fault("native_ui", check, kinds, do=[{"kind": kind, **more}])
 
 
-FAULTS: tuple[Planted, ...] = (
+PLANTED: tuple[Planted, ...] = (
     # content
     fault("wrong_size", "binary.size", ALL),
     fault("wrong_size", "binary.size", ALL, delta=-1),

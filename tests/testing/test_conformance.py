@@ -23,12 +23,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webapp_fixture
-from tests.support.planted import ALL, ALLOWED, FAULTS
+from tests.support.planted import ALL, ALLOWED, PLANTED
 from transports import BinaryData
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS
-from transports.testing.conformance.inputs import Unmade, made_params, without_required, wrong_type
-from webapp_fixture.wire import FAULTS as WIRE
+from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
+from webapp_fixture import wire
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"
 
@@ -92,18 +92,18 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
         ({**OBJECT, "required": ["a"], "examples": [{"a": "given"}]}, {"a": "given"}),
     ],
 )
-def test_the_smallest_parameters(schema: dict[str, Any], params: dict[str, object]) -> None:
-    assert made_params("x", schema) == [params]
+def test_generated_parameters_are_the_smallest_that_fit(schema: dict[str, Any], params: dict[str, object]) -> None:
+    assert generated_params("x", schema) == [params]
 
 
-def test_examples_are_all_taken_up_to_five() -> None:
+def test_the_first_five_examples_are_used() -> None:
     examples = [{"a": number} for number in range(7)]
-    assert made_params("x", {**OBJECT, "examples": examples}) == examples[:5]
+    assert generated_params("x", {**OBJECT, "examples": examples}) == examples[:5]
 
 
 def test_binary_parameters_are_small_files() -> None:
     file = {"properties": {"content": {}, "mimeType": {"type": "string"}}}
-    (params,) = made_params(
+    (params,) = generated_params(
         "x",
         schema_of(image=file, page={"properties": {**file["properties"], "mimeType": {"const": "application/pdf"}}}),
     )
@@ -125,9 +125,9 @@ def test_binary_parameters_are_small_files() -> None:
         {**OBJECT, "examples": [{"a": 1}], "required": ["b"]},
     ],
 )
-def test_what_cannot_be_made_is_said(schema: dict[str, Any]) -> None:
-    with pytest.raises(Unmade):
-        made_params("x", schema)
+def test_a_schema_without_a_value_that_can_be_generated_raises(schema: dict[str, Any]) -> None:
+    with pytest.raises(CannotGenerate):
+        generated_params("x", schema)
 
 
 LEAVES = st.one_of(
@@ -157,17 +157,17 @@ SCHEMAS = st.recursive(
 
 
 @given(SCHEMAS)
-def test_what_is_made_fits(schema: dict[str, Any]) -> None:
+def test_generated_parameters_fit_their_schema(schema: dict[str, Any]) -> None:
     whole = schema_of(value=schema)
-    (params,) = made_params("x", whole)
+    (params,) = generated_params("x", whole)
     assert jsonschema_rs.is_valid(whole, params)
 
 
 def test_faulty_parameters() -> None:
     schema = schema_of(a={"type": "string"}, b={"type": "integer"})
     assert without_required(schema, {"a": "x", "b": 1}) == ("a", {"b": 1})
-    assert wrong_type(schema, {"a": "x", "b": 1}) == ("a", {"a": 12345, "b": 1})
-    assert without_required({}, {}) is None and wrong_type(schema_of(a={"enum": [1]}), {"a": 1}) is None
+    assert with_wrong_type(schema, {"a": "x", "b": 1}) == ("a", {"a": 12345, "b": 1})
+    assert without_required({}, {}) is None and with_wrong_type(schema_of(a={"enum": [1]}), {"a": 1}) is None
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_text_json_junit_and_badge(
     assert document["success"] is False and document["counts"]["failed"] == 1 and document["kind"] == "websocket"
     (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
     assert failed["id"] == "binary.size" and failed["level"] == "MUST" and failed["source"] and failed["fix"]
-    assert "declared" in failed["seen"][0] and document["called"] == ["fault.wrong_size"]
+    assert "declared" in failed["findings"][0] and document["called"] == ["fault.wrong_size"]
     suite = ElementTree.parse(junit).getroot()[0]
     assert suite.get("failures") == "1" and suite.get("tests") == str(len(CHECKS)) == str(len(suite))
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["binary.size"]
@@ -203,15 +203,15 @@ def test_an_app_that_conforms(
     document = json.loads(capsys.readouterr().out)
     assert document["success"] is True and document["called"] == [] and document["app"] == "Workbench 1.0.0"
     assert set(document["skipped"].values()) == {"no capability was to be called"}
-    said = json.loads(badge.read_text())
-    assert said == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
+    written = json.loads(badge.read_text())
+    assert written == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
     target = f"{served.ws_url}?faults=no_padding"
     assert main(["conformance", target, "--only", "fault.*", "--badge", str(badge)]) == 0
     assert "warn  binary.alphabet" in capsys.readouterr().out
     assert json.loads(badge.read_text())["message"] == "conformant (1 warnings)"
 
 
-def test_a_terminal_gets_colours_and_what_is_looked_at(served: webapp_fixture.Fixture) -> None:
+def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fixture) -> None:
     leader, terminal = pty.openpty()
     command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
@@ -243,7 +243,7 @@ def test_bad_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("abp: ")
 
 
-def test_an_app_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_app_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "ws://127.0.0.1:1/abp", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
@@ -253,15 +253,16 @@ def test_an_app_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
-def test_every_check_finds_something_planted() -> None:
-    assert {check.id for check in CHECKS} == {one.check for one in FAULTS}
+def test_every_check_finds_a_planted_fault() -> None:
+    assert {check.id for check in CHECKS} == {one.check for one in PLANTED}
     assert len({check.id for check in CHECKS}) == len(CHECKS)
 
 
 def test_every_fault_of_the_app_is_in_the_table() -> None:
     names = [entry["name"].removeprefix("fault.") for entry in webapp_fixture.capabilities(faults=True)]
-    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*FAULTS, *ALLOWED)}
-    assert {*names, *WIRE} <= named
+    named = {one.query.partition("&")[0].removeprefix("faults=") for one in (*PLANTED, *ALLOWED)}
+    broken_frames = {entry["name"] for entry in wire.definitions()}
+    assert {*names, *broken_frames} <= named
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -280,6 +281,6 @@ def test_the_docs_have_the_table_of_faults() -> None:
         return "all" if kinds == ALL else ", ".join(kinds)
 
     levels = {check.id: "failed" if check.level == "MUST" else "warning" for check in CHECKS}
-    planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in FAULTS]
+    planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in PLANTED]
     assert rows("Every planted fault is found") == planted
     assert rows("What is allowed") == [[f"`{one.name}`", over(one.kinds)] for one in ALLOWED]

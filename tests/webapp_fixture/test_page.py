@@ -304,7 +304,8 @@ if a < b: pass
 
 async def test_markdown(app: App) -> None:
     data = await app.data("convert.markdownToHtml", markdown=MARKDOWN)
-    html = data["html"]
+    html = content(data["html"]).decode()
+    assert html == data["html"]["content"] and data["html"]["filename"] == "title-more.html"
     assert data["title"] == "Title & more" and data["words"] > 10
     for part in (
         "<h1>Title &amp; more</h1>",
@@ -326,6 +327,7 @@ async def test_markdown(app: App) -> None:
 async def test_export_html(app: App) -> None:
     document = (await app.data("export.html", markdown="# Grüße\n\nText"))["document"]
     html = content(document).decode()
+    assert (document["mimeType"], document["encoding"]) == ("text/html", "utf-8")
     assert html.startswith("<!doctype html>") and "<h1>Grüße</h1>" in html and document["filename"] == "gruße.html"
     whole = "<!DOCTYPE html><title>x</title>"
     assert content((await app.data("export.html", html=whole))["document"]).decode() == whole
@@ -400,6 +402,7 @@ async def test_csv_and_json(app: App) -> None:
     rows = [{"a": 1, "b": 'say "x", y'}, {"a": -2.5, "c": "two\nlines"}]
     made = await app.data("data.csv", rows=rows)
     text = content(made["file"]).decode()
+    assert (made["file"]["encoding"], made["file"]["filename"]) == ("utf-8", "data.csv")
     assert text == 'a,b,c\r\n1,"say ""x"", y",\r\n-2.5,,"two\nlines"\r\n' and made["rows"] == 2
     back = await app.data("data.json", csv=text)
     assert back == {"items": [{**rows[0], "c": ""}, {"a": -2.5, "b": "", "c": "two\nlines"}], "count": 2}

@@ -14,6 +14,7 @@ from ..browser.page.navigation import why_not_loaded
 from ..browser.process.extension import extension_folder, extension_page_in
 from ..browser.process.launch import Browser
 from ..browser.source import Source, StorageState
+from ..browser.timeouts import playwright_timeout
 from ..browser.transport import PageTransport
 from ..errors import ConnectFailed, NotAbpApp, UsageError
 from ..protocol.strict_json import decode_json
@@ -85,7 +86,9 @@ class PlaywrightTransport(PageTransport):
         status = None
         if page is not self._source.page or not _same_document(page.url, self._target):
             try:
-                response = await page.goto(self._target, wait_until="domcontentloaded", timeout=self._timeout * 1000)
+                response = await page.goto(
+                    self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+                )
             except Error as error:
                 reason = why_not_loaded(str(error), self._target)
                 raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..binary import verify_size
-from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff
+from ..binary.filenames import safe_filename
+from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol.redaction import Redactor
 from ..protocol.strict_json import decode_json, encode_json

@@ -1,9 +1,12 @@
-"""Binary content as one union: recognise it in an answer, decode it strictly, verify its size, name it.
+"""Binary content as one union: recognise it in an answer, decode it strictly, verify its size, name its file.
 
-* :mod:`.data` — :class:`BinaryData` and what its content can be.
-* :mod:`.detect` — the parts of an answer that are binary.
-* :mod:`.params` — content on its way to the app.
-* :mod:`.media` — MIME types, extensions, signatures, safe file names.
+* :mod:`.data` — :class:`BinaryData` and the forms of its content.
+* :mod:`.detect` — the places of an answer that hold content.
+* :mod:`.params` — content in the parameters of a call.
+* :mod:`.media` — MIME types, extensions and signatures.
+* :mod:`.filenames` — safe names for files.
+
+Nothing here does I/O, except that a :class:`LocalFile` is opened when its bytes are read.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""What content is and what to call it: MIME types, extensions, signatures, safe file names. No I/O."""
+"""MIME types: their names, extensions and signatures. No I/O.
+
+The signature of content is trusted before a declared type. So every signature here is long enough, or checked far
+enough, that text does not match it by chance.
+"""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Container, Mapping
 from functools import lru_cache
 
-from pathvalidate import sanitize_filename
-
-__all__ = ["OCTET_STREAM", "contradicts", "extension_for", "is_binary_mime", "normalise_mime", "safe_filename", "sniff"]
+__all__ = ["OCTET_STREAM", "contradicts", "extension_for", "is_binary_mime", "normalise_mime", "sniff"]
 
 OCTET_STREAM = "application/octet-stream"
 
@@ -102,7 +103,7 @@ _ALIASES = {
     "text/x-markdown": "text/markdown",
 }
 
-#: (offset, bytes, MIME type). Long enough that a text which happens to begin with these letters is not taken for one.
+#: (offset, bytes, MIME type). Long enough that text which happens to begin with these letters is not mistaken.
 _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"%PDF-", "application/pdf"),
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -170,8 +171,8 @@ _OFFICE_MARK = re.compile(_ENTRY + rb"(?:\[Content_Types\]\.xml|_rels/)")
 _OFFICE_PART = re.compile(_ENTRY + rb"(word/|xl/|ppt/)")
 _SELF_NAMED = re.compile(_ENTRY + rb"mimetype(application/(?:epub\+zip|vnd\.oasis\.opendocument\.[a-z-]+))")
 
-#: Declared types that content of another sniffed type may well have: the signature is that of a container.
-_CONTAINS: Mapping[str, Container[str]] = {
+#: Types that content may be declared as although its signature says another: the signature is that of the container.
+_CONTAINED_TYPES: Mapping[str, Container[str]] = {
     "application/zip": {
         *_OFFICE.values(),
         "application/epub+zip",
@@ -188,7 +189,7 @@ _MARKUP = {"text/html", "image/svg+xml", "application/xml"}
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}")
 
 
-#: Most content is told apart by its first byte already; what stands elsewhere can follow any.
+#: The first byte rules most signatures out. Signatures at another offset are tried for every first byte.
 _ELSEWHERE = tuple(row for row in _SIGNATURES if row[0] > 0)
 _BY_FIRST_BYTE = {
     first: tuple(row for row in _SIGNATURES if row[0] > 0 or row[1][0] == first)
@@ -197,12 +198,15 @@ _BY_FIRST_BYTE = {
 
 
 def normalise_mime(mime_type: str | None) -> str | None:
-    """Lower case, no parameters, well-known aliases resolved (``image/jpg``). ``None`` if it is no MIME type."""
-    return _normalised(mime_type[:_LONGEST_MIME]) if mime_type else None
+    """Return a MIME type in lower case, without parameters, with well-known aliases resolved (``image/jpg``).
+
+    Return ``None`` for anything that is no MIME type.
+    """
+    return _normalised(mime_type[:_MAX_MIME_CHARS]) if mime_type else None
 
 
-#: A type, a subtype and some parameters; what is longer is cut, and so is no MIME type.
-_LONGEST_MIME = 512
+#: Characters of a declared type that are read. A longer one is cut, which leaves no valid MIME type.
+_MAX_MIME_CHARS = 512
 
 
 @lru_cache(maxsize=256)
@@ -212,18 +216,24 @@ def _normalised(mime_type: str) -> str | None:
 
 
 def is_binary_mime(mime_type: str) -> bool:
-    """Seed 000: every type is binary but ``text/*`` and ``application/json``."""
+    """Return whether a type is binary: every type is, but ``text/*`` and ``application/json`` (seed 000).
+
+    What is no MIME type is not binary.
+    """
     bare = normalise_mime(mime_type)
     return bare is not None and not bare.startswith("text/") and bare != "application/json"
 
 
 def extension_for(mime_type: str | None) -> str:
-    """Extension with its dot; ``.bin`` for what is not in the table (seed 000)."""
+    """Return the file extension for a type, with its dot; ``.bin`` for a type that is not in the table (seed 000)."""
     return _EXTENSIONS.get(normalise_mime(mime_type) or "", ".bin")
 
 
 def sniff(head: bytes) -> str | None:
-    """MIME type by the first bytes (give 4,096 of them where there are), or ``None`` if no signature is known."""
+    """Return the MIME type of content by its first bytes, or ``None`` if they have no known signature.
+
+    4,096 bytes are enough for every signature; Office files are only told from other ZIP files within them.
+    """
     if not head:
         return None
     for offset, magic, mime_type in _BY_FIRST_BYTE.get(head[0], _ELSEWHERE):
@@ -246,7 +256,7 @@ def sniff(head: bytes) -> str | None:
 
 
 def _sniff_zip(head: bytes) -> str:
-    """EPUB and OpenDocument name themselves in their first entry; Office files are known by what they contain."""
+    """EPUB and OpenDocument files name their type in the first entry; Office files are known by their entries."""
     if named := _SELF_NAMED.match(head):
         return named[1].decode()
     part = _OFFICE_PART.search(head) if _OFFICE_MARK.search(head) else None
@@ -282,10 +292,10 @@ def _sniff_markup(head: bytes) -> str | None:
 
 
 def contradicts(declared: str, sniffed: str) -> bool:
-    """Whether content of the ``sniffed`` type was declared as something it cannot be.
+    """Return whether content of the ``sniffed`` type cannot be of the ``declared`` type.
 
     A declared type that this module does not know is believed (``image/apng`` begins like a PNG), unless the content is
-    markup: that could be run by a browser.
+    markup: a browser could run it.
     """
     bare = normalise_mime(declared)
     if bare is None or bare in (sniffed, OCTET_STREAM):
@@ -293,30 +303,4 @@ def contradicts(declared: str, sniffed: str) -> bool:
     if sniffed in _MARKUP:
         return "xml" not in bare and not bare.startswith("text/")
     known = bare in _EXTENSIONS or not is_binary_mime(bare)
-    return known and bare not in _CONTAINS.get(sniffed, ())
-
-
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_LONGEST_NAME = 120  # UTF-8 bytes
-#: Most names are as harmless as they look; a reserved name of Windows has at most four of these characters.
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
-
-
-def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | None) -> str:
-    """A name that is harmless in any folder of any system, from a suggestion by an untrusted side.
-
-    Folders, control and direction-changing characters, leading dots and dashes, trailing dots and spaces and the
-    reserved names of Windows go; the result is NFC, at most 120 UTF-8 bytes, and keeps a plausible extension or gets
-    the one of ``mime_type``. ``fallback`` (a stem, trusted) is used where nothing is left.
-    """
-    if suggestion and _PLAIN.fullmatch(suggestion):
-        return suggestion
-    name = re.split(r"[/\\]", suggestion or "")[-1]
-    name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
-    name = unicodedata.normalize("NFC", ".".join(map(str.rstrip, name.split(".")))).strip().lstrip(".-~ ").rstrip(". ")
-    stem, _, extension = name.rpartition(".")
-    if not stem or not re.fullmatch(r"(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,10}", extension):
-        stem, extension = name, extension_for(mime_type)[1:]
-    stem = sanitize_filename(stem, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
-    stem = stem.encode()[: _LONGEST_NAME - 1 - len(extension)].decode(errors="ignore").rstrip(". ")
-    return f"{stem or fallback}.{extension}"
+    return known and bare not in _CONTAINED_TYPES.get(sniffed, ())

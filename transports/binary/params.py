@@ -1,4 +1,4 @@
-"""Parameters on their way to the app: every file and buffer becomes a :class:`~transports.BinaryData`."""
+"""Parameters of a call: files and buffers in them become :class:`~transports.BinaryData`, the rest must be JSON."""
 
 from __future__ import annotations
 
@@ -11,26 +11,31 @@ from ..errors import UsageError
 from .data import BinaryData
 from .detect import DESCRIPTOR_KEYS, MAX_DEPTH, Found, Place
 
-__all__ = ["outgoing", "place"]
+__all__ = ["prepare_params", "set_path"]
 
 
-def outgoing(params: object) -> tuple[object, list[Found]]:
-    """Parameters with every ``bytes``, ``Path`` or :class:`BinaryData` made a :class:`BinaryData`, and where they are.
+def prepare_params(params: object) -> tuple[object, list[Found]]:
+    """Return a copy of ``params`` in which every ``bytes``, ``Path`` or :class:`BinaryData` is a :class:`BinaryData`,
+    and the places of these.
 
-    ``{"content": b"…", "mimeType": "image/png"}`` is one binary, not a field of one.
-    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, for values that are no JSON and for a
-    nesting over :data:`~transports.binary.detect.MAX_DEPTH`, the limit of answers.
+    ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. What the
+    descriptor says goes before what the content says of itself.
+
+    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, a value that is no JSON, and nesting
+    deeper than :data:`~transports.binary.detect.MAX_DEPTH`, the limit for answers too.
     """
     found: list[Found] = []
     return _prepare(params, (), found), found
 
 
-def place(params: dict[str, Any], key: Sequence[str], value: object) -> None:
-    """Put ``value`` into ``params`` where the steps of ``key`` lead, making objects on the way; in a list a step is the
-    number of an item that is there, or of the next. Raises :class:`~transports.errors.UsageError` where neither an
-    object nor such a list stands in the way."""
+def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None:
+    """Set the value at a path of ``params``, in place.
+
+    Objects that are missing on the way are made. In a list, a step is the index of an item, or of the next one to
+    append. Raises :class:`~transports.errors.UsageError` if a step leads into a value that is neither.
+    """
     inner: Any = params
-    for count, step in enumerate(key, 1):
+    for count, step in enumerate(path, 1):
         at: Any = step
         if isinstance(inner, list) and step.isascii() and step.isdigit() and int(step) <= len(inner):
             at = int(step)
@@ -38,9 +43,9 @@ def place(params: dict[str, Any], key: Sequence[str], value: object) -> None:
         elif isinstance(inner, dict):
             inner.setdefault(step, {})
         else:
-            said = f"{key[count - 2]!r} already has a value that is no object"
-            raise UsageError(f"{'.'.join(key)}: {said}; give the whole at once")
-        if count == len(key):
+            conflict = f"{path[count - 2]!r} already has a value that is no object"
+            raise UsageError(f"{'.'.join(path)}: {conflict}; give the whole at once")
+        if count == len(path):
             inner[at] = value
         inner = inner[at]
 
@@ -75,7 +80,7 @@ def _prepare(node: object, path: Place, found: list[Found]) -> object:
 
 
 def _described(node: dict[object, object], path: Place) -> BinaryData | None:
-    """A descriptor around content; what it says of the content goes before what the content says of itself."""
+    """The content of a descriptor, or ``None`` if ``node`` is no descriptor."""
     mime_type, filename = node.get("mimeType"), node.get("filename")
     if not isinstance(mime_type, str) or (raw := _content(node.get("content"))) is None:
         return None

@@ -13,6 +13,7 @@ from playwright.async_api import Error
 from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError, first_line
 from .source import Tab, closing
+from .timeouts import playwright_timeout
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -45,7 +46,7 @@ async def render_to_pdf(tab: Tab, html: str, options: Mapping[str, object], *, t
     given: dict[str, Any] = {"print_background": True, **_checked(options, _PDF, "render_to_pdf")}
     with _explained("render_to_pdf", timeout):
         async with asyncio.timeout(timeout), _page_beside(tab) as page:
-            await page.set_content(html, wait_until="load", timeout=timeout * 1000)
+            await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
             return BinaryData(await page.pdf(**given), "application/pdf")
 
 
@@ -54,7 +55,7 @@ async def screenshot(page: Page, options: Mapping[str, object], *, timeout: floa
     given: dict[str, Any] = _checked(options, _SCREENSHOT, "screenshot")
     with _explained("screenshot", timeout):
         async with asyncio.timeout(timeout):
-            data = await page.screenshot(**given, timeout=timeout * 1000)
+            data = await page.screenshot(**given, timeout=playwright_timeout(timeout))
     return BinaryData(data, "image/jpeg" if given.get("type") == "jpeg" else "image/png")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pybase64
 
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Place, replace, surely_base64
+from ..binary.detect import Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
 from .base64_runs import decode_run, decode_with_runs
 from .messages import Message
@@ -86,6 +86,6 @@ def decode_envelope(data: bytes) -> Message:
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:
     """Return a run as content where the fields beside it declare base64 (seed 000), else as text."""
-    declared = surely_base64(node.get("mimeType"), node.get("encoding"))
+    declared = declares_base64(node.get("mimeType"), node.get("encoding"))
     plain = declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None
     return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)

@@ -1,6 +1,6 @@
-"""Requests that wait for their reply: ids, matching, what comes late or twice. No I/O of its own.
+"""Requests that wait for their replies: ids, matching, replies that come late or twice. No I/O of its own.
 
-WebSocket and postMessage share it: both carry envelopes whose replies come in any order (PROTOCOL "Envelope").
+For transports that carry envelopes, whose replies come in any order (PROTOCOL "Envelope", docs/protocol.md 6.3).
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from .messages import Message
 
 __all__ = ["Outcome", "PendingReplies"]
 
-#: What became of a message that came in: it was a reply somebody waited for; a reply to a request that has already
-#: ended (``late``: after its timeout, ``duplicate``: after its reply); a reply to nothing; or no reply at all.
+#: The fate of a message that came in: ``delivered`` to the request that waited; ``late`` or ``duplicate``, a reply to a
+#: request that has ended without or with one; ``unknown``, a reply to no request; ``event``, no reply at all.
 Outcome: TypeAlias = Literal["delivered", "late", "duplicate", "unknown", "event"]
 
-_REPLIES = {
+#: Types of replies, and the requests that they answer.
+_REQUEST_OF_REPLY = {
     "initialize-result": "initialize",
     "capabilities/call-result": "capabilities/call",
     "capabilities/cancel-result": "capabilities/cancel",
 }
 #: How many ended requests are remembered, to tell a late reply from a foreign one.
-_REMEMBERED = 4096
+_MAX_REMEMBERED = 4096
 
 
 class PendingReplies:
-    """The table of one connection. ``counts`` tells how many messages had which :data:`Outcome`."""
+    """The requests of one connection that wait for a reply; its length is their number. ``counts`` says how many
+    messages had which :data:`Outcome`. Use it in one event loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, asyncio.Future[Message]]] = {}
@@ -41,7 +43,8 @@ class PendingReplies:
         return len(self._waiting)
 
     def register(self, message: Message) -> asyncio.Future[Message]:
-        """Wait for the reply of a request. Ids are used once."""
+        """Return a future for the reply to a request. Raises :class:`ValueError` without an id, or with one that was
+        used before."""
         if message.id is None or message.id in self._waiting or message.id in self._ended:
             raise ValueError(f"a request needs an id of its own, not {message.id!r}")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -49,13 +52,16 @@ class PendingReplies:
         return future
 
     def forget(self, message_id: str) -> None:
-        """Nobody waits any more (a timeout, a cancellation): a reply that still comes is late."""
+        """Wait no longer for a reply, after a timeout or a cancellation. If it still comes, it is late."""
         if self._waiting.pop(message_id, None) is not None:
             self._end(message_id, "late")
 
     async def request(self, message: Message, send: Callable[[Message], Awaitable[None]], *, timeout: float) -> Message:
-        """Send a request, which gets an id if it has none, and wait for its reply. Raises what ``send`` does and, after
-        ``timeout`` seconds, :class:`~transports.errors.CallTimeout`."""
+        """Send a request and return its reply. ``message`` gets an id if it has none.
+
+        Raises what ``send`` raises, the error of :meth:`fail` or :meth:`fail_all`, and after ``timeout`` seconds, for
+        sending and waiting together, :class:`~transports.errors.CallTimeout`.
+        """
         message.id = message.id or str(uuid.uuid4())
         future = self.register(message)
         try:
@@ -69,22 +75,22 @@ class PendingReplies:
             future.cancel()
 
     def deliver(self, message: Message) -> Outcome:
-        """Deliver a message to whoever waits for it. The first reply wins; a reply of another type than was asked for
-        is not one."""
-        outcome = self._take(message)
+        """Give a message to the request that waits for it, and return what became of it. The first reply wins. A reply
+        of another type than the request's is ``unknown``, and the request goes on waiting."""
+        outcome = self._match(message)
         self.counts[outcome] += 1
         return outcome
 
-    def _take(self, message: Message) -> Outcome:
-        asked = _REPLIES.get(message.type)
-        if asked is None:
+    def _match(self, message: Message) -> Outcome:
+        request_type = _REQUEST_OF_REPLY.get(message.type)
+        if request_type is None:
             return "event"
         if message.id is None:
             return "unknown"
         waiting = self._waiting.get(message.id)
         if waiting is None:
             return self._ended.get(message.id, "unknown")
-        if waiting[0] != asked:
+        if waiting[0] != request_type:
             return "unknown"
         del self._waiting[message.id]
         self._end(message.id, "duplicate")
@@ -93,7 +99,7 @@ class PendingReplies:
         return "delivered"
 
     def fail(self, message_id: str, error: ABPError) -> None:
-        """Give one request an error instead of a reply."""
+        """Raise ``error`` in one request instead of a reply. Does nothing if that request does not wait."""
         waiting = self._waiting.pop(message_id, None)
         if waiting is not None:
             self._end(message_id, "late")
@@ -101,11 +107,11 @@ class PendingReplies:
                 waiting[1].set_exception(error)
 
     def fail_all(self, error: ABPError) -> None:
-        """The connection is gone: everybody gets an error of their own, of the same kind."""
+        """Raise an error of the same class, message and details in every request, each its own instance."""
         for message_id in tuple(self._waiting):
             self.fail(message_id, type(error)(error.message, details=error.details))
 
-    def _end(self, message_id: str, how: Literal["late", "duplicate"]) -> None:
-        self._ended[message_id] = how
-        while len(self._ended) > _REMEMBERED:
+    def _end(self, message_id: str, outcome: Literal["late", "duplicate"]) -> None:
+        self._ended[message_id] = outcome
+        while len(self._ended) > _MAX_REMEMBERED:
             self._ended.popitem(last=False)

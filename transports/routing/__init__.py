@@ -1,5 +1,13 @@
-"""From an answer to files and references (seeds 000 and 002): what an agent sees is small, what it may need is in the
-store."""
+"""Routing of answers (seeds 000 and 002): files go to the store, references take their places, and what an agent sees
+stays small.
+
+* :mod:`.router` — :class:`Router`, which does it.
+* :mod:`.policy`, :mod:`.presets` — what is recognised, and the policies for well-known servers.
+* :mod:`.fields`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks and long texts.
+* :mod:`.references`, :mod:`.result`, :mod:`.guard` — references in answers, :class:`Result`, JSON cut to a size.
+* :mod:`.fetch` — :class:`Fetcher`, which brings content into the store.
+* :mod:`.inputs` — files that come with a call.
+"""
 
 from .fetch import Fetcher
 from .guard import clamp

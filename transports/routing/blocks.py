@@ -1,4 +1,4 @@
-"""Results of MCP tools: JSON that travels as text in a content block, and links that stay links. No I/O."""
+"""MCP content blocks: JSON that travels as the text of a block is read, links stay links. No I/O."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from collections.abc import Sequence
 from ..binary.detect import Place, find, replace
 from ..errors import ProtocolError
 from ..protocol.strict_json import decode_json
-from .fields import matches
+from .fields import match_fields
 from .policy import FieldRule, Step
 
-__all__ = ["opened"]
+__all__ = ["parse_text_blocks"]
 
 
-def opened(data: object, rules: Sequence[FieldRule], guess_from: int | None) -> tuple[object, list[Place], list[Step]]:
-    """``data``, or a copy where the JSON of text blocks that holds a file is a tree in the text's place (servers answer
-    structured results as text, seed 002 §3.3); the places at which rules for a tool's own result begin; and what was
-    done. Anything but an answer with content blocks is left alone."""
+def parse_text_blocks(
+    data: object, rules: Sequence[FieldRule], guess_from: int | None
+) -> tuple[object, list[Place], list[Step]]:
+    """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
+
+    Servers answer structured results as text (seed 002 §3.3). A text becomes a tree only if the tree holds a file; then
+    a copy of ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at each such tree. An
+    answer without content blocks is returned as it is.
+    """
     roots: list[Place] = [()]
     blocks = data.get("content") if isinstance(data, dict) else None
     if not isinstance(blocks, list) or not isinstance(data, dict):
@@ -38,11 +43,11 @@ def opened(data: object, rules: Sequence[FieldRule], guess_from: int | None) -> 
 
 
 def _tree(text: object, rules: Sequence[FieldRule], guess_from: int | None) -> object:
-    """The JSON of a text, if it is some and holds a file."""
+    """The JSON of a text that holds a file, else ``None``."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         tree = decode_json(text)
-        return tree if matches(tree, rules) or find(tree, guess_from=guess_from) else None
+        return tree if match_fields(tree, rules) or find(tree, guess_from=guess_from) else None
     except ProtocolError:
         return None

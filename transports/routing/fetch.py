@@ -1,4 +1,4 @@
-"""Content into a staged file, wherever it is."""
+"""The fetcher: writes content into a staged file, wherever the content is."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ __all__ = ["Fetcher"]
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
-    """Brings the bytes of one :class:`~transports.BinaryData` into a staged file.
+    """Writes the bytes of a :class:`~transports.BinaryData` into a staged file.
 
-    ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs, and is asked for cookies.
-    ``timeout`` in seconds is for each content.
+    ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
+    ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
+    from private addresses other than the app's own.
     """
 
     transport: Transport | None = None
@@ -32,8 +33,12 @@ class Fetcher:
     allow_private: bool = False
 
     async def into(self, staged: Staged, binary: BinaryData) -> BinaryData:
-        """Fill ``staged``; returns what is known of the content now (a type or name from HTTP headers). Raises
-        :class:`~transports.errors.BinaryError` and :class:`~transports.errors.TransportError`."""
+        """Write the content into ``staged`` and return what is known of it now: HTTP headers may add a type or a name.
+
+        Raises :class:`~transports.errors.BinaryError` for content that cannot be trusted,
+        :class:`~transports.errors.TransportError` if the way to it failed, and
+        :class:`~transports.errors.StoreError` if the file cannot be written.
+        """
         match binary.content:
             case Handle() as handle:
                 await self._save(handle, staged, binary.size)
@@ -51,7 +56,7 @@ class Fetcher:
         if self.transport is None:
             raise TransportError("this content stayed in the app; only the session that called it can fetch it")
         if handle.size is not None:
-            verify_size(declared, handle.size)  # a lie is found before a byte has moved
+            verify_size(declared, handle.size)  # before a byte has moved
         if (handle.size or 0) > self.limit:
             raise TooLarge(
                 f"the content has {handle.size} bytes, over the limit of {self.limit}; "
@@ -82,8 +87,8 @@ class Fetcher:
             filename=binary.filename or fetched.filename,
         )
 
-    def address(self, binary: BinaryData) -> str | None:
-        """The absolute URL of content behind a ``downloadUrl``, for messages."""
+    def content_url(self, binary: BinaryData) -> str | None:
+        """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
         if not isinstance(binary.content, Download):
             return None
         base = self.transport.url if self.transport else None
@@ -93,13 +98,13 @@ class Fetcher:
             return binary.content.url
 
     async def release(self, binary: BinaryData | ABPError) -> None:
-        """Let the far side forget content that it keeps for us, if it does."""
+        """Tell the far side that it may drop content which it kept. Other content needs no release."""
         if self.transport is not None and isinstance(binary, BinaryData) and isinstance(binary.content, Handle):
             await self.transport.release(binary.content)
 
 
 def _decode(binary: BinaryData, path: Path) -> None:
-    """One thread for the whole content; the store measures the file and syncs it at the same time."""
+    """Write decoded content to a new file. It runs in one thread; the store measures and syncs the file meanwhile."""
     with path.open("xb", buffering=0) as file:
         for chunk in binary.chunks():
             view = memoryview(chunk)

@@ -1,4 +1,4 @@
-"""The layer of configured fields (seed 002 §3.4): where the rules point, and what they say about it. No I/O."""
+"""The layer for configured fields (seed 002 §3.4): the fields that rules name, and their templates. No I/O."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from itertools import product
 
 from ..artifacts import ArtifactRef
 from ..binary import BinaryData, Encoded
-from ..binary.detect import MAX_DEPTH, Place, sniffed
+from ..binary.detect import MAX_DEPTH, Place, sniff_base64
 from ..binary.media import OCTET_STREAM, extension_for
 from .policy import FieldRule
 
-__all__ = ["Matched", "human_size", "matches"]
+__all__ = ["FieldMatch", "human_size", "match_fields"]
 
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
-_HOLE = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _STEP = re.compile(r"(?:[^.\\]|\\.)+")
-#: Shorter text without a signature, where a file of a known type should stand, is a word about it.
-_WORD = 100
-_LONGEST = 200  # characters of an app's value in a summary
+#: Characters below which base64 without a signature is taken for a word such as ``pending``, not for a file.
+_MAX_WORD_CHARS = 100
+_MAX_VALUE_CHARS = 200  # of an app's value in a summary
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
-    """A field that a rule points at: its place, its content, its rule, and the fields beside it."""
+class FieldMatch:
+    """A field that a rule names, with its content and the fields beside it."""
 
     place: Place
     binary: BinaryData
     rule: FieldRule
-    beside: Mapping[str, object]
+    siblings: Mapping[str, object]
 
     def summary(self, ref: ArtifactRef) -> str:
-        """The rule's summary of what was stored."""
+        """Return the rule's summary of the stored file, its template filled."""
         known = {
             "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
             "mime_type": ref.mime_type,
@@ -42,25 +42,27 @@ class Matched:
             "artifact_id": ref.id,
             "filename": ref.filename,
         }
-        return _filled(self.rule.summary, self.beside, known)
+        return _fill(self.rule.summary, self.siblings, known)
 
 
-def matches(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[Matched]:
-    """The fields of ``data`` that hold text where a rule points, beginning at each of ``roots``; the first rule that
-    points at a field has it. Where there is no text, there is nothing to take out."""
-    found: dict[Place, Matched] = {}
+def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
+    """Return the fields of ``data`` that a rule names and that hold text.
+
+    Paths of rules begin at each of ``roots``. If several rules name a field, the first wins.
+    """
+    found: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
-        for start, tree, _ in _reached(data, root, (), {}):
-            for place, node, beside in _reached(tree, _steps(rule.path), start, {}):
+        for start, tree, _ in _walk_path(data, root, (), {}):
+            for place, node, siblings in _walk_path(tree, _steps(rule.path), start, {}):
                 if isinstance(node, str) and node and place not in found:
-                    binary = _content(node, rule, beside)
+                    binary = _content(node, rule, siblings)
                     if binary is not None:
-                        found[place] = Matched(place, binary, rule, beside)
+                        found[place] = FieldMatch(place, binary, rule, siblings)
     return list(found.values())
 
 
 def human_size(size: int) -> str:
-    """``531 bytes``, ``488.3 KB``, ``2.3 MB``."""
+    """Return a size in bytes for people: ``531 bytes``, ``488.3 KB``, ``2.3 MB``. A KB has 1,024 bytes."""
     if size < 1024:
         return f"{size} bytes"
     value = float(size)
@@ -72,56 +74,56 @@ def human_size(size: int) -> str:
 
 
 def _steps(path: str) -> list[str]:
-    """``a.b\\.c.*`` as its steps; ``\\*`` is a key of that name."""
+    """The steps of a path such as ``a.b\\.c.*``; ``\\*`` is a key of that name."""
     return _STEP.findall(path)[:MAX_DEPTH]
 
 
-def _reached(
-    node: object, steps: Sequence[str | int], place: Place, beside: Mapping[str, object]
+def _walk_path(
+    node: object, steps: Sequence[str | int], place: Place, siblings: Mapping[str, object]
 ) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
     if not steps:
-        yield place, node, beside
+        yield place, node, siblings
         return
     step, rest = str(steps[0]), steps[1:]
     key = re.sub(r"\\(.)", r"\1", step)
     if isinstance(node, dict):
         chosen = node.items() if step == "*" else [(key, node[key])] if key in node else []
         for name, value in chosen:
-            yield from _reached(value, rest, (*place, str(name)), node)
+            yield from _walk_path(value, rest, (*place, str(name)), node)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             if step in ("*", str(index)):
-                yield from _reached(value, rest, (*place, index), beside)
+                yield from _walk_path(value, rest, (*place, index), siblings)
 
 
-def _content(text: str, rule: FieldRule, beside: Mapping[str, object]) -> BinaryData | None:
-    said = beside.get("encoding")
-    encoding = said.lower() if isinstance(said, str) else rule.encoding
+def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
+    declared = siblings.get("encoding")
+    encoding = declared.lower() if isinstance(declared, str) else rule.encoding
     encoded = Encoded(text, "utf-8")
     if encoding != "utf-8":
         if encoding != "base64":  # GitHub says "none" where it leaves the content out
             return None
         head = _DATA_URL.match(text)
         bare = (text[head.end() :] if head else text).replace("\r", "").replace("\n", "")
-        if len(bare) < _WORD and rule.mime_type is not None and sniffed(bare) is None:
-            return None  # "pending" is base64, too
+        if len(bare) < _MAX_WORD_CHARS and rule.mime_type is not None and sniff_base64(bare) is None:
+            return None
         encoded = Encoded(bare, "base64")
-    filename = _filled(rule.filename, beside, {}) if rule.filename else None
+    filename = _fill(rule.filename, siblings, {}) if rule.filename else None
     return BinaryData(encoded, rule.mime_type, None, filename)
 
 
-def _filled(template: str, beside: Mapping[str, object], known: Mapping[str, str]) -> str:
-    """``template`` with its holes filled, once: what an app says is not a template. A hole for which there is nothing
-    says so."""
+def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str]) -> str:
+    """``template`` with each ``{name}`` replaced, once: a value of the app is never read as a template. A name without
+    a value becomes ``unknown name``."""
 
-    def value(hole: re.Match[str]) -> str:
-        name = hole[1]
+    def value(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
         if name in known:
             return known[name]
-        given = beside.get(name)
-        if isinstance(given, bool) or not isinstance(given, str | int | float):
+        found = siblings.get(name)
+        if isinstance(found, bool) or not isinstance(found, str | int | float):
             return f"unknown {name}"
-        text = " ".join(str(given)[: 4 * _LONGEST].split())
-        return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+        text = " ".join(str(found)[: 4 * _MAX_VALUE_CHARS].split())
+        return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
 
-    return _HOLE.sub(value, template)
+    return _PLACEHOLDER.sub(value, template)

@@ -1,8 +1,8 @@
-"""The last guard (seed 002 §4.4): JSON that fits, with its structure kept and every cut told. No I/O.
+"""The size guard, the last step before an agent (seed 002 §4.4): JSON cut to a size, with its structure. No I/O.
 
-A value that is too large is cut where it is large: a fair share of the room goes to each field, what a small one does
-not need goes to the large ones. Texts keep their beginning, lists and objects their first items; what was left out is
-counted where it stood. What comes back is valid JSON, of at most ``max_bytes`` as compact UTF-8.
+A value that is too large is cut where it is large. Each field has a fair share of the bytes; what a small field does
+not use goes to the large ones. Texts keep their beginning, lists and objects their first items, and each cut says how
+much is missing. The result is valid JSON of at most ``max_bytes`` as compact UTF-8.
 """
 
 from __future__ import annotations
@@ -12,31 +12,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import UsageError
 from ..protocol.strict_json import JSONValue, encode_json
 
-__all__ = ["LEAST", "clamp", "json_size"]
+__all__ = ["MAX_BYTES", "MIN_BYTES", "clamp", "json_size"]
 
-#: A limit below this many bytes would leave no room for saying what was left out.
-LEAST = 64
-#: What every item of a list gets at least, in bytes, if it is shown at all; a field of an object, if all fit so.
-_WORTH = 256
-_MARK = "…"
-_BARE = 5  # bytes of "…" with its quotes: the least that any value can be cut to
+#: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (seed 002 §4.4).
+MAX_BYTES = 50_000
+#: The smallest limit in bytes: a smaller one would leave no room to say what is missing.
+MIN_BYTES = 64
+#: Bytes that each item of a list gets at least if it is kept; a field of an object too, if all fields fit with that.
+_MIN_SHARE = 256
+_ELLIPSIS = "…"
+_MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can be cut to
 
 
 def json_size(value: object) -> int:
-    """Bytes of ``value`` as compact JSON in UTF-8."""
+    """Return the bytes that ``value`` takes as compact JSON in UTF-8."""
     return len(encode_json(value))
 
 
 def clamp(value: JSONValue, max_bytes: int) -> JSONValue:
-    """``value``, or what of it fits into ``max_bytes``. Raises :class:`~transports.errors.UsageError` for a limit below
-    :data:`LEAST`."""
-    if max_bytes < LEAST:
-        raise UsageError(f"max_bytes must be at least {LEAST} (it is {max_bytes})")
+    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit.
+
+    Raises :class:`~transports.errors.UsageError` for a limit below :data:`MIN_BYTES`.
+    """
+    if max_bytes < MIN_BYTES:
+        raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
     return _fit(value, max_bytes)
 
 
 def _fit(value: JSONValue, room: int) -> JSONValue:
-    """``room`` is enough for ``value``, or at least :data:`_BARE`."""
+    """``value`` in at most ``room`` bytes; ``room`` is enough for it, or at least :data:`_MIN_VALUE`."""
     if _fits(value, room):
         return value
     if isinstance(value, dict):
@@ -61,26 +65,26 @@ def _text(text: str, room: int) -> str:
             low = middle
         else:
             high = middle - 1
-    return _short(_cut(text, low), room)
+    return _or_ellipsis(_cut(text, low), room)
 
 
 def _cut(text: str, kept: int) -> str:
-    return f"{text[:kept]}{_MARK} [truncated: {len(text) - kept:,} characters]"
+    return f"{text[:kept]}{_ELLIPSIS} [truncated: {len(text) - kept:,} characters]"
 
 
-def _short(text: str, room: int) -> str:
-    return text if json_size(text) <= room else _MARK
+def _or_ellipsis(text: str, room: int) -> str:
+    return text if json_size(text) <= room else _ELLIPSIS
 
 
 def _list(items: Sequence[JSONValue], room: int) -> JSONValue:
-    """The first items, each of them worth reading, and how many more there are."""
+    """The first items, each with a share worth reading, and the number of the others."""
     room -= 2
-    worth = min(_WORTH, room // 2)
-    sizes = _first(items, room, worth)
+    min_share = min(_MIN_SHARE, room // 2)
+    sizes = _sizes_of_first(items, room, min_share)
     if len(sizes) < len(items):
-        sizes = _first(items, room - json_size(_more_items(len(items))) - 1, worth)
-    if not sizes or worth < _BARE:
-        return _short(f"[{_MARK} {len(items):,} items]", room + 2)
+        sizes = _sizes_of_first(items, room - json_size(_more_items(len(items))) - 1, min_share)
+    if not sizes or min_share < _MIN_VALUE:
+        return _or_ellipsis(f"[{_ELLIPSIS} {len(items):,} items]", room + 2)
     left = len(items) - len(sizes)
     more: list[JSONValue] = [_more_items(left)] if left else []
     shares = _shares(sizes, room - len(sizes) - sum(json_size(item) + 1 for item in more))
@@ -88,15 +92,15 @@ def _list(items: Sequence[JSONValue], room: int) -> JSONValue:
 
 
 def _more_items(count: int) -> str:
-    return f"{_MARK} {count:,} more items"
+    return f"{_ELLIPSIS} {count:,} more items"
 
 
-def _first(items: Iterable[JSONValue], room: int, worth: int) -> list[int]:
-    """The sizes of as many items as fit into ``room`` if none takes more than ``worth``."""
+def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> list[int]:
+    """The sizes of as many items as fit into ``room`` if none takes more than ``min_share``."""
     sizes: list[int] = []
     for item in items:
         size = json_size(item)
-        room -= min(size, worth) + 1
+        room -= min(size, min_share) + 1
         if room < 0:
             break
         sizes.append(size)
@@ -104,28 +108,28 @@ def _first(items: Iterable[JSONValue], room: int, worth: int) -> list[int]:
 
 
 def _object(fields: Mapping[str, JSONValue], room: int) -> JSONValue:
-    """Rather all fields, cut short, than some of them in full; where not even that fits, those that do."""
+    """All fields, each cut as far as needed; if not even that fits, the fields that do."""
     room -= 2
     sizes = {name: (json_size(name) + 2, json_size(value)) for name, value in fields.items()}
     kept: list[str] = []
     more: dict[str, JSONValue] = {}
-    for worth in (_WORTH, 64, 16, _BARE):
-        if sum(key + min(size, worth) for key, size in sizes.values()) <= room:
+    for min_share in (_MIN_SHARE, 64, 16, _MIN_VALUE):
+        if sum(key + min(size, min_share) for key, size in sizes.values()) <= room:
             kept = list(fields)
             break
     else:
-        mark = _MARK
-        while mark in fields:
-            mark += _MARK
-        free = room - json_size(mark) - json_size(_more_fields(len(fields))) - 2
+        more_key = _ELLIPSIS
+        while more_key in fields:
+            more_key += _ELLIPSIS
+        free = room - json_size(more_key) - json_size(_more_fields(len(fields))) - 2
         for name, (key, size) in sizes.items():
             if key + min(size, 16) <= free:
                 kept.append(name)
                 free -= key + min(size, 16)
-        more = {mark: _more_fields(len(fields) - len(kept))}
+        more = {more_key: _more_fields(len(fields) - len(kept))}
         room -= json_size(more) - 1
     if not kept:
-        return _short(f"{{{_MARK} {len(fields):,} fields}}", room + 2 + (json_size(more) - 1 if more else 0))
+        return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room + 2 + (json_size(more) - 1 if more else 0))
     shares = _shares([sizes[name][1] for name in kept], room - sum(sizes[name][0] for name in kept))
     return {name: _fit(fields[name], share) for name, share in zip(kept, shares, strict=True)} | more
 
@@ -135,7 +139,7 @@ def _more_fields(count: int) -> str:
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
-    """``room`` among values of these sizes: none gets more than it needs, the others the same."""
+    """``room`` divided among values of these sizes: none gets more than it needs, the others get equal shares."""
     shares = [0] * len(sizes)
     left = len(sizes)
     for index in sorted(range(left), key=sizes.__getitem__):

@@ -1,5 +1,5 @@
-"""Files that come with a call (seed 004 Phase 1): checked, stored, and handed on; and what a reader should know of a
-file before reading it."""
+"""Files that come with a call (seed 004 Phase 1): checked, stored and made parameters; and whether a stored file is
+small enough to be read into a model."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ __all__ = [
     "large_file_warning",
 ]
 
-_HEAD = 4096
-_TOKEN = 4  # bytes
+_HEAD = 4096  # bytes that signatures are looked for in
+_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """What is accepted, and what is large (seed 004 "Configuration Schema"; the defaults are those). Types are
-    patterns: ``image/*``, ``*/*``."""
+    """Limits for files that come with a call; the defaults are those of seed 004 "Configuration Schema".
+
+    ``allowed_mime_types`` are patterns such as ``image/*``. ``large_file_tokens`` and ``max_auto_read_bytes`` are for
+    readers: see :func:`large_file_warning` and :func:`auto_read_safe`.
+    """
 
     max_file_bytes: int = 100 << 20
     allowed_mime_types: Sequence[str] = ("*/*",)
@@ -42,8 +45,10 @@ class FileLimits:
 
 
 class GivenFile(TypedDict, total=False):
-    """A file as JSON: ``content`` as base64, or as text if ``encoding`` is ``utf-8``; or the ``id`` (``uri``) of an
-    artifact of the store. ``name`` is another word for ``filename``."""
+    """A file as JSON: its ``content``, or the ``id`` or ``uri`` of an artifact in the store.
+
+    ``content`` is base64, or text if ``encoding`` is ``utf-8``. ``name`` is another word for ``filename``.
+    """
 
     content: str
     encoding: str
@@ -56,8 +61,11 @@ class GivenFile(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A file that was checked and stored: its reference, and itself as a parameter for
-    :meth:`~transports.Session.call`, by its path where the store has one, so that no content is read yet."""
+    """A file that was checked and stored.
+
+    ``ref`` is its reference, ``binary`` the file as a parameter for :meth:`~transports.Session.call`: by its path if
+    the store has paths, so that no content is read yet.
+    """
 
     ref: ArtifactRef
     binary: BinaryData
@@ -70,13 +78,14 @@ async def accept_files(
     limits: FileLimits | None = None,
     capability: str = "input",
 ) -> dict[str, Accepted]:
-    """Check and store files given with a call; the keys say where in the parameters they go.
+    """Check and store files that come with a call; the keys name their places in the parameters.
 
-    All are checked before any is stored. Names are made safe by the store. What a file is, is told by its content
-    where that has a signature, then by what was declared, then by its name. Raises
-    :class:`~transports.errors.TooLarge`, :class:`~transports.errors.UsageError` for a type that is not allowed or a
-    file that cannot be read, :class:`~transports.errors.BadEncoding`, :class:`~transports.errors.BadDescriptor` and
-    :class:`~transports.errors.ArtifactNotFound`, each with ``details["field"]``.
+    All files are checked before any is stored, and the store makes their names safe. The type of a file is that of its
+    signature if it has one, else the declared type, else that of its name's extension.
+
+    Raises :class:`~transports.errors.TooLarge`, :class:`~transports.errors.UsageError` for a type that is not allowed
+    or a file that cannot be read, :class:`~transports.errors.BadEncoding`, :class:`~transports.errors.BadDescriptor`
+    and :class:`~transports.errors.ArtifactNotFound`, each with the key as ``details["field"]``.
     """
     limits = limits or FileLimits()
     checked: dict[str, ArtifactRef | BinaryData] = {}
@@ -97,10 +106,10 @@ async def accept_files(
 async def _artifact(given: object, store: ArtifactStore) -> ArtifactRef | None:
     if not isinstance(given, Mapping) or given.get("content") is not None:
         return None
-    named = given.get("id") or given.get("uri")
-    if not isinstance(named, str):
+    identity = given.get("id") or given.get("uri")
+    if not isinstance(identity, str):
         raise BadDescriptor("a file needs its content (base64), or the id of an artifact")
-    return await store.stat(named.removeprefix("artifact://"))
+    return await store.stat(identity.removeprefix("artifact://"))
 
 
 def _binary(given: object) -> BinaryData:
@@ -133,12 +142,12 @@ def _text(given: Mapping[str, object], key: str) -> str | None:
 
 
 def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | BinaryData:
-    """The same, with its content in hand and its type as it will be judged."""
+    """The same file with its size and type known, and encoded content decoded."""
     if isinstance(item, ArtifactRef):
-        _allowed(item.size_bytes, item.mime_type, limits)
+        _check_allowed(item.size_bytes, item.mime_type, limits)
         return item
     if isinstance(item.content, Encoded):
-        _allowed(len(item.content.text) * 3 // 4 - 2 if item.content.encoding == "base64" else 0, None, limits)
+        _check_allowed(len(item.content.text) * 3 // 4 - 2 if item.content.encoding == "base64" else 0, None, limits)
         data = b"".join(item.chunks())
         item = BinaryData(data, item.mime_type, item.size, item.filename, item.extra)
     if isinstance(item.content, bytes):
@@ -151,7 +160,7 @@ def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | 
     else:
         raise UsageError("a file given with a call must be here already: a path, bytes or base64")
     mime_type = _type(head, item)
-    _allowed(size, mime_type, limits)
+    _check_allowed(size, mime_type, limits)
     return BinaryData(item.content, mime_type, size, item.filename, item.extra)
 
 
@@ -163,7 +172,7 @@ def _type(head: bytes, item: BinaryData) -> str:
     return declared or OCTET_STREAM
 
 
-def _allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
+def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
     if size > limits.max_file_bytes:
         raise TooLarge(
             f"the file has {size:,} bytes; at most {limits.max_file_bytes:,} are accepted with a call",
@@ -198,7 +207,7 @@ async def _stored(binary: BinaryData, store: ArtifactStore, capability: str) -> 
 
 
 async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData, store: ArtifactStore) -> BinaryData:
-    """By path where there is one, else what is in hand, else the store's bytes."""
+    """The stored file as a parameter: by path if there is one, else the content in memory, else the store's bytes."""
     content = None if isinstance(item, ArtifactRef) else item.content
     if ref.path is not None:
         content = LocalFile(ref.path)
@@ -207,27 +216,27 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData, store: Ar
     return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
 
 
-# --- what a reader should know (seed 004 "File Size Management Strategy") ---------------------------------------------
+# --- before a file is read (seed 004 "File Size Management Strategy") ---------------------------------------------
 
 
 def estimated_tokens(ref: ArtifactRef) -> int:
-    """About how many tokens a model would need for the content: a token is four bytes."""
-    return -(-ref.size_bytes // _TOKEN)
+    """Return about how many tokens the content is for a model: one for every four bytes."""
+    return -(-ref.size_bytes // _BYTES_PER_TOKEN)
 
 
 def large_file_warning(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
-    """Whether reading the whole would fill a model's context: more than ``large_file_tokens``."""
+    """Return whether a file is too large for a model's context: more than ``large_file_tokens``."""
     return estimated_tokens(ref) > (limits or FileLimits()).large_file_tokens
 
 
 def auto_read_safe(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
-    """Whether a program may read the content for a model unasked: text, at most ``max_auto_read_bytes`` of it, and no
-    :func:`large_file_warning`."""
+    """Return whether a program may read a file into a model unasked: it is text of at most ``max_auto_read_bytes``, and
+    has no :func:`large_file_warning`."""
     limits = limits or FileLimits()
     small = ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
     return small and is_textual(ref.mime_type)
 
 
 def is_textual(mime_type: str) -> bool:
-    """Whether content of this type is shown as text, if it is UTF-8."""
+    """Return whether content of a type is text for people: ``text/*``, JSON, XML and JavaScript."""
     return not is_binary_mime(mime_type) or mime_type.endswith(("+xml", "+json", "/xml", "/javascript"))

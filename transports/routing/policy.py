@@ -1,4 +1,4 @@
-"""What is done with an answer, as a value: the settings of seed 002 §4.2. No I/O."""
+"""Routing policies: what is recognised in an answer and what is done with it (seed 002 §4.2). No I/O."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from ..errors import UsageError
 
 __all__ = ["FieldRule", "ResourcePolicy", "RoutingPolicy", "Step", "Transformer"]
 
-#: Takes the capability and its answer, and gives another answer, or ``None`` to leave it to the other layers.
+#: A function of the caller, sync or async: it gets the capability's name and the answer, and returns another answer,
+#: or ``None`` to leave the answer to the other layers.
 Transformer: TypeAlias = Callable[[str, object], object | Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one layer did: ``layer`` as in :class:`RoutingPolicy`, ``place`` in the answer, ``what`` in words."""
+    """One thing that a layer did, for people: ``layer`` as in :class:`RoutingPolicy`, the ``place`` in the answer, and
+    ``what`` in words."""
 
     layer: Literal["custom", "fields", "typed", "abp", "heuristic", "size", "resources"]
     place: str
     what: str
 
     def as_dict(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the step as JSON."""
         return {"layer": self.layer, "place": self.place, "what": self.what}
 
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """One field that holds a file, for apps and tools that do not say so (seed 002 §3.4).
+    """A field that holds a file, for apps and tools that do not declare it (seed 002 §3.4).
 
     ``path`` is dotted; ``*`` stands for every item of a list or object, ``\\.`` for a dot in a key. ``summary`` and
-    ``filename`` are templates: ``{name}`` is the field beside it, and ``{content_type}``, ``{mime_type}``, ``{size}``
-    (bytes), ``{size_human}``, ``{filename}`` and ``{artifact_id}`` are of what was stored. ``encoding`` is how the text
-    becomes bytes, unless an ``encoding`` beside it says otherwise; base64 may stand in lines.
+    ``filename`` are templates: ``{name}`` is the field of that name beside the file. In ``summary``,
+    ``{content_type}``, ``{mime_type}``, ``{size}`` (bytes), ``{size_human}``, ``{filename}`` and ``{artifact_id}``
+    describe the stored file. ``encoding`` says how the text becomes bytes, unless an ``encoding`` beside the field says
+    otherwise; base64 may be in lines.
+
+    Raises :class:`~transports.errors.UsageError` for an empty path.
     """
 
     path: str
@@ -51,10 +56,11 @@ class FieldRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePolicy:
-    """What is done with an MCP server's resources (seed 002 §4.2). A link in an answer is followed if ``enabled`` and
-    its ``size`` is below ``auto_read_if_size_under_bytes`` (0: never). A resource's text of
-    ``inline_text_if_under_chars`` or more becomes an artifact. With ``cache_reads_to_artifacts`` a resource that was
-    read is not read again until the server says that it changed (§7.3).
+    """Policy for the resources of an MCP server (seed 002 §4.2).
+
+    A link in an answer is read at once if ``enabled`` and its ``size`` is below ``auto_read_if_size_under_bytes`` (0:
+    never). Text of a resource with ``inline_text_if_under_chars`` characters or more becomes an artifact. With
+    ``cache_reads_to_artifacts``, a resource that was read is not read again until the server reports a change (§7.3).
 
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
@@ -72,15 +78,20 @@ class ResourcePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
-    """The layers of seed 002 §4.1, in its order; the defaults are those of §4.2. (How long and how much is kept is a
-    matter of the store: :class:`~transports.artifacts.Retention` has the defaults of §7.1.)
+    """Settings of the layers of seed 002 §4.1, which work in this order; the defaults are those of §4.2.
 
-    ``custom``: ``transformer`` is asked first; if it gives an answer, no other layer reads it, only content in it
-    (``bytes``, :class:`~transports.BinaryData`) is stored. ``fields``: rules by the name of a capability, ``*``
-    for any. ``typed``: content blocks of MCP. ``abp``: ABP's own forms. ``heuristic``: undeclared base64 from
-    ``min_guessed_chars`` on whose bytes have a known signature (``heuristics=False``: not at all). ``size``: a text of
-    more than ``max_inline_chars`` gets a file of its own, which agents see in its place, and so does an answer of more
-    than ``max_inline_bytes`` as JSON (``None``: no limit). ``resources`` is for servers that have some.
+    * ``custom`` — ``transformer`` is called first. If it returns an answer, no other layer reads that one; only content
+      in it (``bytes``, :class:`~transports.BinaryData`) is stored.
+    * ``fields`` — rules by the name of a capability, ``*`` for all.
+    * ``typed`` — content blocks of MCP; no setting.
+    * ``abp`` — the forms of ABP; no setting.
+    * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more whose bytes have a known signature;
+      off with ``heuristics=False``.
+    * ``size`` — text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
+      its place. An answer of more than ``max_inline_bytes`` is stored as JSON as well. ``None`` means no limit.
+    * ``resources`` — links to resources of an MCP server.
+
+    The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (§7.1).
 
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
@@ -91,7 +102,7 @@ class RoutingPolicy:
     min_guessed_chars: int = MIN_GUESSED
     max_inline_chars: int | None = 10_000
     max_inline_bytes: int | None = 10_000
-    #: Most texts of one answer that get files of their own; the largest go first.
+    #: Number of texts of one answer that get files of their own at most; the longest have precedence.
     max_texts: int = 20
     resources: ResourcePolicy = ResourcePolicy()
 
@@ -102,5 +113,5 @@ class RoutingPolicy:
                 raise UsageError(f"RoutingPolicy: {name} must not be negative (it is {value})")
 
     def rules(self, capability: str) -> tuple[FieldRule, ...]:
-        """The rules for one capability, its own first."""
+        """Return the field rules for a capability: its own, then those for all."""
         return (*self.fields.get(capability, ()), *self.fields.get("*", ())) if self.fields else ()

@@ -1,4 +1,4 @@
-"""Policies for servers that put files into fields without saying so (seed 002 Phase 4, Appendix B)."""
+"""Presets: policies for servers that put files into fields without declaring them (seed 002 Phase 4, Appendix B)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .policy import FieldRule, RoutingPolicy
 
 __all__ = ["ABP", "GITHUB", "TABLEAU", "preset"]
 
-#: Apps that speak ABP declare their content; this is the default of a router.
+#: The default policy. Apps that speak ABP declare their content.
 ABP = RoutingPolicy()
 
 #: Tableau's MCP server: PDFs as base64 in fields that nothing declares (seed 002 §1.1, Appendix B).
@@ -51,6 +51,6 @@ _NAMED = {"tableau": TABLEAU, "github": GITHUB}
 
 
 def preset(server: str) -> RoutingPolicy:
-    """The policy for a server of that name; :data:`ABP` for one that none is known for."""
+    """Return the policy for a server by the name that it gives itself; :data:`ABP` for any other server."""
     words = re.split(r"[^a-z0-9]+", server.lower())
     return next((policy for word, policy in _NAMED.items() if word in words), ABP)

@@ -1,4 +1,4 @@
-"""What a caller gets: references and small data."""
+"""The result of a call: the answer with references in the place of files."""
 
 from __future__ import annotations
 
@@ -11,28 +11,35 @@ from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
 from ..protocol.messages import Effect
 from ..protocol.strict_json import JSONValue, encode_json
-from .guard import clamp, json_size
+from .guard import MAX_BYTES, clamp, json_size
 from .policy import Step
 
 __all__ = ["Result"]
 
 
-#: Effects that a summary does not tell: their files have lines already, or a warning says why there is none.
-_FILES = ("clipboard", "download", "print")
-#: Bytes below which a view of an answer could not say where all of it is.
-_LEAST = 1024
+#: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
+_FILE_EFFECTS = ("clipboard", "download", "print")
+#: The smallest limit in bytes: a smaller one would leave no room to say where the answer is stored.
+_MIN_BYTES = 1024
+#: Number of places that an error message names.
+_MAX_PLACES = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """A routed answer.
 
-    ``data`` is the answer as JSON values, each binary replaced by its reference as a ``dict``. ``artifacts`` maps
-    places in it (``document``, ``pages.0.image``, ``""`` for the whole) to references, and is never empty: an answer
-    without binaries is stored as JSON under ``""`` (seed 000), and so is one that is large. A long text stays in
-    ``data``, and is also a file under its place. What the app produced beside its answer, a printed page or a download,
-    stands under ``captured.0``, …, the first under ``document`` if the answer holds no binary. ``effects`` is what it
-    did; ``steps`` what each layer of the routing did.
+    ``data`` is the answer as JSON values, each file replaced by its reference as a ``dict``. If the file is text that
+    the app declared, the reference has the text as ``text``, cut beyond 50,000 bytes as JSON.
+
+    ``artifacts`` maps places in ``data`` (``document``, ``pages.0.image``, ``""`` for the whole) to references. It is
+    never empty on success: an answer without files is stored as JSON under ``""`` (seed 000), and so is a large one. A
+    long text stays in ``data``, and is also a file under its place. A file that the app produced beside its answer,
+    such as a printed page or a download, is under ``captured.0`` and so on, the first under ``document`` if the answer
+    has no file.
+
+    ``duration_ms`` is the time from the start of the call until everything was stored. ``warnings`` are for people.
+    ``effects`` lists what the app did besides answering, ``steps`` what each layer of the routing did.
     """
 
     capability: str
@@ -42,18 +49,49 @@ class Result:
     duration_ms: float = 0.0
     warnings: tuple[str, ...] = ()
     effects: tuple[Effect, ...] = ()
-    #: ``data`` without its references: what people call metadata.
+    #: The fields of ``data`` beside its files, which people call metadata.
     metadata: Mapping[str, object] = field(default_factory=dict, repr=False)
     steps: tuple[Step, ...] = ()
-    #: What configured fields say of their files.
+    #: One line for each file of a configured field, by the template of its rule.
     summaries: tuple[str, ...] = ()
-    #: What agents see in the place of texts that have files of their own.
-    texts: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
-    #: Which of the artifacts have their references in ``data``.
-    held: frozenset[str] = field(default=frozenset(), repr=False)
+    #: What agents see in the place of long texts, by their place in ``data``.
+    previews: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
+    #: Keys of ``artifacts`` whose references stand in ``data``.
+    inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def artifact(self, place: str | None = None) -> ArtifactRef:
+        """Return one reference: that at ``place``, or the only one.
+
+        Without ``place``, files that the router made besides do not count: a long text's own file, and the answer as
+        JSON if the app answered a file. So a program gets the same file however large the rest of the answer is.
+
+        Raises :class:`~transports.errors.UsageError`, which names the places, if nothing is stored at ``place``, or
+        if there is not exactly one file.
+        """
+        if place is not None:
+            if place in self.artifacts:
+                return self.artifacts[place]
+            raise self._no_artifact(f"there is no artifact at {place!r}")
+        added = {"", *map(field_of, self.previews)} - self.inline_fields
+        files = [name for name in self.artifacts if name not in added]
+        if len(files) == 1:
+            return self.artifacts[files[0]]
+        if not files and "" in self.artifacts:
+            return self.artifacts[""]
+        raise self._no_artifact(
+            f"there are {len(files)} artifacts; name one by its place" if files else "there is none"
+        )
+
+    def _no_artifact(self, reason: str) -> UsageError:
+        places = [*self.artifacts]
+        listed = ", ".join(repr(place) for place in places[:_MAX_PLACES]) or "none"
+        more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
+        return UsageError(
+            f"{self.capability}: {reason}; places with an artifact: {listed}{more}", details={"places": places}
+        )
 
     def as_dict(self) -> dict[str, object]:
-        """The result document of the command line."""
+        """Return the result as JSON: the document that ``abp call --json`` prints."""
         document: dict[str, object] = {
             "success": True,
             "capability": self.capability,
@@ -67,27 +105,28 @@ class Result:
             document["effects"] = [effect.as_dict() for effect in self.effects]
         return document
 
-    def for_agent(self, *, max_bytes: int = 50_000) -> dict[str, JSONValue]:
-        """What a model may be given: JSON of at most ``max_bytes`` as compact UTF-8 (seed 002 §4.4).
+    def for_agent(self, *, max_bytes: int = MAX_BYTES) -> dict[str, JSONValue]:
+        """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (seed 002 §4.4).
 
-        ``data`` with a reference and a preview in the place of each long text; ``artifacts`` that do not stand in it;
-        ``warnings`` and ``effects`` if there are any. If that is too large, values are cut (:mod:`.guard`) and
-        ``truncated`` says how large the answer is and where all of it is. Raises
-        :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
+        It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
+        ``data``, and ``warnings`` and ``effects`` if there are any. If that is too large, values are cut
+        (:mod:`.guard`), and ``truncated`` says how large the answer is and where the whole of it is stored.
+
+        Raises :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
         """
-        if max_bytes < _LEAST:
-            raise UsageError(f"max_bytes must be at least {_LEAST} (it is {max_bytes})")
+        if max_bytes < _MIN_BYTES:
+            raise UsageError(f"max_bytes must be at least {_MIN_BYTES} (it is {max_bytes})")
         body = self._view()
         if json_size(body) <= max_bytes:
             return body
-        head: dict[str, JSONValue] = {"truncated": self._whole(max_bytes // 2)}
+        head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
         cut = clamp(body, max_bytes - json_size(head) + 1)  # two objects become one: a comma for two braces
         return {**head, **cast(dict[str, JSONValue], cut)}
 
     def _view(self) -> dict[str, JSONValue]:
-        view: dict[str, object] = {"data": replace(self.data, self.texts)}
-        shown = self.held | {field_of(place) for place in self.texts}
-        if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in shown}:
+        view: dict[str, object] = {"data": replace(self.data, self.previews)}
+        inline = self.inline_fields | {field_of(place) for place in self.previews}
+        if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in inline}:
             view["artifacts"] = beside
         if self.warnings:
             view["warnings"] = list(self.warnings)
@@ -95,10 +134,10 @@ class Result:
             view["effects"] = [effect.as_dict() for effect in self.effects]
         return cast(dict[str, JSONValue], view)
 
-    def _whole(self, room: int) -> JSONValue:
-        """How much there is, and where it is. A path that leaves no room for anything else is left out."""
+    def _truncation(self, room: int) -> JSONValue:
+        """The size of the whole answer and where it is stored. A path that leaves no room for data is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
-        ref = self.artifacts.get("") if "" not in self.held else None
+        ref = self.artifacts.get("") if "" not in self.inline_fields else None
         if ref is None or ref.source.get("truncated"):
             return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
@@ -106,23 +145,24 @@ class Result:
         return full if json_size(full) <= room else about
 
     def summary(self, *, max_chars: int = 1000) -> str:
-        """What an agent reads, in the words of seed 000; at most ``max_chars`` characters."""
+        """Return the result as lines for a person or a model, in the words of seed 000, of at most ``max_chars``
+        characters."""
         lines = list(self.summaries)
         for place, ref in self.artifacts.items():
             where = ref.path or ref.uri
-            if place == "" and ref.mime_type == "application/json":
+            if place == "" and place not in self.inline_fields:
                 lines += [f"Output saved to file: {where}", f"Size: {len(encode_json(self.data).decode())} characters"]
             else:
                 lines += [f"File saved: {where}", f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
-        lines += [f"Effect: {_told(effect)}" for effect in self.effects if effect.kind not in _FILES]
+        lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         text = "\n".join(lines)
         return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
 
 
-def _told(effect: Effect) -> str:
-    """One line: the kind and its details, cut short."""
-    said = ", ".join(f"{key} {value}" for key, value in effect.detail.items()).replace("\n", " ")
-    return f"{effect.kind} ({said if len(said) <= 80 else said[:79] + '…'})" if said else effect.kind
+def _format_effect(effect: Effect) -> str:
+    """An effect in one line: its kind and its details, cut to 80 characters."""
+    details = ", ".join(f"{key} {value}" for key, value in effect.detail.items()).replace("\n", " ")
+    return f"{effect.kind} ({details if len(details) <= 80 else details[:79] + '…'})" if details else effect.kind

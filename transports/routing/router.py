@@ -1,51 +1,54 @@
-"""Answer → artifacts → Result."""
+"""The router: stores the files of an answer and puts references in their places."""
 
 from __future__ import annotations
 
 import inspect
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Found, Place, contents, field_of, find, replace
+from ..binary.detect import Found, Place, field_of, find, find_values, replace
 from ..errors import ABPError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
-from .blocks import opened
+from .blocks import parse_text_blocks
 from .fetch import Fetcher
-from .fields import Matched, matches
+from .fields import FieldMatch, match_fields
+from .guard import MAX_BYTES, clamp
 from .policy import RoutingPolicy, Step
 from .presets import ABP
+from .references import captured_places, declared_text, metadata_of, reference_for
 from .result import Result
-from .sizes import long_texts, preview
+from .sizes import long_texts, preview, shorten
 
 __all__ = ["Router"]
 
-#: Encoded content up to this many characters is decoded where it is; more is decoded in a thread, slice by slice.
+#: Characters up to which encoded content is decoded on the event loop; longer content is decoded in a thread.
 _SMALL = 64 * 1024
 
 
-class _Seen(NamedTuple):
-    """What the layers found in an answer: the answer as they left it, its binaries, those that a rule named."""
+class _Recognised(NamedTuple):
+    """The outcome of the layers that look at an answer: the answer as they left it, its content, the content that a
+    rule of the policy named, and the steps taken."""
 
     data: object
     found: list[Found]
-    configured: Mapping[Place, Matched] = {}
+    configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
 
 
 class Router:
-    """Stores every binary of an answer and puts a reference in its place. Usable alone, on results from anywhere::
+    """Stores every file of an answer and puts a reference in its place. It needs no session::
 
         routed = await Router(store, policy=TABLEAU).route(tool_result, capability="download_workbook")
 
-    ``policy`` says what is recognised, and how (seed 002 §4); the default is for apps that speak ABP.
+    ``policy`` says what is recognised, and how (seed 002 §4); the default is for apps that speak ABP. ``fetcher``
+    brings content that is not in the answer; the default downloads, but reaches no page.
     """
 
     def __init__(
@@ -76,71 +79,76 @@ class Router:
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
     ) -> Result:
-        """Route ``data``, any tree of JSON values and content; ``outputs`` are binaries that came beside it,
-        ``effects`` what was done. ``started`` is when the work began, as :func:`time.perf_counter` has it. What differs
-        from ``schema``, the capability's ``outputSchema``, becomes a warning.
+        """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
-        Raises the first :class:`~transports.errors.ABPError` of a binary that could not be stored, after all others
-        were: its ``result`` holds those, its ``details`` the field, and the URL without credentials. What a policy's
-        transformer raises comes as it is.
+        ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
+        files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
+        ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
+
+        Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
+        then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
+        ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
+        When the call is cancelled, content on the far side is released.
         """
-        seen = self._plain(data) or await self._transformed(data, capability) or self._ruled(data, capability)
-        data, found = seen.data, seen.found
-        steps = list(seen.steps)
-        beside = [Found(place, output) for place, output in zip(_places(data, found), outputs, strict=False)]
-        record = {"capability": capability, **(source or {})}
+        recognised = self._plain(data) or await self._transformed(data, capability) or self._ruled(data, capability)
+        data, found, steps = recognised.data, recognised.found, list(recognised.steps)
+        captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
+        origin = {"capability": capability, **(source or {})}
         notes = list(warnings)
         summaries: list[str] = []
         stored: dict[str, ArtifactRef] = {}
-        replacements: dict[Place, object] = {}
+        references: dict[Place, dict[str, object]] = {}
+        texts: dict[Place, str] = {}
         failures: list[tuple[Found, ABPError]] = []
-        waiting = deque((*found, *beside))
+        waiting = deque((*found, *captured))
         try:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, record)
+                    ref = await self._store_one(item, capability, origin)
                 except ABPError as error:
                     failures.append((item, error))
-                    replacements[item.path] = {"error": error.as_dict()}
-                else:
-                    stored[item.field] = ref
-                    replacements[item.path] = _reference(ref, item)
-                    notes += [f"{item.field or 'answer'}: {warning}" for warning in _texts(ref.source.get("warnings"))]
-                    if rule := seen.configured.get(item.path):
-                        summaries.append(rule.summary(ref))
-                    layer = "fields" if rule else item.layer
-                    steps.append(
-                        Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, stored as {ref.id}")
-                    )
+                    references[item.path] = {"error": error.as_dict()}
+                    continue
+                stored[item.field] = ref
+                references[item.path] = reference_for(ref, item)
+                notes += [f"{item.field or 'answer'}: {warning}" for warning in _strings(ref.source.get("warnings"))]
+                if rule := recognised.configured.get(item.path):
+                    summaries.append(rule.summary(ref))
+                elif (text := declared_text(item)) is not None:
+                    texts[item.path] = cast(str, clamp(text, MAX_BYTES))
+                layer = "fields" if rule else item.layer
+                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, stored as {ref.id}"))
         finally:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)
-        for item in beside:
-            replacements.pop(item.path, None)
-        held = frozenset([item.field for item in found])
-        routed = cast(JSONValue, replace(data, replacements))
-        texts: Mapping[Place, JSONValue] = {}
+        for item in captured:  # these have no place in the answer
+            references.pop(item.path, None)
+            texts.pop(item.path, None)
+        routed = cast(JSONValue, replace(data, references))
+        previews: dict[Place, JSONValue] = {}
         if not failures:
-            alone = not found and not beside
-            texts = await self._store_sizes(routed, capability, record, stored, steps, alone=alone)
+            alone = not found and not captured
+            previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
+        # Added now, because text that is a file already needs no second file for its length.
+        with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
+        routed = cast(JSONValue, replace(routed, with_text))
+        previews |= self._text_previews(texts)
         if schema:
             notes += check_output(schema, routed, [item.path for item in found])
-        metadata = _metadata(data, found) if found or beside else {}
-        took = 0.0 if started is None else (time.perf_counter() - started) * 1000
         result = Result(
             capability,
             routed,
             stored,
-            transport,
-            took,
-            tuple(notes),
-            tuple(effects),
-            metadata,
-            tuple(steps),
-            tuple(summaries),
-            texts,
-            held,
+            transport=transport,
+            duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
+            warnings=tuple(notes),
+            effects=tuple(effects),
+            metadata=metadata_of(data, found) if found or captured else {},
+            steps=tuple(steps),
+            summaries=tuple(summaries),
+            previews=previews,
+            inline_fields=frozenset([item.field for item in found]),
         )
         if failures:
             raise self._failure(failures, result)
@@ -148,48 +156,49 @@ class Router:
 
     # --- the layers of seed 002 §4.1 that look at the answer, in its order --------------------------------------------
 
-    def _plain(self, data: object) -> _Seen | None:
-        """The way of most answers: no transformer, no rules, no content blocks."""
+    def _plain(self, data: object) -> _Recognised | None:
+        """The short way, which most answers take: no transformer, no rules, no content blocks."""
         policy = self._policy
         if policy.transformer or policy.fields or (isinstance(data, dict) and isinstance(data.get("content"), list)):
             return None
-        return _Seen(data, find(data, guess_from=self._guess_from))
+        return _Recognised(data, find(data, guess_from=self._guess_from))
 
-    async def _transformed(self, data: object, capability: str) -> _Seen | None:
-        """What the transformer made of the answer; ``None`` if it leaves it to the other layers."""
+    async def _transformed(self, data: object, capability: str) -> _Recognised | None:
+        """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
         if self._policy.transformer is None:
             return None
-        before = contents(data)
+        before = find_values(data)
         try:
-            given = self._policy.transformer(capability, data)
-            made = await given if inspect.isawaitable(given) else given
+            made = self._policy.transformer(capability, data)
+            if inspect.isawaitable(made):
+                made = await made
         except BaseException:
             await self._release(before, ())
             raise
         if made is None:
             return None
-        found = contents(made)
+        found = find_values(made)
         await self._release(before, found)
-        return _Seen(made, found, {}, [Step("custom", "", "the transformer's answer; no other layer read it")])
+        return _Recognised(made, found, {}, [Step("custom", "", "the transformer's answer; no other layer read it")])
 
-    def _ruled(self, data: object, capability: str) -> _Seen:
-        """Configured fields first, then what content blocks, descriptors and long texts hold beside them."""
+    def _ruled(self, data: object, capability: str) -> _Recognised:
+        """Configured fields first, then content blocks, descriptors and long texts at other places."""
         rules = self._policy.rules(capability)
-        data, roots, steps = opened(data, rules, self._guess_from)
-        configured = {match.place: match for match in matches(data, rules, roots)}
+        data, roots, steps = parse_text_blocks(data, rules, self._guess_from)
+        configured = {match.place: match for match in match_fields(data, rules, roots)}
         found = [Found(place, match.binary) for place, match in configured.items()]
         found += [
             item
             for item in find(replace(data, dict.fromkeys(configured)), guess_from=self._guess_from)
             if not any(place[: len(item.path)] == item.path for place in configured)
         ]
-        return _Seen(data, found, configured, steps)
+        return _Recognised(data, found, configured, steps)
 
     async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
-        """Let go of content on the far side that a transformer left out."""
-        kept = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
+        """Release content on the far side that a transformer left out."""
+        remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
         for item in before:
-            if isinstance(item.binary, BinaryData) and item.binary.content not in kept:
+            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:
                 await self._fetcher.release(item.binary)
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -198,33 +207,42 @@ class Router:
         self,
         routed: JSONValue,
         capability: str,
-        record: Mapping[str, object],
+        origin: Mapping[str, object],
         stored: dict[str, ArtifactRef],
         steps: list[Step],
         *,
         alone: bool,
     ) -> dict[Place, JSONValue]:
-        """The net for size: long texts, and the whole if it stands ``alone``, without binaries, or is large. Adds to
-        ``stored`` and ``steps``; returns what agents see in the place of texts."""
+        """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
+
+        Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
+        """
         policy = self._policy
         encoded = _encoded(routed, capability)
-        views: dict[Place, JSONValue] = {}
+        previews: dict[Place, JSONValue] = {}
         if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
             long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=record)
+                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=origin)
                 stored[field_of(place)] = ref
-                views[place] = preview(text, ref)
+                previews[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, also stored as {ref.id}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
         if alone or (large and "" not in stored):
-            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=record)
+            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=origin)
             stored[""] = ref
             if large:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, also stored as {ref.id}"))
-        return views
+        return previews
 
-    async def _store_one(self, item: Found, capability: str, record: Mapping[str, object]) -> ArtifactRef:
+    def _text_previews(self, texts: Mapping[Place, str]) -> dict[Place, JSONValue]:
+        """What agents see in the place of each long ``text`` beside a reference."""
+        limit = self._policy.max_inline_chars
+        return {
+            (*place, "text"): shorten(text) for place, text in texts.items() if limit is not None and len(text) > limit
+        }
+
+    async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -236,7 +254,7 @@ class Router:
                 mime_type=binary.mime_type,
                 filename=binary.filename,
                 namespace=capability,
-                meta=record,
+                meta=origin,
             )
         try:
             async with self._store.stage() as staged:
@@ -246,7 +264,7 @@ class Router:
                     mime_type=known.mime_type,
                     filename=known.filename,
                     namespace=capability,
-                    meta=record,
+                    meta=origin,
                 )
         finally:
             await self._fetcher.release(binary)
@@ -254,21 +272,12 @@ class Router:
     def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
         error.details.setdefault("field", item.field)
-        if isinstance(item.binary, BinaryData) and (url := self._fetcher.address(item.binary)):
+        if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))
         if len(failures) > 1:
             error.details["also_failed"] = [other.field for other, _ in failures[1:]]
         error.result = result
         return error
-
-
-def _places(data: object, found: Sequence[Found]) -> Iterator[Place]:
-    """Places for outputs that stand beside an answer. An answer's own binaries come first (seed 000's rule)."""
-    free = not found and not (isinstance(data, dict) and "document" in data)
-    if free:
-        yield ("document",)
-    taken = {item.path for item in found}
-    yield from (place for n in count(1 if free else 0) if (place := ("captured", n)) not in taken)
 
 
 def _encoded(routed: object, capability: str) -> bytes:
@@ -278,18 +287,5 @@ def _encoded(routed: object, capability: str) -> bytes:
         raise UsageError(f"{capability}: the result holds a value that is no JSON: {error}") from error
 
 
-def _reference(ref: ArtifactRef, item: Found) -> dict[str, object]:
-    extra = item.binary.extra if isinstance(item.binary, BinaryData) else {}
-    return {**ref.as_dict(), "metadata": dict(extra)} if extra else ref.as_dict()
-
-
-def _metadata(data: object, found: Sequence[Found]) -> Mapping[str, object]:
-    """The siblings of the binaries (seed 000 "Nested Binary Data Detection")."""
-    if found and found[0].path == ():
-        return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
-    taken = {item.path[0] for item in found}
-    return {key: value for key, value in data.items() if str(key) not in taken} if isinstance(data, dict) else {}
-
-
-def _texts(value: object) -> list[str]:
+def _strings(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list | tuple) else []

@@ -1,4 +1,4 @@
-"""How a call gets its answer: attempts, what is sent again and when, and telling the app that nobody waits any more."""
+"""The attempts of a call: what is sent again, after how long, and how the app learns that a call was given up."""
 
 from __future__ import annotations
 
@@ -19,38 +19,48 @@ from ..protocol.messages import Message
 from ..protocol.payloads import Answer
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay
+from .event_dispatch import EventDispatcher, OnProgress
 from .events import CallFinished, CallStarted, Retrying
-from .inbox import Inbox, OnProgress
+from .timeouts import seconds_left
 
 __all__ = ["Calls"]
 
 logger = logging.getLogger("transports")
 
-#: Seconds for telling an app that its call is not wanted any more.
-_CANCEL = 1.0
-#: A call is tried at most this often.
-_ATTEMPTS = 4
-#: Errors that say that the app has forgotten the session: it is greeted again first.
-_FORGOTTEN = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
-#: Errors that say that the app refused before it ran anything; after any other the call may have run.
-_NOT_RUN = _FORGOTTEN | {"RATE_LIMITED"}
+#: Seconds that the app gets to answer ``capabilities/cancel``.
+_CANCEL_TIMEOUT = 1.0
+#: Attempts of one call at most.
+_MAX_ATTEMPTS = 4
+#: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
+_SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
+#: Codes that say that the app refused before it ran anything. After any other error the call may have run.
+_NOT_RUN = _SESSION_LOST | {"RATE_LIMITED"}
 
 
 class Calls:
-    """The calls of one session. ``ready`` is set while there is a connection to an app that knows us; ``greet`` makes
-    it know us, within so many seconds."""
+    """The calls of one session.
 
-    def __init__(self, transport: Transport, inbox: Inbox, greet: Callable[[float], Awaitable[None]]) -> None:
-        self.ready = asyncio.Event()
+    They wait for ``ready``, which is set while the app is connected. ``initialize`` repeats the handshake within a
+    number of seconds.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        events: EventDispatcher,
+        ready: asyncio.Event,
+        initialize: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self._ready = ready
         self._transport = transport
-        self._inbox = inbox
-        self._greet = greet
-        self._greeting = asyncio.Lock()
-        self._greeted = 0
+        self._events = events
+        self._initialize = initialize
+        self._initializing = asyncio.Lock()
+        self._handshakes = 0
 
-    async def told(self, call: str, capability: str, work: Awaitable[Result]) -> Result:
-        """What ``work`` gives, with an event before it and one after it."""
-        self._inbox.tell(CallStarted(call, capability))
+    async def with_events(self, call: str, capability: str, work: Awaitable[Result]) -> Result:
+        """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it."""
+        self._events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
         try:
             result = await work
@@ -62,10 +72,10 @@ class Calls:
             raise
         finally:
             duration = (time.perf_counter() - started) * 1000
-            self._inbox.tell(CallFinished(call, capability, duration, result, error))
+            self._events.emit(CallFinished(call, capability, duration, result, error))
         return result
 
-    async def answered(
+    async def request(
         self,
         call: str,
         capability: str,
@@ -76,58 +86,62 @@ class Calls:
         on_progress: OnProgress | None,
         idempotent: bool,
     ) -> tuple[Message, Answer]:
-        """The reply to a call and the app's answer in it, within ``timeout`` seconds, however many attempts that takes.
-        Raises what :meth:`Session.call <transports.session.session.Session.call>` does."""
+        """Return the transport's reply to a call and the app's answer in it.
+
+        ``timeout`` in seconds is for all attempts and the pauses between them. Raises what
+        :meth:`Session.call <transports.session.session.Session.call>` does.
+        """
         deadline, seconds = time.monotonic() + timeout, timeout
         for attempt in count(1):
-            greeted = self._greeted
+            handshakes = self._handshakes
             try:
-                if not self.ready.is_set():
-                    await self._reconnected(deadline)
-                    seconds = _left(deadline)
-                sent = call if attempt == 1 else str(uuid.uuid4())
-                reply = await self._sent(sent, call, capability, payload, content, seconds, on_progress)
+                if not self._ready.is_set():
+                    await self._wait_until_ready(deadline)
+                    seconds = seconds_left(deadline)
+                attempt_id = call if attempt == 1 else str(uuid.uuid4())
+                reply = await self._send(attempt_id, call, capability, payload, content, seconds, on_progress)
                 answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
                 answer.raise_for_error(capability)
                 return reply, answer
             except ABPError as error:
-                pause = self._pause(error, attempt, idempotent)
-                if pause is None or time.monotonic() + pause >= deadline:
+                delay = self._retry_delay(error, attempt, idempotent)
+                if delay is None or time.monotonic() + delay >= deadline:
                     raise
-                logger.info("%s; it is sent again in %.1f s", error.message, pause)
-                self._inbox.tell(Retrying(capability, attempt, pause, error))
+                logger.info("%s; it is sent again in %.1f s", error.message, delay)
+                self._events.emit(Retrying(capability, attempt, delay, error))
                 if isinstance(error, Disconnected):
-                    self.ready.clear()  # until the transport says that it is back
-                await asyncio.sleep(pause)
-                if error.code in _FORGOTTEN:
-                    await self._known_again(greeted, deadline)
-                seconds = _left(deadline)
+                    self._ready.clear()  # until the transport reports that it has reconnected
+                await asyncio.sleep(delay)
+                if error.code in _SESSION_LOST:
+                    await self._initialize_once(handshakes, deadline)
+                seconds = seconds_left(deadline)
         raise AssertionError("unreachable")
 
-    def _pause(self, error: ABPError, attempt: int, idempotent: bool) -> float | None:
-        """Seconds until the call may be sent again; ``None`` if it must not be."""
+    def _retry_delay(self, error: ABPError, attempt: int, idempotent: bool) -> float | None:
+        """Return the seconds until the call may be sent again; ``None`` if it must not be."""
         if isinstance(error, Disconnected):
             unsent = error.details.get("sent") is False
             return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
-        if not error.retryable or attempt >= _ATTEMPTS or not (idempotent or error.code in _NOT_RUN):
+        if not error.retryable or attempt >= _MAX_ATTEMPTS or not (idempotent or error.code in _NOT_RUN):
             return None
         if error.retry_after is not None:
             return min(error.retry_after, MAX_DELAY)
-        return 0.0 if error.code in _FORGOTTEN else backoff_delay(attempt)
+        return 0.0 if error.code in _SESSION_LOST else backoff_delay(attempt)
 
-    async def _known_again(self, greeted: int, deadline: float) -> None:
-        async with self._greeting:
-            if self._greeted == greeted:  # else another call has seen to it
-                await self._greet(_left(deadline))
-                self._greeted += 1
+    async def _initialize_once(self, handshakes: int, deadline: float) -> None:
+        """Repeat the handshake, unless another call has done so since there were ``handshakes`` of them."""
+        async with self._initializing:
+            if self._handshakes == handshakes:
+                await self._initialize(seconds_left(deadline))
+                self._handshakes += 1
 
-    async def _reconnected(self, deadline: float) -> None:
+    async def _wait_until_ready(self, deadline: float) -> None:
         try:
-            await asyncio.wait_for(self.ready.wait(), _left(deadline))
+            await asyncio.wait_for(self._ready.wait(), seconds_left(deadline))
         except TimeoutError as error:
             raise Disconnected("the connection was not there again in time; call again later") from error
 
-    async def _sent(
+    async def _send(
         self,
         attempt: str,
         call: str,
@@ -137,26 +151,24 @@ class Calls:
         seconds: float,
         on_progress: OnProgress | None,
     ) -> Message:
-        """One attempt."""
-        options = {"timeout": math.ceil(seconds * 1000), "progressToken": attempt, "callId": attempt}
+        """Make one attempt. If it times out or is cancelled, the app is told before the error is raised."""
+        options: dict[str, object] = {"progressToken": attempt, "callId": attempt}
+        if math.isfinite(seconds):  # JSON has no infinity: an option that is left out means no limit
+            options["timeout"] = math.ceil(seconds * 1000)
         message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
-        self._inbox.begin(attempt, call, on_progress)
+        self._events.begin_attempt(attempt, call, on_progress)
         try:
             return await self._transport.request(message, timeout=seconds)
         except CallTimeout as error:
-            await self._cancel(attempt, "timeout")
+            await self._cancel_in_app(attempt, "timeout")
             raise CallTimeout(f"{capability}: {error.message}") from error
         except asyncio.CancelledError:
-            await self._cancel(attempt, "cancelled by the client")
+            await self._cancel_in_app(attempt, "cancelled by the client")
             raise
         finally:
-            self._inbox.end(attempt)
+            self._events.end_attempt(attempt)
 
-    async def _cancel(self, call_id: str, reason: str) -> None:
-        message = Message("capabilities/cancel", {"callId": call_id, "reason": reason})
+    async def _cancel_in_app(self, attempt: str, reason: str) -> None:
+        message = Message("capabilities/cancel", {"callId": attempt, "reason": reason})
         with contextlib.suppress(TransportError):
-            await self._transport.request(message, timeout=_CANCEL)
-
-
-def _left(deadline: float) -> float:
-    return max(deadline - time.monotonic(), 0.001)
+            await self._transport.request(message, timeout=_CANCEL_TIMEOUT)

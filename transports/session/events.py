@@ -1,15 +1,15 @@
-"""What happens in a session beside answers: typed, and handed to whoever listens."""
+"""The typed events of a session, and the streams that deliver them to listeners."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from ..errors import ABPError
+from ..errors import ABPError, UsageError
+from ..protocol.capabilities import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..protocol.payloads import ElicitationRequest, Notification, Progress
 from ..routing import Result
@@ -17,26 +17,26 @@ from ..routing import Result
 if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
 
-from ..protocol.capabilities import CapabilitiesChanged
-
 __all__ = [
+    "MAX_EVENTS_BEHIND",
     "CallFinished",
     "CallStarted",
     "ConnectionChanged",
     "Event",
-    "Listeners",
+    "EventStream",
+    "EventStreams",
     "Retrying",
 ]
 
 logger = logging.getLogger("transports")
 
-#: Events that a listener may be behind before it loses the oldest.
-_BEHIND = 10_000
+#: Events that a stream holds for a listener that is slow; after that each new event drops the oldest one.
+MAX_EVENTS_BEHIND = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionChanged:
-    """The connection was lost, or is there again and the app has been greeted anew."""
+    """The connection was lost, or it is back and the app was initialized again."""
 
     connected: bool
     reason: str = ""
@@ -44,7 +44,7 @@ class ConnectionChanged:
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A call will be sent again in ``delay`` seconds; ``attempt`` counts those that failed so far."""
+    """A call failed and is sent again in ``delay`` seconds; ``attempt`` counts the failed attempts, from 1."""
 
     capability: str
     attempt: int
@@ -54,7 +54,7 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call begins, or a page's tool (``render_to_pdf``). Its ``call`` is the one of its progress too."""
+    """A call, or a page tool such as ``render_to_pdf``, begins. Its progress events carry the same ``call`` id."""
 
     call: str
     capability: str
@@ -62,7 +62,7 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """A call is over: it gave ``result`` or failed with ``error``, whose code is ``CANCELLED`` if it was cancelled."""
+    """A call ended with ``result`` or ``error``. The error's code is ``CANCELLED`` if the caller cancelled the call."""
 
     call: str
     capability: str
@@ -72,12 +72,13 @@ class CallFinished:
 
     @property
     def artifacts(self) -> tuple[ArtifactRef, ...]:
-        """What it stored; after an error that is what was stored all the same."""
+        """The artifacts that the call stored; a call that failed may have stored some before it did."""
         result = self.result or (self.error.result if self.error else None)
         return tuple(result.artifacts.values()) if isinstance(result, Result) else ()
 
 
-#: An effect is told here if no call's result can have it: it began outside any call, or ended the page.
+#: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
+#: result can list it: it began outside any call, or it ended the page.
 Event: TypeAlias = (
     CallStarted
     | CallFinished
@@ -91,41 +92,80 @@ Event: TypeAlias = (
 )
 
 
-class Listeners:
-    """Gives each listener every event from its beginning on, in order. One that is slow delays nobody."""
+class EventStreams:
+    """The open event streams of one session. Each gets every event in order; a slow one delays nobody."""
 
     def __init__(self) -> None:
-        self._queues: list[tuple[deque[Event], asyncio.Event]] = []
-        self._closed = False
+        self.open: list[EventStream] = []
+        self.closed = False
 
-    def put(self, event: Event) -> None:
-        for queue, awake in self._queues:
-            if len(queue) == _BEHIND:
-                queue.popleft()
-                logger.warning("a listener is %d events behind and has lost one; take them faster", _BEHIND)
-            queue.append(event)
-            awake.set()
+    def emit(self, event: Event) -> None:
+        """Add ``event`` to every open stream."""
+        for stream in self.open:
+            stream.add(event)
 
     def close(self) -> None:
-        """End every iteration once it has given what it holds."""
-        self._closed = True
-        for _, awake in self._queues:
-            awake.set()
+        """End every stream once its listener has read what it holds."""
+        self.closed = True
+        for stream in self.open:
+            stream.wake()
 
-    def listen(self) -> AsyncIterator[Event]:
-        """Listens from this call on, not from the first step of the iteration."""
-        mine: tuple[deque[Event], asyncio.Event] = deque(), asyncio.Event()
-        self._queues.append(mine)
-        return self._events(*mine)
+    def stream(self) -> EventStream:
+        """Return a new stream, which holds nothing until it is entered."""
+        return EventStream(self)
 
-    async def _events(self, queue: deque[Event], awake: asyncio.Event) -> AsyncIterator[Event]:
-        try:
-            while True:
-                while queue:
-                    yield queue.popleft()
-                if self._closed:
-                    return
-                awake.clear()
-                await awake.wait()
-        finally:
-            self._queues[:] = [pair for pair in self._queues if pair[0] is not queue]
+
+class EventStream:
+    """The events of a session for one listener.
+
+    Entering it (``async with``) registers the listener and leaving it drops the queue, so a stream that nobody iterates
+    holds nothing. It can be iterated inside the block only, and ends when the session closes. It is entered once.
+    A listener may be :data:`MAX_EVENTS_BEHIND` events behind; then the oldest is lost, and a warning is logged.
+    """
+
+    def __init__(self, streams: EventStreams) -> None:
+        self._streams = streams
+        self._queue: deque[Event] = deque(maxlen=MAX_EVENTS_BEHIND)
+        self._changed = asyncio.Event()
+        self._entered = False
+        self._losing = False
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise UsageError("a stream of events is entered once; call events() again for another")
+        self._entered = True
+        self._streams.open.append(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._streams.open.remove(self)
+        self._queue.clear()
+        self.wake()
+
+    def __aiter__(self) -> Self:
+        if not self._entered:
+            raise UsageError(
+                "read events inside a block: `async with app.events() as events: async for event in events`"
+            )
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._queue:
+            self._losing = False
+            if self._streams.closed or self not in self._streams.open:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        return self._queue.popleft()
+
+    def add(self, event: Event) -> None:
+        """Queue ``event``; the oldest one is dropped if the queue is full."""
+        if len(self._queue) == MAX_EVENTS_BEHIND and not self._losing:
+            self._losing = True  # one warning until the listener has caught up, not one for each event
+            logger.warning("a listener is %d events behind and loses the oldest; read them faster", MAX_EVENTS_BEHIND)
+        self._queue.append(event)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let a waiting listener look at the queue and at the session's state."""
+        self._changed.set()

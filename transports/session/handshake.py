@@ -1,4 +1,4 @@
-"""What an app says of itself: when it is greeted, in its manifest, and when it changes."""
+"""The handshake with an app: ``initialize``, the list of its capabilities, its manifest, and later changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ from ..protocol.messages import Message
 from ..protocol.payloads import Answer, Initialized
 from ..tasks import cancel_and_wait
 
-__all__ = ["Introduction"]
+__all__ = ["Handshake"]
 
 logger = logging.getLogger("transports")
 
-#: Seconds that a manifest may take longer than connecting.
-_LOOK = 1.0
+#: Seconds that the manifest may still take once the app is initialized; then the session opens without it.
+_MANIFEST_WAIT = 1.0
 
 
-class Introduction:
-    """``info``, ``session_id`` and ``capabilities`` are what the app said last, ``warnings`` what was odd about its
-    manifest. ``generated`` adds capabilities that are answered on this side; ``patience`` in seconds is for a list."""
+class Handshake:
+    """What an app says of itself.
+
+    ``info``, ``session_id`` and ``capabilities`` are the app's latest words; ``warnings`` are about its manifest.
+    ``generate`` adds the capabilities that this side answers; ``list_timeout`` in seconds is for ``listCapabilities``.
+    """
 
     info: AppInfo
     session_id: str
@@ -36,20 +39,23 @@ class Introduction:
         self,
         transport: Transport,
         requested: Sequence[str],
-        generated: Callable[[Capabilities], Capabilities],
+        generate: Callable[[Capabilities], Capabilities],
         *,
-        patience: float,
+        list_timeout: float,
     ) -> None:
         self._transport = transport
         self._requested = tuple(requested)
-        self._generated = generated
-        self._patience = patience
-        self._declared: Sequence[Capability] = ()
+        self._generate = generate
+        self._list_timeout = list_timeout
+        self._in_manifest: Sequence[Capability] = ()
         self.capabilities = Capabilities()
         self.warnings: tuple[str, ...] = ()
 
-    async def greet(self, timeout: float) -> None:
-        """``initialize``, for at most ``timeout`` seconds. Raises what the transport and the app's refusal do."""
+    async def initialize(self, timeout: float) -> None:
+        """Send ``initialize``, for at most ``timeout`` seconds, and read the list of capabilities.
+
+        Raises what the transport raises, and :class:`~transports.errors.CapabilityError` if the app refuses.
+        """
         params = initialize_params(capabilities=self._requested)
         reply = await self._transport.request(Message("initialize", params), timeout=timeout)
         payload = reply.payload
@@ -60,40 +66,43 @@ class Introduction:
         initialized = parse(Initialized, payload, "the app's answer to initialize")
         self.info = initialized.app
         self.session_id = initialized.session_id
-        listed = await self._list() if self._transport.features.listing else None
-        told = Capabilities().merge(initialized.capabilities).merge(listed)
-        self.capabilities = self._generated(told.with_manifest(self._declared))
+        listed = await self._list_capabilities() if self._transport.features.listing else None
+        declared = Capabilities().merge(initialized.capabilities).merge(listed)
+        self.capabilities = self._generate(declared.with_manifest(self._in_manifest))
 
-    async def inform(self, looking: asyncio.Future[Discovery]) -> None:
-        """The manifest informs (PROTOCOL "Discovery"): it fills in what the app did not say at run time."""
-        await asyncio.wait((looking,), timeout=_LOOK)
-        if not looking.done():  # must not hold up who has connected already
-            await cancel_and_wait((looking,))
+    async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
+        """Fill in from the manifest what the app did not say at run time (PROTOCOL "Discovery")."""
+        await asyncio.wait((discovery,), timeout=_MANIFEST_WAIT)
+        if not discovery.done():  # a slow web server must not hold up a session that is connected already
+            await cancel_and_wait((discovery,))
             return
-        found = looking.result()
+        found = discovery.result()
         if found.manifest is None:  # many apps have none: worth a note, not a line on everybody's terminal
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return
-        self._declared = found.manifest.capabilities
-        self.warnings = (*found.warnings, *missing_capabilities(self._declared, self.capabilities))
-        self.capabilities = self.capabilities.with_manifest(self._declared)
-        for note in self.warnings:
-            logger.warning("%s", note)
+        self._in_manifest = found.manifest.capabilities
+        self.warnings = (*found.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
+        self.capabilities = self.capabilities.with_manifest(self._in_manifest)
+        for warning in self.warnings:
+            logger.warning("%s", warning)
 
-    async def change(self, said: object) -> None:
-        """The app says that its capabilities changed: ``{added, removed, changed}``, or less."""
-        after = self.capabilities.apply_change(said)
+    async def apply_change(self, change: object) -> None:
+        """Update ``capabilities`` after the app said that they changed: ``{added, removed, changed}``, or less.
+
+        Where the transport can list them, the new list decides.
+        """
+        capabilities = self.capabilities.apply_change(change)
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
-                listed = await self._list()
+                listed = await self._list_capabilities()
                 if now := Capabilities().merge(listed):
-                    after = after.merge(listed).only(now)
-        self.capabilities = self._generated(after.with_manifest(self._declared))
+                    capabilities = capabilities.merge(listed).only(now)
+        self.capabilities = self._generate(capabilities.with_manifest(self._in_manifest))
 
-    async def _list(self) -> object:
-        """What ``listCapabilities`` says; an app without it, or whose list is wrapped or empty, is not refused."""
+    async def _list_capabilities(self) -> object:
+        """Return the payload of ``listCapabilities``, ``None`` if the app has no such method: that is allowed."""
         try:
-            reply = await self._transport.request(Message("capabilities/list"), timeout=self._patience)
+            reply = await self._transport.request(Message("capabilities/list"), timeout=self._list_timeout)
         except ProtocolError as error:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return None

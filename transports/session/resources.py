@@ -1,10 +1,9 @@
-"""The resources of an MCP server (seed 002 §5.7): listed, read when somebody asks, kept until they change."""
+"""The resources of an MCP server (seed 002 §5.7): listed, read on demand, cached until they change."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any, Protocol, TypeVar, cast
@@ -20,17 +19,15 @@ from ..protocol.payloads import Notification
 from ..protocol.strict_json import JSONValue
 from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
+from .resource_cache import ResourceCache
 
 __all__ = ["Resources"]
 
 logger = logging.getLogger("transports")
 
-#: Pages of a list that are read; a server may have no last one.
-_PAGES = 1000
-#: Resources that are remembered as read.
-_KEPT = 1000
+#: Pages of a list that are read at most; a faulty server may have no last one.
+_MAX_PAGES = 1000
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
-_UPDATED = "notifications/resources/updated"
 
 _CURSOR = {"cursor": {"type": "string", "description": "nextCursor of the page before"}}
 #: What every server with resources can do, as capabilities (seed 002 Phase 2 "Generated tools").
@@ -67,15 +64,19 @@ _T = TypeVar("_T", Resource, ResourceTemplate)
 
 
 class Route(Protocol):
-    """Stores what is in an answer: :meth:`transports.routing.Router.route` for one session."""
+    """Stores an answer as a result: :meth:`.results.Results.from_data` of the session."""
 
     def __call__(self, data: object, capability: str, started: float) -> Awaitable[Result]: ...
 
 
 class Resources:
-    """What ``app.resources`` is. Methods take ``timeout`` in seconds, for each request; they raise
-    :class:`~transports.errors.CapabilityError` if the server refuses, :class:`~transports.errors.UsageError`
-    (``NOT_SUPPORTED``) for an app without resources, and other :class:`~transports.errors.ABPError`."""
+    """The resources of an MCP server, as ``app.resources``.
+
+    ``timeout`` in seconds is for each request: ``None`` means the session's default, ``math.inf`` waits for ever.
+    Methods raise :class:`~transports.errors.CapabilityError` if the server refuses,
+    :class:`~transports.errors.UsageError` (``NOT_SUPPORTED``) for an app without resources, and other
+    :class:`~transports.errors.ABPError`.
+    """
 
     def __init__(
         self,
@@ -83,17 +84,16 @@ class Resources:
         store: ArtifactStore,
         route: Route,
         policy: ResourcePolicy,
-        seconds: Callable[[float | None], float],
+        timeout_or_default: Callable[[float | None], float],
     ) -> None:
         self._transport = transport
-        self._store = store
         self._route = route
+        #: When links are read and results cached; replaced when a preset applies.
         self.policy = policy
-        #: The capabilities that are answered here.
+        #: Names of the capabilities that this object answers instead of the app.
         self.names: frozenset[str] = frozenset()
-        self._seconds = seconds
-        self._read: OrderedDict[str, tuple[Result, float]] = OrderedDict()
-        self._changes = 0
+        self._timeout_or_default = timeout_or_default
+        self._cache = ResourceCache(store)
         self._subscribed: set[str] = set()
 
     @property
@@ -102,57 +102,64 @@ class Resources:
         return isinstance(self._transport, ResourceTools) and self._transport.has_resources
 
     async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
-        """All resources, page after page; none for an app that has none."""
+        """Return all resources, read page after page; none for an app without resources."""
         return await self._all(Resource, "resources.list", timeout)
 
     async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
-        """All templates of addresses, page after page; none for an app that has none."""
+        """Return all templates of resource addresses, read page after page; none for an app without resources."""
         return await self._all(ResourceTemplate, "resources.templates", timeout)
 
     async def read(
         self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None
     ) -> Result:
-        """A resource: ``data`` is ``{contents: [{uri, mimeType, text | blob}]}``, where binary content is always an
+        """Read a resource.
+
+        The result's ``data`` is ``{contents: [{uri, mimeType, text | blob}]}``, where binary content is always an
         artifact (``contents.0.blob``), and so is a long text (``contents.0.text``).
 
-        What was read before comes from the store, unless the server said that it changed, or the caller wants it
-        ``fresh`` (seed 002 §7.3). ``size`` in bytes is what it must have, as a list or a link said; else
-        :class:`~transports.errors.SizeMismatch` is raised and nothing is stored.
+        A resource that was read before comes from the store, unless the server said that it changed or ``fresh`` is
+        true (seed 002 §7.3). ``size`` in bytes is the size that a list or a link announced: content of another size
+        raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
         tools = self._tools()
-        if not fresh and (kept := await self._known(uri)) is not None:
-            return kept
-        started, changes = time.perf_counter(), self._changes
-        answer = await tools.read_resource(uri, timeout=self._seconds(timeout))
+        if not fresh and (cached := await self._cache.get(uri)) is not None:
+            return cached
+        started, changes = time.perf_counter(), self._cache.changes
+        answer = await tools.read_resource(uri, timeout=self._timeout_or_default(timeout))
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")
-        prepared = [self._prepared(item, size if len(contents) == 1 else None) for item in contents]
+        prepared = [self._for_routing(item, size if len(contents) == 1 else None) for item in contents]
         result = await self._route({"contents": prepared}, "resources.read", started)
-        self._keep(uri, result, answer.get("ttl"), changes)
+        if self.policy.cache_reads_to_artifacts:
+            self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
+        else:
+            self._cache.discard(uri)
         return result
 
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Hear of changes: ``notifications/resources/updated`` with ``{uri}`` among the session's events. The
-        subscription outlives a connection that is opened again."""
-        await self._tools().subscribe_resource(uri, timeout=self._seconds(timeout))
+        """Ask the server for ``notifications/resources/updated`` with ``{uri}``, which come as events of the session.
+
+        The subscription is renewed when the connection is restored.
+        """
+        await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(timeout))
         self._subscribed.add(uri)
 
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
-        """Hear of them no more."""
+        """End a subscription."""
         self._subscribed.discard(uri)
-        await self._tools().unsubscribe_resource(uri, timeout=self._seconds(timeout))
+        await self._tools().unsubscribe_resource(uri, timeout=self._timeout_or_default(timeout))
 
     # --- for the session ----------------------------------------------------------------------------------------------
 
-    def generated(self, capabilities: Capabilities) -> Capabilities:
-        """With the capabilities that every server with resources has; a tool of the same name goes before."""
-        ours = [one for one in _GENERATED if one["name"] not in capabilities] if self.available else []
-        self.names = frozenset(str(one["name"]) for one in ours)
-        return capabilities.merge(ours) if ours else capabilities
+    def with_generated(self, capabilities: Capabilities) -> Capabilities:
+        """Return the app's capabilities and those of every server with resources; a tool of the same name hides one."""
+        generated = [entry for entry in _GENERATED if entry["name"] not in capabilities] if self.available else []
+        self.names = frozenset(str(entry["name"]) for entry in generated)
+        return capabilities.merge(generated) if generated else capabilities
 
     async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None) -> Result:
-        """A generated capability."""
+        """Return the result of a generated capability."""
         if capability == "resources.read":
             return await self.read(
                 params["uri"], size=params.get("size"), fresh=params.get("fresh", False), timeout=timeout
@@ -163,9 +170,11 @@ class Resources:
         more = {"nextCursor": page.cursor} if page.cursor is not None else {}
         return await self._route({key: [*page.items], **more}, capability, started)
 
-    async def followed(self, result: Result) -> Result:
-        """An answer whose small links were read, if the policy says so; a link that cannot be read stays one, and says
-        why."""
+    async def read_links(self, result: Result) -> Result:
+        """Return ``result`` with its small resource links read, if the policy says so.
+
+        A link that cannot be read stays a link, with the reason as ``fetch_error``.
+        """
         limit = self.policy.auto_read_if_size_under_bytes if self.policy.enabled else 0
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
         if not limit or not isinstance(blocks, list) or not self.available:
@@ -186,42 +195,34 @@ class Resources:
                 continue
             contents = read.data.get("contents") if isinstance(read.data, dict) else None
             places["content", index] = {**block, "fetched": True, "contents": contents}
-            artifacts |= {f"{place}.{field}": read.artifacts[field] for field in read.held}
+            artifacts |= {f"{place}.{field}": read.artifacts[field] for field in read.inline_fields}
             steps.append(Step("resources", place, f"{size:,} bytes, read at once"))
-        held = result.held | (artifacts.keys() - result.artifacts.keys())
+        inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
         data = cast(JSONValue, replace(result.data, places))
-        return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), held=held)
+        return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
 
-    def noticed(self, notification: Notification) -> None:
-        """A notification came: what changed is forgotten before anybody hears of it."""
-        data = notification.data
-        if notification.event == _UPDATED and isinstance(data, Mapping):
-            self._changes += 1
-            uri = str(data.get("uri", ""))
-            for known in [known for known in self._read if known == uri or known.startswith(uri.rstrip("/") + "/")]:
-                del self._read[known]
+    def on_notification(self, notification: Notification) -> None:
+        """Drop from the cache what the server says has changed, before any listener can ask for it."""
+        self._cache.on_notification(notification)
 
-    async def restored(self) -> None:
-        """The connection is a new one: nobody told of changes meanwhile, or knows of our subscriptions."""
-        self._changes += 1
-        self._read.clear()
+    async def resubscribe(self) -> None:
+        """Empty the cache and renew the subscriptions, since the connection is a new one."""
+        self._cache.clear()
         for uri in self._subscribed:
             try:
-                await self._tools().subscribe_resource(uri, timeout=self._seconds(None))
+                await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(None))
             except ABPError as error:
-                logger.warning("no changes of %s are told any more: %s", uri, error.message)
-
-    # --- inside -------------------------------------------------------------------------------------------------------
+                logger.warning("changes of %s are not reported any more: %s", uri, error.message)
 
     def _tools(self) -> ResourceTools:
         if not isinstance(self._transport, ResourceTools) or not self._transport.has_resources:
             raise UsageError("this app has no resources", code="NOT_SUPPORTED")
         return self._transport
 
-    async def _page(self, what: str, cursor: str | None, timeout: float | None) -> ResourcePage:
-        tools, seconds = self._tools(), self._seconds(timeout)
+    async def _page(self, capability: str, cursor: str | None, timeout: float | None) -> ResourcePage:
+        tools, seconds = self._tools(), self._timeout_or_default(timeout)
         try:
-            if what == "resources.list":
+            if capability == "resources.list":
                 return await tools.list_resources(cursor, timeout=seconds)
             return await tools.list_templates(cursor, timeout=seconds)
         except CapabilityError as error:
@@ -229,13 +230,13 @@ class Resources:
                 return ResourcePage(())
             raise
 
-    async def _all(self, model: type[_T], what: str, timeout: float | None) -> tuple[_T, ...]:
+    async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         if not self.available:
             return ()
         found: list[_T] = []
         cursor: str | None = None
-        for _ in range(_PAGES):
-            page = await self._page(what, cursor, timeout)
+        for _ in range(_MAX_PAGES):
+            page = await self._page(capability, cursor, timeout)
             for item in page.items:
                 try:
                     found.append(parse(model, item, "an entry of a list of resources"))
@@ -244,11 +245,11 @@ class Resources:
             cursor = page.cursor
             if cursor is None:
                 return tuple(found)
-        logger.warning("the app lists resources on more than %d pages; the rest is left out", _PAGES)
+        logger.warning("the app lists resources on more than %d pages; the rest is left out", _MAX_PAGES)
         return tuple(found)
 
-    def _prepared(self, item: object, size: int | None) -> object:
-        """Content as the router stores it: with the size that it must have, and a long text as a file."""
+    def _for_routing(self, item: object, size: int | None) -> object:
+        """Return an item of ``contents`` as the router takes it: with its announced size, a long text as a file."""
         if not isinstance(item, dict):
             return item
         text, blob, uri, mime_type = (item.get(key) for key in ("text", "blob", "uri", "mimeType"))
@@ -265,23 +266,3 @@ class Resources:
         kind = mime_type if isinstance(mime_type, str) and mime_type else "text/plain"
         name = str(uri).rpartition("/")[2] or None
         return {**item, "text": BinaryData(Encoded(text, "utf-8"), kind, filename=name)}
-
-    async def _known(self, uri: str) -> Result | None:
-        if uri not in self._read:
-            return None
-        result, until = self._read[uri]
-        if time.monotonic() < until and all([await self._store.exists(ref.id) for ref in result.artifacts.values()]):
-            self._read.move_to_end(uri)
-            return result
-        self._read.pop(uri, None)
-        return None
-
-    def _keep(self, uri: str, result: Result, ttl: object, changes: int) -> None:
-        """Remember what was read, for as long as the server allows (``ttl`` in seconds, MCP 2026-07-28), unless
-        something changed meanwhile."""
-        self._read.pop(uri, None)
-        seconds = float(ttl) if isinstance(ttl, int | float) else float("inf")
-        if self.policy.cache_reads_to_artifacts and seconds > 0 and changes == self._changes:
-            self._read[uri] = result, time.monotonic() + seconds
-            if len(self._read) > _KEPT:
-                self._read.popitem(last=False)

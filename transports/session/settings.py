@@ -1,4 +1,4 @@
-"""Settings from the environment. The first group has the names of the public bridge, so this is a drop-in for it."""
+"""Settings from the environment; the first group has the names of the public bridge, so the kit can replace it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["Settings", "settings_error"]
 
 
 class Settings(BaseSettings):
-    """``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds everywhere in Python."""
+    """The ``ABP_*`` variables. Timeouts are milliseconds here, as in the bridge, and seconds everywhere in Python.
+
+    Sizes are bytes. A variable that is empty counts as not set.
+    """
 
     model_config = SettingsConfigDict(env_prefix="ABP_", env_ignore_empty=True, frozen=True, allow_inf_nan=False)
 
@@ -37,12 +40,12 @@ class Settings(BaseSettings):
     def _known_level(cls, value: str) -> str:
         level, known = value.strip().upper(), logging.getLevelNamesMapping()
         if level not in known:
-            raise ValueError(f"{value!r} is no log level; use one of {', '.join(known)}")
+            raise ValueError(f"{value!r} is not a log level; use one of {', '.join(known)}")
         return level
 
     @classmethod
     def load(cls) -> Settings:
-        """Read the environment. Raises :class:`~transports.errors.UsageError` that names the variable at fault."""
+        """Read the environment. Raises :class:`~transports.errors.UsageError` that names the wrong variable."""
         try:
             return cls()
         except ValidationError as error:

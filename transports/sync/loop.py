@@ -1,7 +1,11 @@
-"""The event loop behind the blocking API: one daemon thread for the process, there while somebody uses it.
+"""The event loop behind the blocking API: one daemon thread for the process, which runs while something uses it.
 
-One loop for all, and not one per session, since what runs in a loop belongs to it: only so can sessions share a browser
-or a store. ``asyncio`` and ``threading`` are enough for it.
+There is one loop for all and not one per session, since a browser or a store belongs to the loop it was opened in: only
+so can sessions share one.
+
+``anyio``'s blocking portal does not fit here. Cancelling its future interrupts every further ``await`` of the work, so
+that an app could not be told that its call was cancelled; Ctrl-C in a waiting call does not cancel the work; a forked
+process hangs in the portal that it inherits; and at the program's end nothing that is still open is closed.
 """
 
 from __future__ import annotations
@@ -24,49 +28,52 @@ T = TypeVar("T")
 
 logger = logging.getLogger("transports")
 
-#: Seconds for work to end once it is cancelled: an app is told, a browser is closed.
-_CANCEL = 10.0
-#: Seconds for the thread to end.
-_END = 5.0
+#: Seconds that cancelled work may take to end: to tell an app, to close a browser.
+_CANCEL_TIMEOUT = 10.0
+#: Seconds that the thread may take to end.
+_THREAD_END_TIMEOUT = 5.0
 
 
 class Closable(Protocol):
-    """What keeps a loop alive, and can be closed when the program ends."""
+    """A user of a loop, which keeps the loop alive and can be closed when the program ends."""
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Close, because the program ends."""
 
 
 class Runner(Protocol):
-    """Where coroutines run, and who waits for them."""
+    """A loop that coroutines run in while blocking code waits for them."""
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. Whatever interrupts the wait (Ctrl-C) cancels the coroutine and lets it end."""
+        """Return the coroutine's result. An interrupted wait (Ctrl-C) cancels the coroutine and lets it end."""
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run it when there is time, and do not wait. It is dropped if the loop has ended."""
+        """Run the coroutine without waiting for it. It is dropped if the loop has ended."""
 
     def acquire(self, user: Closable) -> None:
         """Keep the loop alive for ``user``."""
 
     def release(self, user: Closable) -> None:
-        """``user`` needs the loop no more; idempotent."""
+        """Let the loop end if ``user`` was its last user; idempotent."""
 
 
 class Background:
-    """A loop in a thread that begins with its first user and ends with its last one."""
+    """A loop in a thread of its own, which starts with the first user and ends with the last one."""
 
     def __init__(self) -> None:
         self._exiting = False
-        self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
 
-    def _forget(self) -> None:
-        """In a forked process the thread is not there."""
+    def _reset(self) -> None:
+        """Start without a thread: a forked process does not inherit it."""
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
         self._users: dict[object, None] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """As :meth:`Runner.run`, in the caller's context. Raises :class:`~transports.errors.UsageError` in the thread
+        of the loop, which would wait for itself."""
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise UsageError(
@@ -82,7 +89,7 @@ class Background:
             except BaseException:
                 if not outcome.done():  # the wait was interrupted, the work was not
                     thread.cancel(tasks)
-                    concurrent.futures.wait((outcome,), timeout=_CANCEL)
+                    concurrent.futures.wait((outcome,), timeout=_CANCEL_TIMEOUT)
                 raise
             finally:
                 del outcome  # its exception holds this frame
@@ -101,6 +108,7 @@ class Background:
             self._remove(user)
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """As :meth:`Runner.post`; for any thread, the garbage collector's calls included."""
         thread = self._thread  # no lock: the garbage collector may call this while it is held
         if thread is None or not thread.is_alive():
             coroutine.close()
@@ -108,16 +116,18 @@ class Background:
             thread.begin_task(coroutine, concurrent.futures.Future(), [])
 
     def acquire(self, user: Closable) -> None:
+        """As :meth:`Runner.acquire`; starts the thread if it does not run."""
         self._add(user)
 
     def release(self, user: Closable) -> None:
+        """As :meth:`Runner.release`; waits for the thread to end."""
         self._remove(user)
 
     def _add(self, user: object) -> _LoopThread:
         with self._lock:
             if self._thread is None:
                 self._thread = _LoopThread()
-                self._thread.begin()
+                self._thread.start_and_wait()
                 atexit.unregister(self._finish)  # once, and after all that was registered before: it runs first
                 atexit.register(self._finish)
             self._users[user] = None
@@ -134,8 +144,8 @@ class Background:
         thread.end()
 
     def _finish(self) -> None:
-        """The program ends: close what is still open, last things first. The thread itself ends with the program: an
-        executor cannot be shut down any more."""
+        """Close what is still open when the program ends, the newest first. The thread itself ends with the program,
+        since an executor cannot be shut down any more."""
         self._exiting = True
         for user in reversed(tuple(self._users)):
             if finish := getattr(user, "finish", None):
@@ -148,25 +158,25 @@ class Background:
 class _LoopThread(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="abp-sync", daemon=True)
-        self._begun = threading.Event()
+        self._running = threading.Event()
 
     def run(self) -> None:
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._over = asyncio.Event()
-        self._begun.set()
-        await self._over.wait()
+        self._end_requested = asyncio.Event()
+        self._running.set()
+        await self._end_requested.wait()
 
-    def begin(self) -> None:
+    def start_and_wait(self) -> None:
         self.start()
-        self._begun.wait()
+        self._running.wait()
 
     def end(self) -> None:
-        self._loop.call_soon_threadsafe(self._over.set)
+        self._loop.call_soon_threadsafe(self._end_requested.set)
         if threading.current_thread() is not self:
-            self.join(_END)
+            self.join(_THREAD_END_TIMEOUT)
 
     def begin_task(
         self,
@@ -174,9 +184,9 @@ class _LoopThread(threading.Thread):
         outcome: concurrent.futures.Future[T],
         tasks: list[asyncio.Task[T]],
     ) -> None:
-        """Run it in the caller's context. ``tasks`` gets the task, ``outcome`` is told how it ended."""
+        """Run the coroutine in the caller's context; ``tasks`` gets its task, ``outcome`` its result or exception."""
 
-        def ended(task: asyncio.Task[T]) -> None:
+        def on_done(task: asyncio.Task[T]) -> None:
             if task.cancelled():
                 outcome.set_exception(asyncio.CancelledError())
             elif error := task.exception():
@@ -186,17 +196,17 @@ class _LoopThread(threading.Thread):
 
         def start() -> None:
             task = self._loop.create_task(coroutine)  # call_soon_threadsafe has brought the context
-            task.add_done_callback(ended)
+            task.add_done_callback(on_done)
             tasks.append(task)
 
         self._loop.call_soon_threadsafe(start)
 
     def cancel(self, tasks: list[asyncio.Task[T]]) -> None:
-        def work() -> None:
+        def cancel_all() -> None:
             for task in tasks:
                 task.cancel()
 
-        self._loop.call_soon_threadsafe(work)
+        self._loop.call_soon_threadsafe(cancel_all)
 
 
 SHARED = Background()

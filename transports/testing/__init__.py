@@ -1,7 +1,10 @@
-"""What tests of apps and of transports are made of. Nothing here is loaded by :mod:`transports` itself.
+"""Tools for tests: of apps, of transports, and of programs that use them. :mod:`transports` itself loads none of it.
 
-* :class:`Call` — what a handler of a :class:`transports.MemoryTransport` is given.
+* :mod:`.plugin` — the pytest plugin; :mod:`.failure_report` and :mod:`.servers` do its work.
+* :mod:`.assertions` — assertions about results.
+* :mod:`.conformance` — checks whether an app speaks ABP.
 * :mod:`.contract` — the behaviours that every transport must show, for authors of transports.
+* :class:`Call` — what a handler of a :class:`transports.MemoryTransport` is given.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""What tests of ABP apps want to say of results: the size, the schema, the same as a golden file."""
+"""Assertions about results for tests of apps: size, schema, equality with a golden file."""
 
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ _FADED = 4
 
 
 def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
-    """The artifact has so many bytes."""
+    """Assert that the artifact has ``exactly`` so many bytes, or a number between ``at_least`` and ``at_most``."""
     if exactly is not None:
         at_least = at_most = exactly
     wanted = f"exactly {exactly}" if exactly is not None else f"at least {at_least}, at most {at_most}"
@@ -33,23 +32,24 @@ def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int =
 
 
 def assert_schema(data: object, schema: Mapping[str, object]) -> None:
-    """``data`` (of a result, or any JSON) fits a JSON Schema; content in it counts as anything."""
+    """Assert that ``data`` (of a result, or any JSON) fits a JSON Schema. Content in it fits wherever it stands."""
     found = check_output(schema, data, [item.path for item in find(data)])
     assert not found, "; ".join(found)
 
 
 class Golden:
-    """Golden files in ``folder``. ``update`` writes them instead of comparing; ``kept`` is where pictures of
-    differences go. The fixture ``abp_golden`` makes it."""
+    """Golden files in ``folder``, as the fixture ``abp_golden`` gives them. With ``update`` they are written instead of
+    compared. Pictures of differences go to the folder ``output``."""
 
-    def __init__(self, folder: Path, *, update: bool, kept: Path) -> None:
-        self.folder, self._update, self._kept = folder, update, kept
+    def __init__(self, folder: Path, *, update: bool, output: Path) -> None:
+        self.folder, self._update, self._output = folder, update, output
 
     def check(self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0) -> None:
-        """``actual`` is the same as the golden file ``name``: images pixel by pixel, each channel within ``tolerance``
-        of 255 (a picture of the difference is kept); PDFs by their text, page by page; all else byte by byte.
+        """Assert that ``actual`` equals the golden file ``name``.
 
-        Raises :class:`AssertionError`, and :class:`~transports.errors.UsageError` for an artifact without a file.
+        Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``, and a picture of the
+        difference is written. PDFs are compared by their text, page by page, everything else byte by byte. Raises
+        :class:`AssertionError`, and :class:`~transports.errors.UsageError` for an artifact without a file.
         """
         data, golden = _bytes(actual), self.folder / name
         if golden.resolve().parent != self.folder.resolve():
@@ -73,22 +73,22 @@ class Golden:
     def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> None:
         from PIL import Image, UnidentifiedImageError
 
-        wanted = Image.open(io.BytesIO(expected)).convert("RGBA")
+        golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
         try:
-            got = Image.open(io.BytesIO(data)).convert("RGBA")
+            actual = Image.open(io.BytesIO(data)).convert("RGBA")
         except UnidentifiedImageError:
             raise AssertionError(f"the result is no image that can be read, {golden} is one") from None
-        assert got.size == wanted.size, f"the image has {got.size} pixels, {golden} has {wanted.size}"
-        picture, count = _difference(got, wanted, tolerance)
+        assert actual.size == golden_image.size, f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
+        picture, count = _difference(actual, golden_image, tolerance)
         if not count:
             return
-        self._kept.mkdir(parents=True, exist_ok=True)
-        shown, result = (self._kept / f"{golden.stem}.{part}.png" for part in ("difference", "result"))
-        picture.save(shown)
-        got.save(result)
+        self._output.mkdir(parents=True, exist_ok=True)
+        difference, result = (self._output / f"{golden.stem}.{part}.png" for part in ("difference", "result"))
+        picture.save(difference)
+        actual.save(result)
         raise AssertionError(
-            f"{count} of {got.width * got.height} pixels differ from {golden} (tolerance {tolerance}); "
-            f"see {shown}, and {result}"
+            f"{count} of {actual.width * actual.height} pixels differ from {golden} (tolerance {tolerance}); "
+            f"see {difference}, and {result}"
         )
 
 
@@ -108,37 +108,29 @@ def _first_difference(data: bytes, expected: bytes) -> str:
     return f"the result ({len(data)} bytes) differs from byte {at} on from the {len(expected)} bytes of"
 
 
-def _difference(got: Image, wanted: Image, tolerance: int) -> tuple[Image, int]:
-    """The wanted image, faded, with every pixel that differs in a colour of its own; and how many do."""
+def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
+    """Return the expected image, faded, with each pixel that differs in one bright colour; and how many differ."""
     from PIL import Image, ImageChops
 
-    channels = ImageChops.difference(got, wanted).split()
-    mask = Image.new("L", got.size, 0)
+    channels = ImageChops.difference(actual, golden_image).split()
+    mask = Image.new("L", actual.size, 0)
     for channel in channels:
         mask = ImageChops.lighter(mask, channel.point([255 * (value > tolerance) for value in range(256)]))
-    faded = wanted.convert("L").point([255 - (255 - value) // _FADED for value in range(256)]).convert("RGB")
+    faded = golden_image.convert("L").point([255 - (255 - value) // _FADED for value in range(256)]).convert("RGB")
     faded.paste(_DIFFERENT, mask=mask)
     return faded, mask.histogram()[255]
 
 
 def _compare_pages(data: bytes, expected: bytes, golden: Path) -> None:
-    got, wanted = _texts(data), _texts(expected)
-    assert len(got) == len(wanted), f"the PDF has {len(got)} pages, {golden} has {len(wanted)}"
-    for number, (mine, theirs) in enumerate(zip(got, wanted, strict=True), 1):
-        assert mine == theirs, f"page {number} reads {mine[:300]!r}, in {golden} {theirs[:300]!r}"
+    pages, golden_pages = _texts(data), _texts(expected)
+    assert len(pages) == len(golden_pages), f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
+    for number, (actual, golden_text) in enumerate(zip(pages, golden_pages, strict=True), 1):
+        assert actual == golden_text, f"page {number} reads {actual[:300]!r}, in {golden} {golden_text[:300]!r}"
 
 
 def _texts(data: bytes) -> list[str]:
-    """The text of every page, its white space made even."""
+    """Return the text of every page, with each run of white space as one space."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as document:
         return [" ".join(page.get_textpage().get_text_range().split()) for page in document]
-
-
-def copied(source: Path, target: Path) -> None:
-    """The files of a store, without its own bookkeeping."""
-    target.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir() if source.is_dir() else ():
-        if file.is_file() and not file.name.startswith("."):
-            shutil.copyfile(file, target / file.name)

@@ -1,82 +1,128 @@
-"""What a failed test leaves behind, and the reference app for tests that want it."""
+"""What a failed test leaves behind: recordings of its sessions, a trace of the page, and the files of its store."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import json
+import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import Any
 
+from ..adapters.recording import Recorder
 from ..base import Transport
 from ..browser.transport import PageTransport
 from ..sync.loop import SHARED
-from .assertions import copied
-from .messagelog import MessageLog
 
-if TYPE_CHECKING:
-    from webapp_fixture import Fixture
+__all__ = ["FailureReport", "write_log"]
 
-__all__ = ["Keeper", "served", "serving"]
+#: Characters of one message in a log.
+_MAX_CHARS = 1000
 
 
-class Keeper:
-    """For one test: its message log, the files of its store and, where there is a page of ours, a Playwright trace.
-    ``folder`` is made when the test has failed."""
+class FailureReport:
+    """The report of one test, written only if the test fails.
 
-    def __init__(self, folder: Path, artifacts: Path) -> None:
-        self.log = MessageLog()
+    While the test runs, recordings go to the folder ``recordings``. ``folder``, where the report goes, is made by
+    :meth:`write`. ``artifacts`` is the folder of the test's store.
+    """
+
+    def __init__(self, folder: Path, *, artifacts: Path, recordings: Path) -> None:
         self._folder = folder
         self._artifacts = artifacts
+        self._recordings = recordings
+        self._sessions: list[Path] = []
         self._traced: PageTransport | None = None
 
-    def keep(self) -> str:
-        """Write everything there is, and say where."""
+    def new_recording(self) -> Path:
+        """Return the file to record one more session of the test in: ``session.jsonl``, ``session-2.jsonl``, …"""
+        number = f"-{len(self._sessions) + 1}" * bool(self._sessions)
+        self._sessions.append(self._recordings / f"session{number}.jsonl")
+        return self._sessions[-1]
+
+    def write(self) -> str:
+        """Write all that there is into the folder, and return what was written and where. The sessions may still be
+        open: a recording is good up to its last whole line."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        kept = []
-        if len(self.log):
-            self.log.write(self._folder / "messages.jsonl")
-            kept.append("messages.jsonl")
+        written = [name for recording in self._sessions if recording.is_file() for name in self._keep(recording)]
         if self._traced is not None:
             traced, self._traced = self._traced, None
             SHARED.run(_stop(traced, self._folder / "trace.zip"))
         if (self._folder / "trace.zip").is_file():
-            kept.append("trace.zip (see it with: playwright show-trace)")
-        copied(self._artifacts, self._folder / "artifacts")
-        if any((self._folder / "artifacts").iterdir()):
-            kept.append("artifacts")
-        return f"kept in {self._folder}: {', '.join(kept) or 'nothing, as nothing was there'}"
+            written.append("trace.zip (see it with: playwright show-trace)")
+        if self._copy_artifacts():
+            written.append("artifacts")
+        return f"kept in {self._folder}: {', '.join(written) or 'nothing, as nothing was there'}"
 
-    def trace(self, transport: Transport) -> None:
-        """Record a trace of a blocking session's page, until :meth:`keep` or :meth:`end`."""
-        if isinstance(transport, PageTransport):
-            SHARED.run(_start(transport))
-            self._traced = transport
+    def _keep(self, recording: Path) -> list[str]:
+        copy = self._folder / recording.name
+        shutil.copy2(recording, copy)
+        if (content := recording.with_name(f"{recording.name}.d")).is_dir():
+            shutil.copytree(content, self._folder / content.name, dirs_exist_ok=True)
+        log = copy.with_suffix(".txt")
+        write_log(copy, log)
+        return [copy.name, log.name]
 
-    def end(self) -> None:
-        """Forget the trace, unless it was kept."""
+    def _copy_artifacts(self) -> bool:
+        """Copy the files of the store without its own bookkeeping. Whether there were any."""
+        found = self._artifacts.iterdir() if self._artifacts.is_dir() else ()
+        files = [file for file in found if file.is_file() and not file.name.startswith(".")]
+        for file in files:
+            (self._folder / "artifacts").mkdir(exist_ok=True)
+            shutil.copyfile(file, self._folder / "artifacts" / file.name)
+        return bool(files)
+
+    def start_trace(self, transport: Transport) -> None:
+        """Start a Playwright trace of a blocking session, if it has a page. It ends by :meth:`write`, which keeps it,
+        or by :meth:`discard_trace`."""
+        if (page := _page_of(transport)) is not None:
+            SHARED.run(_start(page))
+            self._traced = page
+
+    def discard_trace(self) -> None:
+        """End a trace that has not been written, and forget it."""
         if self._traced is not None:
             traced, self._traced = self._traced, None
             SHARED.run(_stop(traced, None))
 
     @contextlib.asynccontextmanager
-    async def traced(self, transport: Transport, *, wanted: bool, unless: type[BaseException]) -> AsyncIterator[None]:
-        """The same in the test's own event loop: kept if an exception passes, but for ``unless``."""
-        if not (wanted and isinstance(transport, PageTransport)):
+    async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
+        """Trace a session in the test's own event loop, if it has a page. The trace is kept if an exception leaves the
+        block, unless it is a ``passing`` one, such as that of ``pytest.skip``."""
+        page = _page_of(transport)
+        if page is None:
             yield
             return
-        await _start(transport)
+        await _start(page)
         path: Path | None = None
         try:
             yield
         except BaseException as error:
-            path = None if isinstance(error, unless) else self._folder / "trace.zip"
+            path = None if isinstance(error, passing) else self._folder / "trace.zip"
             raise
         finally:
-            await _stop(transport, path)
+            await _stop(page, path)
+
+
+def write_log(recording: Path, log: Path) -> None:
+    """Write a recording as text for people, a line for each message: seconds since the beginning, the direction, what
+    it is, and its first 1,000 characters as JSON. Content is named, not shown; a last line that was cut is left out."""
+    lines = recording.read_text(encoding="utf-8").split("\n")[1:-1]  # after the header, up to the last whole line
+    log.write_text("".join(f"{_log_line(json.loads(line))}\n" for line in lines), encoding="utf-8")
+
+
+def _log_line(entry: dict[str, Any]) -> str:
+    what = entry.pop("does")
+    direction = "→" if what == "ask" else "←"
+    names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)
+    seconds, details = entry.pop("at", 0.0), json.dumps(entry, ensure_ascii=False)
+    cut = details if len(details) <= _MAX_CHARS else f"{details[:_MAX_CHARS]}… ({len(details)} characters)"
+    return f"{seconds:9.3f} {direction} {what} {names} {cut}"
+
+
+def _page_of(transport: Transport) -> PageTransport | None:
+    inner = transport.wrapped if isinstance(transport, Recorder) else transport
+    return inner if isinstance(inner, PageTransport) else None
 
 
 async def _start(transport: PageTransport) -> None:
@@ -93,54 +139,3 @@ async def _stop(transport: PageTransport, path: Path | None) -> None:
     if transport.page is not None:
         with contextlib.suppress(Error):  # the browser may be what has died
             await transport.page.context.tracing.stop(path=path)
-
-
-@contextlib.contextmanager
-def served() -> Iterator[Fixture]:
-    """The reference app, served by the loop of the blocking API."""
-    from webapp_fixture import serve
-
-    user = _User()
-    SHARED.acquire(user)
-    try:
-        context = serve()
-        fixture = SHARED.run(context.__aenter__())
-        try:
-            yield fixture
-        finally:
-            SHARED.run(context.__aexit__(None, None, None))
-    finally:
-        SHARED.release(user)
-
-
-@contextlib.contextmanager
-def serving() -> Iterator[Callable[[Path], str]]:
-    """Gives a function from an HTML file to its address; its folder is served on 127.0.0.1 until the end."""
-    servers: dict[Path, ThreadingHTTPServer] = {}
-
-    def address_of(page: Path) -> str:
-        folder = page.resolve().parent
-        if folder not in servers:
-            server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
-            threading.Thread(target=server.serve_forever, name="abp-pages", daemon=True).start()
-            servers[folder] = server
-        return f"http://127.0.0.1:{servers[folder].server_port}/{quote(page.name)}"
-
-    try:
-        yield address_of
-    finally:
-        for server in servers.values():
-            server.shutdown()
-            server.server_close()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class _User:
-    """Who keeps the loop alive."""
-
-    def finish(self) -> None:
-        pass

@@ -1,7 +1,7 @@
-"""The pytest plugin ``abp_transports``: apps that speak ABP in tests (``docs/testing.md``).
+"""The pytest plugin ``abp_transports``: fixtures for tests of apps that speak ABP (``docs/testing.md``).
 
-It is loaded by every pytest in an environment that has this package, so it imports nothing but pytest until a test asks
-for one of its fixtures, brings no event loop of its own and changes no test that does not ask.
+Every pytest in an environment with this package loads it. So it imports nothing but pytest until a test asks for one of
+its fixtures, brings no event loop of its own, and changes no test that does not ask.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from ..sync import ArtifactStore, Browser
     from ..sync import Session as BlockingSession
     from .assertions import Golden
-    from .failure_report import Keeper
+    from .failure_report import FailureReport
 
-_KEEPER: pytest.StashKey[Keeper] = pytest.StashKey()
-_HOW = "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
+_REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
+_WAYS_TO_NAME_AN_APP = (
+    "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options ``--abp-…``."""
     group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
     group.addoption("--abp-target", metavar="URL", help="The app that abp_app drives where a test names none.")
     group.addoption(
@@ -42,12 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--abp-output",
         metavar="DIR",
         default="abp-results",
-        help="Folder for what failed tests leave behind: artifacts, messages, trace (default: abp-results).",
+        help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
     )
     group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers ``abp`` and ``abp_transports``."""
     config.addinivalue_line(
         "markers", "abp(target, transport='auto', **options): the app of abp_app; options are those of connect()"
     )
@@ -55,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once over each transport that its marker or the command line names."""
     if "abp_transport" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("abp_transports")
@@ -65,52 +70,56 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write the failure report of a test that failed, and name it in pytest's own report."""
     report = yield
-    keeper = item.stash.get(_KEEPER, None)
-    if keeper is not None and report.failed and report.when in ("setup", "call"):
-        report.sections.append(("abp", keeper.keep()))
+    failure_report = item.stash.get(_REPORT, None)
+    if failure_report is not None and report.failed and report.when in ("setup", "call"):
+        report.sections.append(("abp", failure_report.write()))
     return report
 
 
-# --- what a test is about ---------------------------------------------------------------------------------------------
+# --- target and store ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def abp_transport(request: pytest.FixtureRequest) -> str:
-    """The name of the transport: what the test is parametrised with, what its marker says, or ``auto``."""
+    """The name of the transport: the test's parameter, else the marker's ``transport``, else ``auto``."""
     marker = request.node.get_closest_marker("abp")
     return str(marker.kwargs.get("transport", "auto")) if marker is not None else "auto"
 
 
 @pytest.fixture
 def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: Callable[[Path], str]) -> str:
-    """The app: the marker's, else ``--abp-target``, else the reference app if the test uses it. An HTML file beside the
-    test is served, with its folder. Override it for an app whose address is known at run time only."""
+    """The app's address: the marker's, else ``--abp-target``, else the reference app if the test uses it.
+
+    An HTML file beside the test is served, with its folder. Override the fixture for an app whose address is known at
+    run time only.
+    """
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
         page = request.path.parent / str(given)
         return _abp_pages(page) if page.suffix in (".html", ".htm") and page.is_file() else str(given)
     if "abp_fixture_app" not in request.fixturenames:
-        raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_HOW}")
+        raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
     return {"websocket": served.ws_url, "postmessage": served.embed_url}.get(abp_transport, served.url)
 
 
 @pytest.fixture(scope="session")
 def _abp_pages() -> Iterator[Callable[[Path], str]]:
-    from .failure_report import serving
+    from .servers import serve_pages
 
-    with serving() as address_of:
+    with serve_pages() as address_of:
         yield address_of
 
 
 @pytest.fixture(scope="session")
 def abp_fixture_app() -> Iterator[Fixture]:
     """The reference app, Workbench, served on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``."""
-    from .failure_report import served
+    from .servers import serve_fixture_app
 
-    with served() as fixture:
+    with serve_fixture_app() as fixture:
         yield fixture
 
 
@@ -125,7 +134,7 @@ def abp_browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def abp_artifacts(tmp_path: Path) -> ArtifactStore:
-    """The store of the test, blocking; its files are in ``tmp_path / "artifacts"``."""
+    """The test's artifact store, blocking. Its files are in ``tmp_path / "artifacts"``."""
     from ..sync import open_store
 
     return open_store(str(tmp_path / "artifacts"))
@@ -137,7 +146,7 @@ def abp_golden(request: pytest.FixtureRequest) -> Golden:
     from .assertions import Golden
 
     update = request.config.getoption("--abp-update-golden")
-    return Golden(request.path.parent / "golden", update=update, kept=_output(request))
+    return Golden(request.path.parent / "golden", update=update, output=_output(request))
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -147,48 +156,51 @@ def abp_golden(request: pytest.FixtureRequest) -> Golden:
 def abp_app(
     request: pytest.FixtureRequest, abp_target: str, abp_transport: str, abp_artifacts: ArtifactStore, tmp_path: Path
 ) -> Iterator[BlockingSession]:
-    """A blocking session (``transports.sync``) with the app. In a test that also uses ``page`` of pytest-playwright it
-    drives that page; otherwise a page of :func:`abp_browser`."""
+    """A blocking session (``transports.sync``) with the app, recorded for the case that the test fails.
+
+    In a test that also uses ``page`` of pytest-playwright it drives that page, otherwise a page of :func:`abp_browser`.
+    """
     from ..sync import connect
-    from .failure_report import Keeper
 
     options = _options(request, abp_target, abp_transport)
     own = not {"page", "browser", "profile", "cdp_url", "context", "storage_state"} & set(options)
     if own and _is_page(abp_target):
         options["browser"] = request.getfixturevalue("abp_browser")
-    session = connect(abp_target, transport=abp_transport, store=abp_artifacts, **options)
-    keeper = request.node.stash[_KEEPER] = Keeper(_output(request), tmp_path / "artifacts")
-    keeper.log.listen(session.transport)
-    with session as app:
+    report = _new_report(request, tmp_path)
+    options = {"record": _recording(report, abp_target), **options}
+    with connect(abp_target, transport=abp_transport, store=abp_artifacts, **options) as app:
         if "page" not in options:
-            keeper.trace(app.transport)
+            report.start_trace(app.transport)
         try:
             yield app
         finally:
-            keeper.end()
+            report.discard_trace()
 
 
 @pytest.fixture
 def abp_app_async(
     request: pytest.FixtureRequest, abp_target: str, abp_transport: str, tmp_path: Path
 ) -> Callable[..., AbstractAsyncContextManager[Session]]:
-    """``async with abp_app_async() as app``: a session in the test's own event loop, whichever plugin runs it. It takes
-    the options of :func:`transports.connect`. An asynchronous ``page`` (pytest-playwright-asyncio) is driven if the
-    test uses it."""
-    from ..session.connect import connect
-    from .failure_report import Keeper
+    """``async with abp_app_async() as app``: a session in the test's own event loop, whichever plugin runs that.
 
-    given = _options(request, abp_target, abp_transport)
-    keeper = request.node.stash[_KEEPER] = Keeper(_output(request), tmp_path / "artifacts")
+    It takes the options of :func:`transports.connect`. In a test that also uses the asynchronous ``page`` of
+    pytest-playwright-asyncio it drives that page.
+    """
+    from ..session.connect import connect
+
+    marked = _options(request, abp_target, abp_transport)
+    report = _new_report(request, tmp_path)
 
     @contextlib.asynccontextmanager
     async def connected(**options: Any) -> AsyncIterator[Session]:
-        options = {"store": tmp_path / "artifacts", **given, **options}
-        session = connect(abp_target, transport=abp_transport, **options)
-        keeper.log.listen(session.transport)
-        wanted, skipped = "page" not in options, pytest.skip.Exception
-        async with session as app, keeper.traced(app.transport, wanted=wanted, unless=skipped):
-            yield app
+        defaults = {"store": tmp_path / "artifacts", "record": _recording(report, abp_target)}
+        options = {**defaults, **marked, **options}
+        async with connect(abp_target, transport=abp_transport, **options) as app:
+            if "page" in options:
+                yield app
+                return
+            async with report.tracing(app.transport, passing=pytest.skip.Exception):
+                yield app
 
     return connected
 
@@ -202,11 +214,24 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
     return dict(options)
 
 
+def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport:
+    from .failure_report import FailureReport
+
+    report = FailureReport(_output(request), artifacts=tmp_path / "artifacts", recordings=tmp_path / "recordings")
+    request.node.stash[_REPORT] = report
+    return report
+
+
+def _recording(report: FailureReport, target: str) -> Path | None:
+    """Return the file to record a session in; none for an MCP server, since a recorded session has no resources."""
+    return None if target.lower().startswith("mcp") else report.new_recording()
+
+
 def _is_page(target: str) -> bool:
     return target.lower().startswith(("http://", "https://"))
 
 
 def _output(request: pytest.FixtureRequest) -> Path:
-    """The folder of a test below ``--abp-output``; it is made when there is something to put into it."""
+    """Return the folder of a test below ``--abp-output``. The first file that is written makes it."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
     return request.config.rootpath / str(request.config.getoption("--abp-output")) / name

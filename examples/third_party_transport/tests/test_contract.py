@@ -1,4 +1,4 @@
-"""The contract suite of abp-transports over a Unix domain socket, behind which the reference app stands."""
+"""The contract suite of abp-transports, run over a Unix domain socket that the reference app listens on."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DEVIATIONS = {
 }
 
 
-async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The reference app for one client."""
+async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Be the reference app for one client, until it disconnects."""
 
     async def deliver(message: dict[str, Any]) -> None:
         writer.write(json.dumps(message).encode() + b"\n")
@@ -49,9 +49,9 @@ async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 @pytest.fixture
 async def target() -> AsyncIterator[str]:
-    with TemporaryDirectory(dir="/tmp") as folder:  # the path of a socket is short
+    with TemporaryDirectory(dir="/tmp") as folder:  # the path of a socket must be short
         path = Path(folder) / "app.sock"
-        server = await asyncio.start_unix_server(talk, path, limit=64 << 20)
+        server = await asyncio.start_unix_server(serve_client, path, limit=64 << 20)
         yield f"abp+unix://{path}"
         server.close()
 
@@ -67,7 +67,7 @@ async def test_its_entry_point_is_found(target: str) -> None:
     assert (result.transport, result.artifacts["file"].mime_type) == ("unix", "text/csv")
 
 
-async def test_nobody_there() -> None:
+async def test_a_socket_that_is_not_there() -> None:
     with pytest.raises(ConnectFailed, match="No such file"):
         await UnixSocketTransport("abp+unix:///nowhere/app.sock").open()
     with pytest.raises(UsageError, match="no address of a socket"):

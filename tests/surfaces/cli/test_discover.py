@@ -7,8 +7,8 @@ import json
 import re
 
 from tests.http.test_discovery import LINK, json_reply, manifest, page, site
-from tests.http.test_downloads import Raw, Serve
-from tests.http.test_downloads import serve as serve
+from tests.support.raw_server import RawServer, Serve
+from tests.support.raw_server import serve as serve
 from tests.surfaces.cli.test_cli import Cli, Ran
 from tests.surfaces.cli.test_cli import abp as abp
 from webapp_fixture import serve as workbench
@@ -79,7 +79,7 @@ async def test_warnings_go_to_stderr_and_into_the_document(abp: Cli, serve: Serv
 
 
 async def test_a_link_to_a_private_address(abp: Cli, serve: Serve) -> None:
-    other: Raw = await serve(json_reply(), host="127.0.0.2")
+    other: RawServer = await serve(json_reply(), host="127.0.0.2")
     server = await serve(page(LINK.replace("/m.json", f"{other.url}/m.json")))
     ran = await run(abp, server.url)
     assert ran.status == 1 and "[BLOCKED_ADDRESS]" in ran.complaint and other.connects == 0

@@ -14,7 +14,7 @@ from mcp_types.jsonrpc import ErrorData
 from pydantic import ValidationError
 
 from ...binary import BinaryData, Encoded
-from ...binary.detect import surely_base64
+from ...binary.detect import declares_base64
 from ...errors import ProtocolError
 from ...protocol.base64_runs import decode_run, decode_with_runs
 
@@ -146,7 +146,7 @@ def _as_run(_: object, __: str, run: memoryview) -> Run:
 
 def _placed(node: Mapping[str, object], key: str, run: Run) -> object:
     typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
-    content = typed or (key == "content" and surely_base64(node.get("mimeType"), node.get("encoding")))
+    content = typed or (key == "content" and declares_base64(node.get("mimeType"), node.get("encoding")))
     if content and _OTHERWISE.search(run.view[:_PARSE_INLINE]) is None:
         return BinaryData(Encoded(run.view, "base64"))
     return decode_run(run.view)

@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar, Unpack, cast
 
-from ...binary.media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
+from ...binary.filenames import safe_filename
+from ...binary.media import OCTET_STREAM, extension_for, normalise_mime
 from ...errors import ABPError, Corrupt, StoreError, first_line
 from ...protocol.redaction import Redactor
 from ...tasks import in_thread

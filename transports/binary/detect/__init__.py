@@ -1,11 +1,20 @@
-"""Which parts of an answer are binaries (seeds 000 to 002, PROTOCOL "What public clients and apps get wrong"),
-and trees with something else in a binary's place. No I/O."""
+"""Recognition of content in an answer, in all its forms (seeds 000 to 002, PROTOCOL "What public clients and apps get
+wrong"), and trees with another value in the place of content. No I/O.
 
-from .content import sniffed
-from .descriptors import DESCRIPTOR_KEYS, surely_base64
+* :mod:`.walk` — the walk over an answer, which asks the rules below.
+* :mod:`.descriptors` — ``{content, mimeType, …}`` and ``{downloadUrl, mimeType, …}``.
+* :mod:`.flat_form` — ``{pdf: <base64>, mimeType, size}``.
+* :mod:`.mcp_blocks` — content blocks and resources of MCP.
+* :mod:`.heuristics` — files that nothing declares.
+* :mod:`.content` — values that are content, base64 and ``data:`` URLs.
+* :mod:`.paths` — places in a tree.
+"""
+
+from .content import sniff_base64
+from .descriptors import DESCRIPTOR_KEYS, declares_base64
 from .heuristics import MIN_GUESSED
 from .paths import MAX_DEPTH, Found, Layer, Place, field_of, replace
-from .walk import contents, find
+from .walk import find, find_values
 
 __all__ = [
     "DESCRIPTOR_KEYS",
@@ -14,10 +23,10 @@ __all__ = [
     "Found",
     "Layer",
     "Place",
-    "contents",
+    "declares_base64",
     "field_of",
     "find",
+    "find_values",
     "replace",
-    "sniffed",
-    "surely_base64",
+    "sniff_base64",
 ]

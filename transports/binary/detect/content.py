@@ -1,4 +1,4 @@
-"""Content as it stands in a tree: values that are content, and text that is base64 or a ``data:`` URL. No I/O."""
+"""Values of a tree that are content by themselves, and text that is base64 or a ``data:`` URL. No I/O."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from ...errors import BadEncoding, UnsupportedBinary
 from ..data import BinaryData, Broken, Encoded, Handle, padded
 from ..media import sniff
 
-__all__ = ["BASE64", "data_url", "is_base64", "is_base64_name", "leaf", "shown", "sniffed"]
+__all__ = ["BASE64", "content_value", "decode_data_url", "excerpt", "is_base64", "is_base64_encoding", "sniff_base64"]
 
 
-def leaf(node: object) -> BinaryData | None:
-    """Content that is not text. Raises :class:`~transports.errors.UnsupportedBinary` where there was some."""
+def content_value(node: object) -> BinaryData | None:
+    """Return a value that is content by its type (bytes, a handle, :class:`BinaryData`), or ``None``.
+
+    Raises :class:`~transports.errors.UnsupportedBinary` for content that the far side could not read.
+    """
     match node:
         case BinaryData():
             return node
@@ -27,15 +30,20 @@ def leaf(node: object) -> BinaryData | None:
             return None
 
 
-def is_base64_name(encoding: object) -> bool:
+def is_base64_encoding(encoding: object) -> bool:
+    """Return whether the ``encoding`` of a descriptor names base64; ``base64url`` is accepted as another name."""
     return isinstance(encoding, str) and encoding.lower().replace("_", "-") in ("base64", "base64url", "base64-url")
 
 
 _DATA_URL = re.compile(r"data:[^,]*?(;\s*base64\s*)?,", re.IGNORECASE)
 
 
-def data_url(text: str) -> Encoded | bytes | None:
-    """The content of a ``data:`` URL (RFC 2397), as ``canvas.toDataURL`` gives it: it is in hand."""
+def decode_data_url(text: str) -> Encoded | bytes | None:
+    """Return the content of a ``data:`` URL (RFC 2397), such as ``canvas.toDataURL`` makes, or ``None`` if ``text`` is
+    none.
+
+    Base64 is not decoded yet. Raises :class:`~transports.errors.BadEncoding` for text that is no Unicode.
+    """
     head = _DATA_URL.match(text[:1024])
     if head is None:
         return None
@@ -53,11 +61,12 @@ _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]")
 
 
 def is_base64(text: str) -> bool:
+    """Return whether all of ``text`` has the shape of base64, with its padding or without. Nothing is decoded."""
     return len(padded(text)) % 4 == 0 and BASE64.fullmatch(text) is not None
 
 
-def sniffed(text: str) -> str | None:
-    """The type whose signature base64 text begins with, also if the rest is broken."""
+def sniff_base64(text: str) -> str | None:
+    """Return the MIME type whose signature base64 text begins with, even if the rest is broken, or ``None``."""
     run = _NO_BASE64.split(text[:5464], maxsplit=1)[0]  # 4,098 bytes
     try:
         return sniff(b"".join(Encoded(run + "A" * (-len(run) % 4), "base64").chunks()))
@@ -65,6 +74,9 @@ def sniffed(text: str) -> str | None:
         return None
 
 
-def shown(value: object) -> str:
-    """What an app sent, short enough for a message; Python itself refuses to write numbers of over 4,300 digits."""
+def excerpt(value: object) -> str:
+    """Return a value of an app, cut to 40 characters for a message.
+
+    Python refuses to write numbers of more than 4,300 digits, so huge ones are only named.
+    """
     return "a huge number" if isinstance(value, int) and value.bit_length() > 128 else repr(value)[:40]

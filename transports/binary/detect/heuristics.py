@@ -1,5 +1,9 @@
-"""Content that nobody declared: long base64 (also in lines, also a ``data:`` URL) and raw bytes in a string, if what
-they decode to has a known signature (seed 002 §4.2, Appendix A). No I/O."""
+"""Heuristics for files that nothing declares: long base64 and binary strings whose bytes have a known signature
+(seed 002 §4.2, Appendix A). No I/O.
+
+A false positive would take text away from an answer, so a text counts only if all of it decodes strictly and its head
+is that of a file beyond the signature. tests/support/recall.py measures both rates.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +14,46 @@ from itertools import chain
 from ...errors import BadEncoding
 from ..data import BinaryData, Encoded
 from ..media import sniff
-from .content import BASE64, data_url, sniffed
+from .content import BASE64, decode_data_url, sniff_base64
 
-__all__ = ["MIN_GUESSED", "guessed"]
+__all__ = ["MIN_GUESSED", "recognise_file"]
 
-#: Shorter text is never taken for a file on its looks alone (seed 002 §4.2).
+#: Characters below which text is never taken for a file unless something declares it (seed 002 §4.2).
 MIN_GUESSED = 1000
-#: Content up to this many characters is decoded once and for all when it is recognised.
-_IN_HAND = 64 << 20
-#: Characters that are in files and in no text.
-_BYTES = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+#: Characters up to which the decoded bytes are kept. Longer content is decoded again when it is stored.
+_MAX_KEPT_CHARS = 64 << 20
+#: Control characters that are common in files and absent from text.
+_CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _HEAD = 4096
 
 
-def guessed(text: str, min_chars: int = MIN_GUESSED) -> BinaryData | None:
-    """``text`` as content, if it is some. Never an error and never a "maybe": the whole must be strictly valid, and its
-    head must be that of a file, also beyond the signature where that is short."""
+def recognise_file(text: str, min_chars: int = MIN_GUESSED) -> BinaryData | None:
+    """Return ``text`` of at least ``min_chars`` characters as content if it is a file, else ``None``.
+
+    It may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:`` URL, or a
+    binary string. All of it must be strictly valid; what is not is no error but plain text.
+    """
     if len(text) < min_chars:
         return None
-    inline = data_url(text)
+    inline = decode_data_url(text)
     bare = text if inline is None else str(inline.text) if isinstance(inline, Encoded) else ""
     if (first := bare[:100].find("\n")) > 0 and BASE64.fullmatch(bare[: first - (bare[first - 1] == "\r")]):
         bare = bare.replace("\r", "").replace("\n", "")  # as RFC 2045 has it: lines of 60, 64 or 76 characters
-    mime_type = sniffed(bare)
+    mime_type = sniff_base64(bare)
     if mime_type is None:
-        return _raw(text)
-    content = _decoded(bare)
+        return _binary_string(text)
+    content = _decode(bare)
     if content is None or not _plausible(mime_type, content):
         return None
     data, _ = content
     return BinaryData(data if data is not None else Encoded(bare, "base64"), mime_type)
 
 
-def _decoded(text: str) -> tuple[bytes | None, bytes] | None:
-    """The bytes of base64 (``None`` if they are too many to hold) and their head, or nothing if it is no base64."""
+def _decode(text: str) -> tuple[bytes | None, bytes] | None:
+    """The bytes of base64 text (``None`` if there are too many to keep) and their head; ``None`` if it is not valid."""
     chunks = Encoded(text, "base64").chunks()
     try:
-        if len(text) <= _IN_HAND:
+        if len(text) <= _MAX_KEPT_CHARS:
             data = b"".join(chunks)
             return data, data[:_HEAD]
         first = next(chunks)
@@ -57,12 +64,12 @@ def _decoded(text: str) -> tuple[bytes | None, bytes] | None:
     return None, first[:_HEAD]
 
 
-def _raw(text: str) -> BinaryData | None:
-    """A binary string: each character is a byte, as ``atob`` and ``readAsBinaryString`` of a page give it."""
+def _binary_string(text: str) -> BinaryData | None:
+    """A binary string, in which each character is a byte: pages get it from ``atob`` and ``readAsBinaryString``."""
     try:
         head = text[:_HEAD].encode("latin-1")
         mime_type = sniff(head)
-        if mime_type is None or not _BYTES.search(text):
+        if mime_type is None or not _CONTROL_CHARS.search(text):
             return None
         data = text.encode("latin-1")
     except UnicodeEncodeError:
@@ -71,7 +78,7 @@ def _raw(text: str) -> BinaryData | None:
 
 
 def _plausible(mime_type: str, content: tuple[bytes | None, bytes]) -> bool:
-    """A second look where the signature is short, or made of bytes that tables of numbers begin with, too."""
+    """Whether content passes a second check where its signature is short, or where tables of numbers begin like it."""
     data, head = content
     match mime_type:
         case "audio/mpeg" if not head.startswith(b"ID3"):

@@ -1,4 +1,4 @@
-"""Places in a tree of JSON values, and trees with something else in them. No I/O."""
+"""Places in a tree of JSON values, and copies of a tree with other values in them. No I/O."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..data import BinaryData
 
 __all__ = ["MAX_DEPTH", "Found", "Layer", "Place", "field_of", "replace"]
 
-#: Deepest nesting of an answer that is looked at; more is an error, never silence (FAULTS 21).
+#: Levels of nesting that are searched. A deeper answer is an error; none is missed in silence (FAULTS 21).
 MAX_DEPTH = 64
 
-#: Where something stands in a tree of JSON values: the keys and indexes that lead to it.
+#: A place in a tree of JSON values: the keys and indexes that lead to it from the top, ``()`` for the top itself.
 Place: TypeAlias = tuple[str | int, ...]
 
-#: Which rule recognised something (seed 002 §4.1): ABP's own forms, an MCP content block, or a long look.
+#: The rule that recognised content (seed 002 §4.1): a form of ABP, an MCP content block, or a heuristic.
 Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A binary and its place: ``path`` in the tree. ``binary`` is an error where its description is invalid. ``layer``
-    is the rule that recognised it."""
+    """Content at a place of an answer. ``binary`` is the error if its descriptor is invalid, so that the content beside
+    it is not lost. ``layer`` is the rule that recognised it."""
 
     path: Place
     binary: BinaryData | ABPError
@@ -32,19 +32,23 @@ class Found:
 
     @property
     def field(self) -> str:
+        """The place as text, as :func:`field_of` writes it."""
         return field_of(self.path)
 
 
 def field_of(place: Place) -> str:
-    """A place as people write it: ``document``, ``pages.0.image``, ``""`` for the top. A dot inside a key is escaped,
-    so two places never share a name."""
+    """Return a place as text: ``document``, ``pages.0.image``, ``""`` for the top.
+
+    A dot or backslash inside a key is escaped by a backslash, so no two places have the same text.
+    """
     return ".".join(str(step).replace("\\", "\\\\").replace(".", "\\.") for step in place)
 
 
 def replace(tree: object, replacements: Mapping[Place, object]) -> object:
-    """A copy of ``tree`` with the values at the given places replaced; what no place leads to is shared, not copied.
+    """Return a copy of ``tree`` with other values at the given places.
 
-    Raises ``KeyError`` for a place that is not in the tree.
+    Branches without such a place are shared with ``tree``, not copied. Raises ``KeyError`` for a place that is not in
+    the tree.
     """
     if not replacements:
         return tree

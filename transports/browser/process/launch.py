@@ -16,6 +16,7 @@ import psutil
 
 from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, first_line
 from ...protocol.urls import redact_url
+from ..timeouts import playwright_timeout
 from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
 from .processes import family, kill
 from .profile import ALREADY_OPEN, claimed
@@ -171,7 +172,7 @@ class Browser:
         assert self._playwright is not None and self._cdp_url is not None
         # Its downloads, media settings and focus stay as its user has them.
         self._browser = await self._playwright.chromium.connect_over_cdp(
-            self._cdp_url, no_defaults=True, timeout=self._timeout * 1000
+            self._cdp_url, no_defaults=True, timeout=playwright_timeout(self._timeout)
         )
         self.context = self._browser.contexts[0]
         self._cdp = await self._browser.new_browser_cdp_session()
@@ -188,6 +189,7 @@ class Browser:
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
+            "timeout": 0,  # the time for starting is limited around this
         }
         if self.engine == "firefox" and not choice.own:
             options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it: over WebDriver BiDi

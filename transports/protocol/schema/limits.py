@@ -1,4 +1,4 @@
-"""How large a schema and a value may be, and how much work one is for the other. No I/O."""
+"""Limits of a schema and of a value, and of the work that one makes for the other. No I/O."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ _HEAD, _TAIL = 60, 70
 
 
 class NotChecked(Exception):
-    """Why nothing can be said."""
+    """The reason why a value is not checked against a schema."""
 
 
 def shorten(text: str) -> str:
-    """``text`` without its middle: a message begins with the value and ends with the rule."""
+    """Return ``text`` without its middle if it is longer than 130 characters. A validator's message begins with the
+    value and ends with the rule."""
     return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}…{text[-_TAIL:]}"
 
 
 def count_values(tree: object, limit: int, what: str) -> int:
-    """How many values ``tree`` has. A nest of 100,000 ends the process if the validator follows it."""
+    """Return how many values ``tree`` has; 64 characters of a text count as one.
+
+    Raises :class:`NotChecked` above ``limit`` values and below 64 levels: a nest of 100,000 ends the process if the
+    validator follows it. ``what`` names the tree in the message.
+    """
     level: list[object] = [tree]
     size = depth = 0
     while level:
@@ -52,7 +57,8 @@ def count_values(tree: object, limit: int, what: str) -> int:
 
 
 def has_references(schema: dict[str, object]) -> bool:
-    """Whether there are references. Those that are followed are pointers into the schema itself."""
+    """Return whether a schema has references. Raises :class:`NotChecked` for one that is no pointer into the schema
+    itself, and for more than 100 patterns."""
     waiting: list[object] = [schema]
     references = rebased = False
     patterns = 0
@@ -88,8 +94,8 @@ _BY_INDEX = {"items", "prefixItems"}
 
 
 def count_steps(schema: dict[str, object], data: object) -> int:
-    """How many pairs of a subschema and a value the validator meets, at most: a few references that name each other
-    twice are 2^n of them. Raises :class:`Unchecked` above the limit."""
+    """Return how many pairs of a subschema and a value the validator meets at most. A few references that name each
+    other twice make 2^n of them. Raises :class:`NotChecked` above :data:`MAX_STEPS`."""
     waiting: list[tuple[object, object]] = [(schema, data)]
     steps = 0
     while waiting:
@@ -105,7 +111,7 @@ def count_steps(schema: dict[str, object], data: object) -> int:
 
 
 def _applied(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
-    """The subschemas of ``node``, each with the part of ``value`` that it is about."""
+    """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to."""
     members = value if isinstance(value, dict) else {}
     items = value if isinstance(value, list | tuple) else ()
     for key, inner in node.items():
@@ -139,7 +145,7 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
 
 
 def _target(root: object, pointer: str) -> object:
-    """What a pointer such as ``#/$defs/page`` leads to (RFC 6901)."""
+    """Return the subschema that a pointer such as ``#/$defs/page`` leads to (RFC 6901)."""
     node = root
     for step in unquote(pointer).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,4 @@
-"""A validator's errors as faults in words. No I/O."""
+"""The errors of the validator: which are faults of a value, and their messages. No I/O."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .limits import shorten
 
 __all__ = ["format_error", "is_fault"]
 
-#: What says nothing about an instance here: annotations by the newer drafts, and an engine's own troubles.
+#: Kinds of errors that are no fault of a value: keywords that newer drafts only annotate with, and an engine's limits.
 _NO_FAULTS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
-#: What is true of an object or a list whatever stands in it.
-_OF_SHAPE = {
+#: Keywords about an object or a list that hold whatever its members are.
+_ABOUT_SHAPE = {
     "type",
     "required",
     "additionalProperties",
@@ -30,7 +30,8 @@ _OF_SHAPE = {
 
 
 def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> bool:
-    """Whether ``error`` is a fault wherever it does not come from how content is declared."""
+    """Return whether ``error`` is a fault of the value. It is none at or below the paths in ``content``, where binaries
+    stand, nor above them if what stands there may have caused it."""
     place, kind = tuple(error.instance_path), error.kind
     if kind.name in _NO_FAULTS:
         return False
@@ -42,11 +43,11 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
         return True
     if branches := _branches(kind):
         return all(any(is_fault(one, content) for one in branch) for branch in branches)
-    return kind.name in _OF_SHAPE
+    return kind.name in _ABOUT_SHAPE
 
 
 def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_rs.ValidationError]]:
-    """The errors of every alternative, where none fits."""
+    """Return the errors of each alternative of ``anyOf`` and ``oneOf``, if none fits."""
     match kind:
         case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
             return kind.context
@@ -55,7 +56,8 @@ def _branches(kind: jsonschema_rs.ValidationErrorKind) -> list[list[jsonschema_r
 
 
 def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place]) -> str:
-    """The fault in words; where several alternatives exist, the first reason against each of them."""
+    """Return the message of a fault, shortened. If there are alternatives and none fits, it has the first reason
+    against each, at most three."""
     reasons: dict[str, None] = {}
     for branch in _branches(error.kind):
         for one in islice((one for one in branch if is_fault(one, content)), 1):

@@ -1,4 +1,4 @@
-"""Parameters and answers against the JSON Schema that a capability declares for them. No I/O.
+"""The checks of parameters and answers against the JSON Schema that a capability declares. No I/O.
 
 The schema is the app's, so it is not trusted: it reaches no address, its patterns run on an engine without
 backtracking, and how deep, how large and how much work it may be is bounded before the validator sees it
@@ -27,42 +27,44 @@ __all__ = ["check_output", "check_params"]
 _MAX_ENCODED = 256 * 1024
 #: Values (and 64 characters of text count as one) of an instance that is checked.
 _MAX_VALUES = 100_000
-#: Steps of the validator where faults are listed: an error costs up to 40 µs.
-_MAX_LISTED = 2_000
+#: Steps of the validator above which faults are not listed: an error costs up to 40 µs.
+_MAX_LISTING_STEPS = 2_000
 #: Faults that are listed.
-_MOST = 5
+_MAX_FAULTS = 5
 
 
 def check_params(
     capability: str, schema: Mapping[str, object], params: object, content: Iterable[Place] = ()
 ) -> list[str]:
-    """Check the ``params`` of a call against the capability's ``inputSchema``.
+    """Check the ``params`` of a call against the capability's ``inputSchema``, and return warnings: why the schema was
+    not checked.
 
-    ``content`` are the places of binaries (:func:`~.binary.params.outgoing`): apps declare those as text, as an
+    ``content`` are the paths of binaries (:func:`~.binary.params.prepare_params`): apps declare those as text, as an
     object, or not at all, so nothing at or below them is a fault.
 
     Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
-    most five faults are listed. Returns warnings: why the schema was not checked.
+    most five faults are listed.
     """
     try:
         faults = _faults(schema, params, content)
     except NotChecked as reason:
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if faults:
-        listed = [fault.told("params") for fault in faults]
-        more = f"; and {'at least ' * (len(listed) == _MOST)}{len(listed) - 1} more" if len(listed) > 1 else ""
+        listed = [fault.message("params") for fault in faults]
+        more = f"; and {'at least ' * (len(listed) == _MAX_FAULTS)}{len(listed) - 1} more" if len(listed) > 1 else ""
         details = {"path": field_of(faults[0].place), "faults": listed}
         raise UsageError(f"{capability}: {listed[0]}{more}", details=details)
     return []
 
 
 def check_output(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:
-    """How an answer's ``data`` differs from the capability's ``outputSchema``, as warnings, at most five.
+    """Return how an answer's ``data`` differs from the capability's ``outputSchema``, as warnings, at most five. Raises
+    nothing: an answer is never refused for its schema.
 
-    ``content`` are the places of binaries (:func:`~.binary.detect.find`), which count as for :func:`check_params`.
+    ``content`` are the paths of binaries (:func:`~.binary.detect.find`), which count as for :func:`check_params`.
     """
     try:
-        return [f"outputSchema: {fault.told('data')}" for fault in _faults(schema, data, content)]
+        return [f"outputSchema: {fault.message('data')}" for fault in _faults(schema, data, content)]
     except NotChecked as reason:
         return [f"the answer was not checked against outputSchema: {reason}"]
 
@@ -72,12 +74,12 @@ class _Fault:
     place: Place
     text: str
 
-    def told(self, root: str) -> str:
+    def message(self, root: str) -> str:
         return f"{'.'.join(filter(None, (root, field_of(self.place))))}: {self.text}"
 
 
 def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]) -> list[_Fault]:
-    """The first faults of ``data``, none if it is valid."""
+    """Return the first faults of ``data``, none if it is valid."""
     if not schema:
         return []
     places = tuple(content)
@@ -97,11 +99,11 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if count_steps(compiled.schema, tree) > _MAX_LISTED:
+        if count_steps(compiled.schema, tree) > _MAX_LISTING_STEPS:
             raise NotChecked("it does not fit, but is too large to say where")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
-        return list(islice(faults, _MOST))
+        return list(islice(faults, _MAX_FAULTS))
     except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
         raise NotChecked(shorten(str(error))) from None
 
@@ -116,7 +118,7 @@ class _Compiled:
 
 @lru_cache(maxsize=64)
 def _compiled(encoded: bytes) -> _Compiled | str:
-    """The validator of a schema, or why there is none."""
+    """Return the validator of a schema, or why there is none."""
     try:
         schema = decode_json(encoded)
         assert isinstance(schema, dict)

@@ -54,7 +54,7 @@ def conformance(
         for file in (junit, badge):
             _require_folder(file)
         with _Shown() as shown:
-            plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, told=shown.tell)
+            plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=shown.tell)
             state = str(storage_state) if storage_state is not None else None
             report = await check_app(target, plan, transport=transport, browser=browser, storage_state=state)
         if junit is not None:

@@ -101,7 +101,8 @@ async def _tour(app: Session, samples: Path, megabytes: int, results: list[Resul
     async def step(capability: str, params: Mapping[str, object]) -> Any:
         return await _step(app, results, capability, params)
 
-    html = (await step("convert.markdownToHtml", {"markdown": readme, "title": "README"}))["html"]
+    await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
+    html = Path(results[-1].artifact().path or "").read_text(encoding="utf-8")
     await step("export.pdf", {"html": html, "title": "README"})
     await step("chart.render", {"csv": sales, "type": "bar", "format": "png", "title": "Sales"})
     await step("chart.render", {"csv": sales, "type": "line", "format": "webp", "as": "base64"})

@@ -92,9 +92,9 @@ def _value(text: str) -> object:
 
 
 def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
-    from ...binary.params import place
+    from ...binary.params import set_path
 
     try:
-        place(params, key, value)
+        set_path(params, key, value)
     except UsageError as error:
         raise UsageError(f"{error.message} with --params") from None

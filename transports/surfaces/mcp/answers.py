@@ -12,7 +12,7 @@ from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
 from ...protocol.strict_json import JSONValue
 from ...routing import Result, clamp
-from ...routing.guard import LEAST, json_size
+from ...routing.guard import MIN_BYTES, json_size
 from .about import Link, described
 from .images import pictures
 
@@ -159,4 +159,4 @@ def _less(document: dict[str, object]) -> dict[str, object]:
         kept = value[: len(value) // 2]
         notes[largest] = notes.get(largest, 0) + len(value) - len(kept)
         return {**document, largest: kept, "omitted": notes}
-    return {**document, largest: clamp(cast(JSONValue, value), max(sizes[largest] // 2, LEAST))}
+    return {**document, largest: clamp(cast(JSONValue, value), max(sizes[largest] // 2, MIN_BYTES))}

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...artifacts import ArtifactStore
 from ...binary import BinaryData
-from ...binary.params import place
+from ...binary.params import set_path
 from ...errors import TooLarge, UsageError
 from ...routing import GivenFile, accept_files
 from .options import Options
@@ -31,7 +31,7 @@ async def with_files(
     filled: dict[str, Any] = dict(params)
     accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
     for param, one in accepted.items():
-        place(filled, param.split("."), one.binary)
+        set_path(filled, param.split("."), one.binary)
     return filled
 
 

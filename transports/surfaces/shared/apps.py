@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from ...artifacts import ArtifactStore, Scope
@@ -79,8 +79,8 @@ class App:
             await self._task  # raises why
 
     async def _live(self, heard: Callable[[App, Event], object]) -> None:
-        async with self.session as session:
-            watching = asyncio.ensure_future(self._watch(session, heard))
+        async with self.session as session, session.events() as events:
+            watching = asyncio.ensure_future(self._watch(events, heard))
             self._opened.set()
             try:
                 await self._stop.wait()
@@ -101,8 +101,8 @@ class App:
         """The app has a question. ABP does not say which call it belongs to: the latest one is taken."""
         return await self.running[-1].ask(request) if self.running else default_answer(request)
 
-    async def _watch(self, session: Session, heard: Callable[[App, Event], object]) -> None:
-        async for event in session.events():
+    async def _watch(self, events: AsyncIterator[Event], heard: Callable[[App, Event], object]) -> None:
+        async for event in events:
             heard(self, event)
 
 

@@ -10,7 +10,7 @@ from typing import cast
 
 from aiohttp import web
 
-from ...binary.params import place
+from ...binary.params import set_path
 from ...errors import ABPError, CapabilityError
 from ...protocol.capabilities import unknown_capability
 from ...protocol.elicitation import default_answer
@@ -169,7 +169,7 @@ class Calls:
         accepted = await accept_files(cast("Mapping[str, GivenFile]", given), store=self._artifacts.view(visitor),
                                       capability=capability)  # fmt: skip
         for param, one in accepted.items():
-            place(params, param.split("."), one.binary)
+            set_path(params, param.split("."), one.binary)
 
     def _record(self, request: web.Request, visitor: Visitor) -> CallRecord:
         record = self._activity.calls.get(request.match_info["id"])

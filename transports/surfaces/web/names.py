@@ -6,7 +6,7 @@ import re
 from email.message import Message
 from urllib.parse import quote
 
-from ...binary.media import safe_filename
+from ...binary.filenames import safe_filename
 
 __all__ = ["disposition", "named"]
 

@@ -1,9 +1,10 @@
-"""Does an app speak ABP as the protocol says? ``abp conformance TARGET``, and :func:`check_app` from Python.
+"""Checks whether an app speaks ABP (docs/protocol.md): ``abp conformance TARGET``, and :func:`check_app` from Python.
 
-* :mod:`.gather` — looking at the app: :mod:`.line`, :mod:`.wire`, :mod:`.probe`, :mod:`.inputs`, :mod:`.contents`.
-* :mod:`.evidence` — what was seen; no I/O.
-* :mod:`.checks` — the rules, by theme; no I/O.
-* :mod:`.report` — what came of them; no I/O.
+* :mod:`.gather` — talks to the app and collects evidence, by means of :mod:`.client`, :mod:`.strict_websocket`,
+  :mod:`.page_probe`, :mod:`.inputs` (parameters for calls) and :mod:`.content` (binaries of answers).
+* :mod:`.evidence` — the facts that were collected; no I/O.
+* :mod:`.rules`, :mod:`.checks` — the rules, by theme, which judge the evidence; no I/O.
+* :mod:`.report` — the outcomes, as text, JSON, JUnit XML and a badge; no I/O.
 """
 
 from __future__ import annotations
@@ -33,23 +34,25 @@ async def check_app(
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
 ) -> Report:
-    """Check the app at ``target``: ``http(s)://…`` (with ``transport="postmessage"`` embedded), ``ws(s)://…`` or
-    ``extension:FOLDER``. ``plan`` says what may be called; ``browser`` and ``storage_state`` are those of
-    :func:`transports.connect`.
+    """Check the app at ``target`` against every rule, and return the report.
+
+    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…`` or
+    ``extension:FOLDER``. ``plan`` says which capabilities may be called: they are called for real. ``browser`` and
+    ``storage_state`` are those of :func:`transports.connect`.
 
     An app that cannot be reached is a finding, not an exception. Raises :class:`~transports.errors.UsageError` for a
     target that makes no sense, and :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()
-    seen = await gather(target, plan or Plan(), transport=transport, browser=browser, storage_state=storage_state)
-    about = seen.greeted.get("app")
+    evidence = await gather(target, plan or Plan(), transport=transport, browser=browser, storage_state=storage_state)
+    about = evidence.session_info.get("app")
     named = [str(about[key]) for key in ("name", "version") if key in about] if isinstance(about, dict) else []
     return Report(
         target=redact_url(target) or target,
-        kind=seen.kind,
+        kind=evidence.kind,
         app=" ".join(named),
-        outcomes=tuple(check.outcome(seen) for check in CHECKS),
-        called=tuple(dict.fromkeys(trial.name for trial, _ in seen.called)),
-        skipped={trial.name: trial.skipped for trial in seen.trials if trial.skipped},
+        outcomes=tuple(check.outcome(evidence) for check in CHECKS),
+        called=tuple(dict.fromkeys(trial.name for trial, _ in evidence.called)),
+        skipped={trial.name: trial.skipped for trial in evidence.trials if trial.skipped},
         seconds=time.perf_counter() - started,
     )

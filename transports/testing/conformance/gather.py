@@ -1,4 +1,4 @@
-"""Looking at an app, step by step, so that the checks have something to judge."""
+"""Talks to an app, step by step, and collects the evidence that the checks judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from ...adapters.playwright import PlaywrightTransport
 from ...adapters.postmessage import PostMessageTransport
 from ...base import Transport
-from ...binary.params import outgoing
+from ...binary.params import prepare_params
 from ...browser.process.extension import extension_folder
 from ...browser.process.launch import Browser
 from ...browser.source import StorageState
@@ -24,24 +24,29 @@ from ...errors import ABPError, ProtocolError, UsageError
 from ...http import discover
 from ...protocol.capabilities import Capabilities
 from ...session.settings import Settings
-from .contents import pieces_of
-from .evidence import Cancelling, Evidence, Exchange, Kind, Trial
-from .inputs import Unmade, made_params, without_required, wrong_type
-from .line import Line
-from .probe import NONSENSE, look_at_page
-from .wire import Wire
+from .client import Client
+from .content import measured_content
+from .evidence import Cancellation, Evidence, Exchange, Kind, Trial
+from .inputs import CannotGenerate, generated_params, with_wrong_type, without_required
+from .page_probe import UNKNOWN_NAME, probe_page
+from .strict_websocket import StrictWebSocket
 
 __all__ = ["Plan", "gather", "kind_of"]
 
-_MOST_CANCELLED = 3
+_MAX_CANCELLED = 3
 #: Seconds that a call runs before it is cancelled.
 _RUNNING = 0.15
+#: Seconds for one download, and the least for opening a page or a connection.
 _DOWNLOAD, _OPENING = 20.0, 15.0
 
 
 class Plan:
-    """What is done: ``only`` and ``skip`` are patterns (``export.*``) of the capabilities that are called, ``calls``
-    whether any is. ``timeout`` in seconds is what each call is given; ``told`` hears what is looked at now."""
+    """What a check may do.
+
+    ``timeout`` in seconds is what each call is given. ``only`` and ``skip`` are patterns (``export.*``) of the
+    capabilities to call and to leave out; with ``calls=False`` none is called. ``on_step`` is called with the name of
+    what is checked next: ``session``, a capability.
+    """
 
     def __init__(
         self,
@@ -50,22 +55,24 @@ class Plan:
         only: Sequence[str] = (),
         skip: Sequence[str] = (),
         calls: bool = True,
-        told: Callable[[str], object] = lambda _: None,
+        on_step: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self.timeout, self.only, self.skip, self.calls, self.told = timeout, only, skip, calls, told
+        self.timeout, self.only, self.skip, self.calls, self.on_step = timeout, only, skip, calls, on_step
+        #: Whether downloads may go to private addresses (``ABP_ALLOW_PRIVATE_ADDRESSES``).
         self.allow_private = Settings.load().allow_private_addresses
 
     def excluded(self, name: str) -> str:
-        """Why a capability is not called; empty if it is."""
+        """Return why a capability is not to be called, or an empty text if it is."""
         if not self.calls:
             return "no capability was to be called"
-        if self.only and not _fits(name, self.only):
+        if self.only and not _matches(name, self.only):
             return "only others were to be called"
-        return "it was to be skipped" if _fits(name, self.skip) else ""
+        return "it was to be skipped" if _matches(name, self.skip) else ""
 
 
 def kind_of(target: str, transport: str) -> Kind:
-    """How ``target`` is reached. Raises :class:`~transports.errors.UsageError`."""
+    """Return how ``target`` is reached. Raises :class:`~transports.errors.UsageError` for a target that is no app, or
+    that ``transport`` does not reach."""
     if extension_folder(target) is not None:
         found: Kind = "extension"
     elif target.lower().startswith(("ws://", "wss://")):
@@ -90,34 +97,37 @@ async def gather(
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
 ) -> Evidence:
-    """Look at the app at ``target``. An app that cannot be reached is evidence, too; raises
-    :class:`~transports.errors.UsageError` and :class:`~transports.errors.BrowserNotFound`."""
+    """Collect the evidence of the app at ``target``. The parameters are those of :func:`.check_app`.
+
+    An app that cannot be reached is evidence too. Raises :class:`~transports.errors.UsageError` and
+    :class:`~transports.errors.BrowserNotFound`.
+    """
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
     async with contextlib.AsyncExitStack() as stack:
+        opening = max(plan.timeout, _OPENING)
         if evidence.kind == "websocket":
-            oddities = evidence.oddities
-            await _drive(evidence, plan, lambda: Wire(target, timeout=plan.timeout, oddities=oddities))
+            findings = evidence.transport_findings
+            await _drive(evidence, plan, lambda: StrictWebSocket(target, timeout=opening, findings=findings))
             return evidence
         shared = await _browser(stack, target, browser)
         if evidence.kind != "extension":
-            plan.told("manifest")
+            plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
-        opening = max(plan.timeout, _OPENING)
-        reached = PostMessageTransport if evidence.kind == "embedded" else PlaywrightTransport
+        transport_class = PostMessageTransport if evidence.kind == "embedded" else PlaywrightTransport
         made: list[PageTransport] = []
 
-        def make() -> Transport:
-            made.append(reached(target, browser=shared, storage_state=storage_state, timeout=opening))
+        def make_transport() -> Transport:
+            made.append(transport_class(target, browser=shared, storage_state=storage_state, timeout=opening))
             return made[-1]
 
-        address = await _drive(evidence, plan, make)
-        embeddings = [one for one in made if isinstance(one, PostMessageTransport)]
-        strangers = sum(one.counts.get("foreign", 0) for one in embeddings)
-        evidence.oddities = ["a message of another window or origin"] * strangers
-        if not embeddings and address is not None:
-            plan.told("page object")
-            evidence.page = await look_at_page(
-                shared, address, storage_state=storage_state, timeout=opening, lasting=_lasting_call(evidence)
+        address = await _drive(evidence, plan, make_transport)
+        embedded = [one for one in made if isinstance(one, PostMessageTransport)]
+        foreign = sum(one.counts.get("foreign", 0) for one in embedded)
+        evidence.transport_findings = ["a message of another window or origin"] * foreign
+        if not embedded and address is not None:
+            plan.on_step("page object")
+            evidence.page_steps = await probe_page(
+                shared, address, storage_state=storage_state, timeout=opening, long_call=_long_call_of(evidence)
             )
     return evidence
 
@@ -135,62 +145,64 @@ async def _browser(stack: contextlib.AsyncExitStack, target: str, given: Browser
     return await stack.enter_async_context(Browser(name=given, **profile))
 
 
-async def _drive(evidence: Evidence, plan: Plan, make: Callable[[], Transport]) -> str | None:
-    """Everything that goes over a transport; the app's address once it was reached."""
-    async with Line(make, timeout=plan.timeout) as line:
-        plan.told("session")
+async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
+    """Do everything that goes over a transport. Return the app's address, or ``None`` if it was never reached."""
+    async with Client(make_transport, timeout=plan.timeout) as client:
+        plan.on_step("session")
         try:
-            await line.dial()
+            await client.connect()
         except UsageError:
             raise
         except ABPError as error:
-            evidence.refused = error
+            evidence.open_error = error
             return None
-        address = line.transport.url
-        lists = line.transport.features.listing
-        evidence.early = await line.call(NONSENSE, {}, plan.timeout)
-        greeting = await line.greet()
-        evidence.greeting, evidence.refused = greeting.answer, greeting.error
-        if greeting.error is not None:
+        address = client.transport.url
+        lists = client.transport.features.listing
+        evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+        initialized = await client.initialize()
+        evidence.initialize_answer, evidence.open_error = initialized.answer, initialized.error
+        if initialized.error is not None:
             return address
-        evidence.listed = await line.ask("capabilities/list") if lists else None
-        evidence.twice = await line.greet()
-        evidence.unknown = await line.call(NONSENSE, {}, plan.timeout)
-        await _try_all(evidence, plan, line)
-        plan.told("cancellation")
-        evidence.stray_cancel = await line.ask("capabilities/cancel", {"callId": NONSENSE, "reason": "a check"})
-        for trial in _lasting(evidence.called):
-            evidence.cancellings.append(await _cancelled(line, trial, plan.timeout))
-        plan.told("shutdown")
-        if await _ready(line):
-            evidence.farewells = [await line.tell("shutdown", {"reason": "a check"}) for _ in range(2)]
-            evidence.late = await line.call(NONSENSE, {}, plan.timeout)
-            evidence.again = await line.greet()
-        plan.told("reload")
-        await line.hang_up()
-        evidence.reopened = await line.greet()
-        evidence.outside = line.outside
+        evidence.listed = await client.request("capabilities/list") if lists else None
+        evidence.second_initialize = await client.initialize()
+        evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+        await _try_capabilities(evidence, plan, client)
+        plan.on_step("cancellation")
+        evidence.unknown_cancel = await client.request(
+            "capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"}
+        )
+        for trial in _long_calls(evidence.called):
+            evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
+        plan.on_step("shutdown")
+        if await _reconnected(client):
+            evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
+            evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+            evidence.initialize_after_shutdown = await client.initialize()
+        plan.on_step("reload")
+        await client.disconnect()
+        evidence.initialize_on_new_connection = await client.initialize()
+        evidence.effects_outside_calls = client.effects_outside_calls
         return address
 
 
-async def _ready(line: Line) -> bool:
-    """Whether there is a connection to an app that knows us, made again where it has broken."""
-    return (await line.ask("capabilities/cancel", {"callId": NONSENSE, "reason": "a check"})).error is None
+async def _reconnected(client: Client) -> bool:
+    """Whether there is a connection with a session, made again where it has broken: a harmless request tells."""
+    return (await client.request("capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"})).error is None
 
 
-async def _try_all(evidence: Evidence, plan: Plan, line: Line) -> None:
+async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
     listed = evidence.listed.answer if evidence.listed is not None else None
     declared = evidence.discovery.manifest.capabilities if evidence.discovery and evidence.discovery.manifest else ()
-    said = evidence.greeted.get("capabilities")
-    known = Capabilities().merge(said).merge(listed).with_manifest(declared)
-    raw = {str(entry.get("name")): entry for source in (said, listed) for entry in _objects(source)}
+    initial = evidence.session_info.get("capabilities")
+    known = Capabilities().merge(initial).merge(listed).with_manifest(declared)
+    entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _objects(source)}
     for name in known:
-        trial = Trial(known[name], raw.get(name, {}), plan.excluded(name))
+        trial = Trial(known[name], entries.get(name, {}), plan.excluded(name))
         if not trial.skipped and not known[name].available:
             trial.skipped = "it is not available now"
         if not trial.skipped:
-            plan.told(name)
-        evidence.trials += [trial] if trial.skipped else await _try(trial, plan, line)
+            plan.on_step(name)
+        evidence.trials += [trial] if trial.skipped else await _try(trial, plan, client)
 
 
 def _objects(source: object) -> Iterable[Mapping[str, object]]:
@@ -199,75 +211,76 @@ def _objects(source: object) -> Iterable[Mapping[str, object]]:
     return [entry for entry in source if isinstance(entry, Mapping)] if isinstance(source, list) else []
 
 
-async def _try(trial: Trial, plan: Plan, line: Line) -> list[Trial]:
-    """The trial, made; one more for each further example of parameters."""
+async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
+    """Call the trial's capability. Return the trial, and one more for each further example of parameters."""
     schema = trial.capability.input_schema
     try:
-        first, *others = made_params(trial.name, schema)
-    except Unmade as reason:
+        first, *others = generated_params(trial.name, schema)
+    except CannotGenerate as reason:
         trial.skipped = str(reason)
         return [trial]
-    await _call(trial, first, plan, line)
-    if (less := without_required(schema, first)) is not None:
-        trial.missing = less[0], await line.call(trial.name, less[1], plan.timeout)
-    if (other := wrong_type(schema, first)) is not None:
-        trial.wrong = other[0], await line.call(trial.name, other[1], plan.timeout)
+    await _call(trial, first, plan, client)
+    if (faulty := without_required(schema, first)) is not None:
+        trial.without_required = faulty[0], await client.call(trial.name, faulty[1], plan.timeout)
+    if (faulty := with_wrong_type(schema, first)) is not None:
+        trial.with_wrong_type = faulty[0], await client.call(trial.name, faulty[1], plan.timeout)
     more = [Trial(trial.capability, trial.entry) for _ in others]
     for one, params in zip(more, others, strict=True):
-        await _call(one, params, plan, line)
+        await _call(one, params, plan, client)
     return [trial, *more]
 
 
-async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, line: Line) -> None:
+async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
     trial.params = params
-    trial.call = await line.call(trial.name, params, plan.timeout)
-    transport = line.transport if trial.call.error is None else None
+    trial.call = await client.call(trial.name, params, plan.timeout)
+    transport = client.transport if trial.call.error is None else None
     try:
-        trial.pieces = await pieces_of(
+        trial.contents = await measured_content(
             trial.call.fields.get("data"), transport, timeout=_DOWNLOAD, allow_private=plan.allow_private
         )
     except ProtocolError as error:
         trial.call.error = error
 
 
-def _lasting(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
-    """Calls that run long enough to be cancelled: those that ended by their timeout, those that say they can be."""
+def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
+    """Return calls that may run long enough to be cancelled: first those that met their timeout, then those whose
+    capability has ``features.cancel``, then the slowest."""
 
-    def told(trial: Trial) -> bool:
+    def declares_cancel(trial: Trial) -> bool:
         features = trial.entry.get("features")
         return isinstance(features, Mapping) and features.get("cancel") is True
 
     late = [trial for trial, call in called if call.error is not None or call.code == "TIMEOUT"]
     slow = sorted((pair for pair in called if pair[1].seconds > 2 * _RUNNING), key=lambda pair: -pair[1].seconds)
-    able = [trial for trial, _ in called if told(trial)]
-    chosen = {trial.name: trial for trial in (*late, *able, *(trial for trial, _ in slow))}
-    return list(chosen.values())[:_MOST_CANCELLED]
+    cancellable = [trial for trial, _ in called if declares_cancel(trial)]
+    chosen = {trial.name: trial for trial in (*late, *cancellable, *(trial for trial, _ in slow))}
+    return list(chosen.values())[:_MAX_CANCELLED]
 
 
-def _lasting_call(evidence: Evidence) -> Mapping[str, object] | None:
-    """One of those calls, for a look at the page object itself."""
-    for trial in _lasting(evidence.called):
-        _, content = outgoing(dict(trial.params))
+def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:
+    """Return one of those calls for the page probe: one without content in its parameters."""
+    for trial in _long_calls(evidence.called):
+        _, content = prepare_params(dict(trial.params))
         if not content:
             milliseconds = {"timeout": evidence.timeout * 1000, "after": _RUNNING * 1000}
             return {"name": trial.name, "params": dict(trial.params), **milliseconds}
     return None
 
 
-async def _cancelled(line: Line, trial: Trial, timeout: float) -> Cancelling:
+async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
     call_id = str(uuid.uuid4())
-    await _ready(line)
-    call = asyncio.ensure_future(line.call(trial.name, trial.params, timeout, call_id))
+    await _reconnected(client)
+    call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
     await asyncio.wait((call,), timeout=_RUNNING)
     first, again, answered = Exchange(), Exchange(), time.perf_counter()
     if not call.done():
         cancel = {"callId": call_id, "reason": "a check"}
-        first = await line.ask("capabilities/cancel", cancel)
+        first = await client.request("capabilities/cancel", cancel)
         answered = time.perf_counter()
-        again = await line.ask("capabilities/cancel", cancel)
+        again = await client.request("capabilities/cancel", cancel)
     ended = await call
-    return Cancelling(trial.name, first, again, ended, time.perf_counter() - answered)
+    return Cancellation(trial.name, first, again, ended, time.perf_counter() - answered)
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
+def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,8 +1,9 @@
-"""Parameters made from a capability's ``inputSchema``: the smallest that it allows. No I/O.
+"""Makes parameters from a capability's ``inputSchema``: the smallest that it allows. No I/O.
 
-The generators that exist are for property tests: random, with texts that no form would take, and (hypothesis-jsonschema
-0.23 under hypothesis 6.170) broken. A check needs the same few inputs each time, so this makes one and has the real
-validator look at it; an app's author who wants others writes ``examples`` into the schema.
+Existing generators are for property tests: their values are random, hold texts that no form would accept, and
+hypothesis-jsonschema 0.23 does not run under hypothesis 6.170. A check needs the same few inputs each time. So this
+module makes one value and has the real validator judge it. The author of an app who wants other values writes
+``examples`` into the schema.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...binary import BinaryData
-from ...binary.params import outgoing
+from ...binary.params import prepare_params
 from ...errors import UsageError
 from ...protocol.schema import check_output, check_params
 
-__all__ = ["Unmade", "made_params", "without_required", "wrong_type"]
+__all__ = ["CannotGenerate", "generated_params", "with_wrong_type", "without_required"]
 
-_DEEPEST, _MOST = 12, 5
+#: Levels of a schema that are followed, and examples that are taken.
+_MAX_DEPTH, _MAX_EXAMPLES = 12, 5
 _TEXT = "abp"
 _PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -39,46 +41,55 @@ _FORMATS = {
     "hostname": "example.org",
     "color": "#336699",
 }
-#: Tried where a pattern is given.
+#: Texts that are tried where a schema has a pattern or a length.
 _CANDIDATES = (_TEXT, "ABP", "a", "A", "1", "10", "2024", "en", "en-GB", "EUR", "a-1", "a1", "1.0", "1.0.0", "abp.txt")
+#: A value of another type, by type.
 _WRONG: Mapping[str, object] = {"string": 12345, "integer": _TEXT, "number": _TEXT, "boolean": _TEXT, "array": _TEXT}
 
 
-class Unmade(Exception):
-    """Why no parameters could be made."""
+class CannotGenerate(Exception):
+    """No parameters could be made from a schema; the message says why."""
 
 
-def made_params(name: str, schema: Mapping[str, object]) -> list[dict[str, object]]:
-    """Parameters that fit ``schema``: its ``examples``, at most five of them, or else one object with the required ones
-    only, each by its ``examples``, ``default``, ``const`` or ``enum``, else the smallest value of its type. Binary
-    parameters are a small PNG, PDF or text. Raises :class:`Unmade`."""
+def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return parameters that fit ``schema``, the inputSchema of the capability ``name``.
+
+    They are the schema's ``examples``, at most five of them. Without examples it is one object with the required
+    parameters only: each the first of its ``examples`` or ``enum``, its ``const`` or ``default``, or else the smallest
+    value of its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`.
+    """
     given = schema.get("examples")
-    made = copy.deepcopy(given[:_MOST]) if isinstance(given, list) and given else [_sample(schema, schema, 0, "object")]
-    return [_checked(name, schema, params) for params in (made if schema else [{}])]
+    if isinstance(given, list) and given:
+        candidates = copy.deepcopy(given[:_MAX_EXAMPLES])
+    else:
+        candidates = [_sample(schema, schema, 0, "object")] if schema else [{}]
+    return [_checked(name, schema, params) for params in candidates]
 
 
 def _checked(name: str, schema: Mapping[str, object], params: object) -> dict[str, object]:
     if not isinstance(params, dict):
-        raise Unmade("its parameters are not an object")
-    prepared, content = outgoing(params)
+        raise CannotGenerate("its parameters are not an object")
+    prepared, content = prepare_params(params)
     try:
         check_params(name, schema, prepared, [found.path for found in content])
     except UsageError as error:
-        raise Unmade(f"no parameters could be made from its inputSchema ({error.message}); give `examples`") from error
+        raise CannotGenerate(
+            f"no parameters could be made from its inputSchema ({error.message}); give `examples`"
+        ) from error
     return params
 
 
 def without_required(
     schema: Mapping[str, object], params: Mapping[str, object]
 ) -> tuple[str, dict[str, object]] | None:
-    """``params`` without one that is required, and its name."""
+    """Return the name of a required parameter and ``params`` without it, or ``None`` if none is required."""
     required = schema.get("required")
     name = next((name for name in required if name in params), None) if isinstance(required, list) else None
     return None if name is None else (name, {key: value for key, value in params.items() if key != name})
 
 
-def wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
-    """``params`` with a value of another type than its schema says, and its name."""
+def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
+    """Return the name of a parameter and ``params`` with a value of another type for it; ``None`` if none is typed."""
     properties = schema.get("properties")
     for name, inner in properties.items() if isinstance(properties, Mapping) else ():
         kind = inner.get("type") if isinstance(inner, Mapping) else None
@@ -88,8 +99,10 @@ def wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tu
 
 
 def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -> object:
-    if schema is False or depth > _DEEPEST:
-        raise Unmade("its inputSchema allows no value" if schema is False else "its inputSchema is nested too deeply")
+    if schema is False or depth > _MAX_DEPTH:
+        raise CannotGenerate(
+            "its inputSchema allows no value" if schema is False else "its inputSchema is nested too deeply"
+        )
     if not isinstance(schema, Mapping):
         return _TEXT
     if isinstance(pointer := schema.get("$ref"), str):
@@ -115,11 +128,11 @@ def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -
 def _first_of(
     branches: list[object], base: Mapping[str, object], root: Mapping[str, object], depth: int, hint: str
 ) -> object:
-    reason = Unmade("its inputSchema has no alternatives")
+    reason = CannotGenerate("its inputSchema has no alternatives")
     for branch in branches:
         try:
             return _sample(branch if branch is False else _merged(base, branch), root, depth + 1, hint)
-        except Unmade as error:
+        except CannotGenerate as error:
             reason = error
     raise reason
 
@@ -147,7 +160,7 @@ def _target(root: Mapping[str, object], pointer: str) -> object:
     for step in pointer.removeprefix("#").split("/")[1:]:
         node = _mapping(node).get(step.replace("~1", "/").replace("~0", "~"))
     if not pointer.startswith("#") or node is None:
-        raise Unmade(f"its inputSchema refers to {pointer[:60]!r}")
+        raise CannotGenerate(f"its inputSchema refers to {pointer[:60]!r}")
     return node
 
 
@@ -199,23 +212,23 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
     grown = ((text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES)
     fitting = [known] if known else [*grown, ""]
     if isinstance(pattern := schema.get("pattern"), str):
-        # The engine that is safe with patterns of strangers; one that it does not know fits nothing.
+        # This validator is safe with patterns of strangers. A pattern that it does not know fits nothing.
         fitting = [text for text in (*fitting, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)]
     fitting = [text for text in fitting if shortest <= len(text) <= longest]
     if not fitting:
-        raise Unmade("its inputSchema asks for a text that could not be made; give `examples`")
+        raise CannotGenerate("its inputSchema asks for a text that could not be made; give `examples`")
     return fitting[0]
 
 
 def _number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     whole = _kind(schema) == "integer"
-    least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     step, gap = schema.get("multipleOf") or (1 if whole else 0), 1 if whole else 0.5
     if "exclusiveMinimum" in schema:
-        least = max(least, schema["exclusiveMinimum"] + gap)
+        low = max(low, schema["exclusiveMinimum"] + gap)
     if "exclusiveMaximum" in schema:
-        most = min(most, schema["exclusiveMaximum"] - gap)
-    value = min(max(1, least), most)
+        high = min(high, schema["exclusiveMaximum"] - gap)
+    value = min(max(1, low), high)
     if step:
         value = math.ceil(value / step) * step
     return int(value) if whole else value

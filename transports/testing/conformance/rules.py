@@ -1,4 +1,4 @@
-"""A check: one rule of the protocol, and the function that judges evidence by it. No I/O."""
+"""A check: one rule of the protocol, and the function that judges the evidence by it. No I/O."""
 
 from __future__ import annotations
 
@@ -11,39 +11,42 @@ from .evidence import Evidence
 
 __all__ = ["Check", "Judge", "Level", "NotApplicable", "Outcome", "Rules", "Status"]
 
-#: MUST: an app that breaks it is not conformant. SHOULD: it is, with a warning (RFC 2119).
+#: How strict a rule is (RFC 2119). An app that breaks a MUST does not conform; a broken SHOULD is a warning.
 Level: TypeAlias = Literal["MUST", "SHOULD"]
 Status: TypeAlias = Literal["passed", "failed", "warning", "not-applicable"]
-#: What breaks the rule, in words, each thing once; nothing if it is kept.
+#: Yields what breaks the rule, in words; nothing if the rule is kept. May raise :class:`NotApplicable`.
 Judge: TypeAlias = Callable[[Evidence], Iterable[str]]
 
-#: What is told of one check; an app with a hundred capabilities may break it a hundred times.
-_MOST = 8
-_LONGEST = 300
+#: Findings that are reported of one check; an app with a hundred capabilities may break a rule a hundred times.
+_MAX_FINDINGS = 8
+#: Characters of one finding.
+_MAX_LENGTH = 300
 
 
 class NotApplicable(Exception):
-    """Why there is nothing to judge."""
+    """There is nothing to judge; the message says why. Raised by judges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a check: ``seen`` is what broke the rule, or why it does not apply."""
+    """The result of one check. ``findings`` are what broke the rule, each once and at most eight of them, or why the
+    rule does not apply."""
 
     check: Check
     status: Status
-    seen: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
-        """The same as JSON values."""
+        """Return the outcome as JSON values; ``fix`` only where something is to be fixed."""
         fix = {"fix": self.check.fix} if self.status in ("failed", "warning") else {}
         about = {"id": self.check.id, "level": self.check.level, "title": self.check.title}
-        return {**about, "source": self.check.source, "status": self.status, "seen": list(self.seen), **fix}
+        return {**about, "source": self.check.source, "status": self.status, "findings": list(self.findings), **fix}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``id`` is ``theme.name``; ``source`` says where the rule stands; ``fix`` is what an app's author does."""
+    """One rule. ``id`` is ``theme.name``; ``source`` cites the sections of docs/protocol.md, or the RFC, where the rule
+    stands; ``fix`` tells the author of an app what to do."""
 
     id: str
     level: Level
@@ -54,22 +57,23 @@ class Check:
 
     @property
     def theme(self) -> str:
+        """The first part of the id: ``session``, ``binary``."""
         return self.id.partition(".")[0]
 
     def outcome(self, evidence: Evidence) -> Outcome:
-        """Judge."""
+        """Judge the evidence."""
         try:
-            seen = tuple(dict.fromkeys(map(_cut, islice(self.judge(evidence), 10 * _MOST))))
+            findings = tuple(dict.fromkeys(map(_one_line, islice(self.judge(evidence), 10 * _MAX_FINDINGS))))
         except NotApplicable as reason:
             return Outcome(self, "not-applicable", (str(reason),))
-        if not seen:
+        if not findings:
             return Outcome(self, "passed")
-        more = (f"… and {len(seen) - _MOST} more",) if len(seen) > _MOST else ()
-        return Outcome(self, "failed" if self.level == "MUST" else "warning", (*seen[:_MOST], *more))
+        more = (f"… and {len(findings) - _MAX_FINDINGS} more",) if len(findings) > _MAX_FINDINGS else ()
+        return Outcome(self, "failed" if self.level == "MUST" else "warning", (*findings[:_MAX_FINDINGS], *more))
 
 
 class Rules(list[Check]):
-    """The checks of one theme; calling it makes a function one of them."""
+    """The checks of one theme. Called, it is a decorator that adds a judge as a check."""
 
     def __call__(self, id: str, level: Level, title: str, *, source: str, fix: str) -> Callable[[Judge], Judge]:
         def add(judge: Judge) -> Judge:
@@ -79,6 +83,6 @@ class Rules(list[Check]):
         return add
 
 
-def _cut(text: str) -> str:
+def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 1] + "…"

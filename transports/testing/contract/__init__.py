@@ -1,4 +1,4 @@
-"""The behaviours that every transport must show (``docs/write-a-transport.md``), to be run by pytest::
+"""The contract suite: behaviours that every transport must show, run by pytest (``docs/write-a-transport.md``)::
 
     import pytest
     from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
@@ -10,15 +10,15 @@
             subject = Subject(lambda: MyTransport(app.ws_url), tmp_path)
             await verify(behaviour, subject, {"download URLs are followed": "my app has no address"})
 
-A transport is tried on the reference app (:mod:`webapp_fixture`), of which a :class:`Subject` makes new transports, as
-many as a behaviour needs. What does not hold for a transport is data: a name and the reason. A deviation that is
-declared and does not show is a failure, so that no list goes stale.
+The far side is the reference app (:mod:`webapp_fixture`). A :class:`Subject` makes as many new transports to it as a
+behaviour needs. Known deviations of a transport are data: the name of a behaviour and the reason. A deviation that is
+declared and does not show is a failure, so the list cannot go stale.
 
-* :mod:`.suite` — all behaviours, and how one is run as a test.
-* :mod:`.behaviour` — what a behaviour is, and what it is tried on.
-* :mod:`.lifecycle`, :mod:`.messages` — the transport by itself.
+* :mod:`.suite` — all behaviours, and :func:`verify`, which runs one as a test.
+* :mod:`.behaviour` — the types, and helpers for writing behaviours.
+* :mod:`.lifecycle`, :mod:`.messages` — the transport alone.
 * :mod:`.capabilities`, :mod:`.calls`, :mod:`.binaries`, :mod:`.parameters`, :mod:`.downloads`, :mod:`.events`,
-  :mod:`.cancellation`, :mod:`.faults` — a session over it.
+  :mod:`.cancellation`, :mod:`.faults` — a session over the transport.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""What a behaviour is, what it is tried on, and the words of its checks. Messages are for somebody who sees this code
-for the first time: they say what was asked, what was wanted and what came."""
+"""The types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours.
+
+Failure messages are for somebody who has never seen this code: they say what was done, what was expected and what came.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,25 @@ from ...errors import ABPError
 from ...protocol.initialize import initialize_params
 from ...protocol.messages import Message
 from ...session.connect import connect
-from ...session.inbox import OnElicitation, OnNotification, OnProgress
+from ...session.event_dispatch import OnElicitation, OnNotification, OnProgress
 from ...session.session import Session
 
-__all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "greeted", "raises", "until", "value"]
+__all__ = ["Behaviour", "Caught", "Subject", "behaviour", "expect", "initialized", "raises", "until", "value"]
 
 #: Characters of a value that a message shows.
-_SHOWN = 300
+_MAX_CHARS = 300
 
 E_ = TypeVar("E_", bound=BaseException)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The transport that is tried: ``transport`` makes a new one, not yet opened, to the reference app
-    (:mod:`webapp_fixture`); ``folder`` is an empty one for files. ``target`` is the app's address where it has a page,
-    whose manifest a session reads too. ``timeout`` in seconds is for one behaviour."""
+    """The transport under test.
+
+    ``transport`` makes a new one, not yet opened, to the reference app (:mod:`webapp_fixture`). ``folder`` is an empty
+    folder for files. ``target`` is the app's address if it has a page, so that sessions read its manifest too.
+    ``timeout`` in seconds is the limit for one behaviour.
+    """
 
     transport: Callable[[], Transport]
     folder: Path
@@ -46,7 +51,8 @@ class Subject:
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
     ) -> Session:
-        """A session over a new transport; artifacts go to the folder ``out`` of ``folder``."""
+        """Return a session over a new transport, not yet opened. Artifacts go to ``folder / "out"`` unless ``store`` is
+        given; the callbacks are those of :func:`transports.connect`."""
         return connect(
             self.target,
             transport=self.transport(),
@@ -59,47 +65,53 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One thing that holds for every transport. ``source`` is where that is written: a section of PROTOCOL, a row of
-    FAULTS, a seed, or the contract in :mod:`transports.base`. ``check`` raises :class:`AssertionError`."""
+    """One thing that holds for every transport.
+
+    ``source`` cites where it is written: a section of docs/protocol.md, a row of docs/faults.md, an RFC, or a name in
+    the code such as ``transports.base.Transport.events``. ``check`` raises :class:`AssertionError` if it does not hold.
+    """
 
     name: str
     source: str
     check: Callable[[Subject], Awaitable[None]] = field(repr=False)
 
     def __str__(self) -> str:
-        """For a test's id, so that ``pytest -k`` takes themes too."""
+        """The id of a test: ``calls: text arrives as it was sent``, so that ``pytest -k calls:`` selects a theme."""
         return f"{self.theme}: {self.name}"
 
     @property
     def theme(self) -> str:
-        """The last part of its module's name: ``calls``, ``faults``."""
+        """The name of the module that defines it: ``calls``, ``faults``."""
         return self.check.__module__.rpartition(".")[2]
 
 
 def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable[None]]], Behaviour]:
-    """Makes a :class:`Behaviour` of the coroutine function that checks it."""
+    """Return a decorator that makes a :class:`Behaviour` of the coroutine function that checks it."""
     return lambda check: Behaviour(name, source, check)
 
 
 # --- for the behaviours -----------------------------------------------------------------------------------------------
 
 
-def expect(seen: object, wanted: object, what: str) -> None:
-    """Both must be equal; ``what`` says what was seen."""
-    if seen != wanted:
-        raise AssertionError(f"{what}: wanted {_shown(wanted)}, saw {_shown(seen)}")
+def expect(actual: object, expected: object, what: str) -> None:
+    """Raise :class:`AssertionError` unless both are equal. ``what`` names the value for the message."""
+    if actual != expected:
+        raise AssertionError(f"{what}: expected {_short(expected)}, got {_short(actual)}")
 
 
 @dataclass(slots=True)
 class Caught(Generic[E_]):
-    """What :func:`raises` caught."""
+    """The ``error`` that :func:`raises` caught; unset until its block has ended."""
 
     error: E_ = field(init=False)
 
 
 @contextmanager
 def raises(kind: type[E_], what: str, *, code: str | None = None) -> Iterator[Caught[E_]]:
-    """What is done inside must raise ``kind`` with that code; ``what`` says what was done."""
+    """Expect the block to raise ``kind``, with that ``code`` if one is given. ``what`` says what is done in it.
+
+    Any other error of the app or the system, or none, is an :class:`AssertionError`.
+    """
     caught: Caught[E_] = Caught()
     try:
         yield caught
@@ -109,12 +121,12 @@ def raises(kind: type[E_], what: str, *, code: str | None = None) -> Iterator[Ca
             expect(getattr(error, "code", None), code, f"the code of {error!r} after {what}")
         return
     except (ABPError, OSError, ValueError, LookupError) as error:
-        raise AssertionError(f"{what}: wanted {kind.__name__}, saw {type(error).__name__}: {error}") from error
-    raise AssertionError(f"{what}: wanted {kind.__name__}, and nothing was raised")
+        raise AssertionError(f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
+    raise AssertionError(f"{what}: expected {kind.__name__}, and nothing was raised")
 
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
-    """Wait until it is true, but not for ever."""
+    """Wait until ``condition`` is true. Raise :class:`AssertionError` if it is not within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             while not condition():
@@ -124,34 +136,34 @@ async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.
 
 
 def value(tree: object, *path: str | int) -> Any:
-    """What stands at a place of an answer."""
+    """Return what stands at ``path`` in an answer. Raise :class:`AssertionError` if there is nothing."""
     for step in path:
         try:
             tree = tree[step]  # type: ignore[index]
         except (LookupError, TypeError):
-            raise AssertionError(f"the answer has no {'.'.join(map(str, path))}: {_shown(tree)}") from None
+            raise AssertionError(f"the answer has no {'.'.join(map(str, path))}: {_short(tree)}") from None
     return tree
 
 
 @asynccontextmanager
-async def greeted(subject: Subject) -> AsyncIterator[Transport]:
-    """A transport by itself, opened, to an app that has been greeted."""
+async def initialized(subject: Subject) -> AsyncIterator[Transport]:
+    """Open a transport without a session, to an app that has been initialized; closed at the end."""
     async with subject.transport() as transport:
-        await transport.request(hello(), timeout=30)
+        await transport.request(initialize_request(), timeout=30)
         yield transport
 
 
-def hello() -> Message:
-    """What a client says first (PROTOCOL "The page object")."""
-    return Message("initialize", initialize_params("contract"), id="hello")
+def initialize_request() -> Message:
+    """Return the first message of a client (docs/protocol.md 2.2)."""
+    return Message("initialize", initialize_params("contract"), id="initialize")
 
 
 def call(capability: str, key: str, **params: object) -> Message:
-    """A call as a session makes it. ``key`` is its ``callId``."""
+    """Return a call as a session sends it. ``key`` is its callId, its progressToken and the message's id."""
     options = {"callId": key, "progressToken": key, "timeout": 30_000}
     return Message("capabilities/call", {"capability": capability, "params": params, "options": options}, id=key)
 
 
-def _shown(value: object) -> str:
+def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}… ({len(text)} characters)"

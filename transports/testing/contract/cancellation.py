@@ -1,8 +1,9 @@
-"""Calls that nobody waits for any more."""
+"""Behaviours of timeouts and cancellation."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Any
 
@@ -12,43 +13,50 @@ from .behaviour import Subject, behaviour, expect, raises, until, value
 
 
 async def _reasons(session: Session) -> list[str]:
-    """Why the app was told to stop calls, in order, each reason once."""
+    """Return the reasons with which the app was told to cancel calls, in order, each once."""
     record = (await session.call("app.record")).data
     return [*dict.fromkeys(entry["reason"] for entry in value(record, "cancelled"))]
 
 
-async def _begun(session: Session, capability: str, **params: object) -> asyncio.Task[Any]:
-    """A call that the app has begun, as far as that can be told from here."""
+async def _started(session: Session, capability: str, **params: object) -> asyncio.Task[Any]:
+    """Start a call and give the app time to begin it."""
     task = asyncio.ensure_future(session.call(capability, params))
     await asyncio.sleep(0.2)
     expect(task.done(), False, f"whether {capability} had ended")
     return task
 
 
-@behaviour("a timeout reaches the app", "PROTOCOL: a timeout is a cancellation too; FAULTS 5")
-async def timeout(subject: Subject) -> None:
+@behaviour("a timeout reaches the app", "docs/protocol.md 3.4; docs/faults.md 5")
+async def _timeout(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CallTimeout, "job.wait with 0.2 s", code="TIMEOUT"):
             await session.call("job.wait", timeout=0.2)
-        expect(await _reasons(session), ["timeout"], "the reasons that the app was told")
+        expect(await _reasons(session), ["timeout"], "the reasons that the app got")
 
 
-@behaviour("cancelling reaches the app", "PROTOCOL: cancel; DESIGN: cancelling the awaiting task")
-async def cancelled(subject: Subject) -> None:
+@behaviour("an infinite timeout is no limit", "transports.base.Transport.request")
+async def _no_limit(subject: Subject) -> None:
     async with subject.connect() as session:
-        waiting = await _begun(session, "job.wait")
+        await session.call("fault.slow", {"ms": 100}, timeout=math.inf)
+        expect(await _reasons(session), [], "the reasons that the app got")
+
+
+@behaviour("cancelling reaches the app", "docs/protocol.md 3.2")
+async def _cancelled(subject: Subject) -> None:
+    async with subject.connect() as session:
+        waiting = await _started(session, "job.wait")
         waiting.cancel()
         await asyncio.wait((waiting,), timeout=10)
         expect(waiting.cancelled(), True, "whether the awaiting task was cancelled")
-        expect(await _reasons(session), ["cancelled by the client"], "the reasons that the app was told")
+        expect(await _reasons(session), ["cancelled by the client"], "the reasons that the app got")
 
 
-@behaviour("after a timeout and a cancellation the next call works", "FAULTS: next call succeeds")
-async def next_call(subject: Subject) -> None:
+@behaviour("after a timeout and a cancellation the next call works", "docs/protocol.md 3.2, 3.4")
+async def _next_call(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CallTimeout, "job.wait with 0.2 s"):
             await session.call("job.wait", timeout=0.2)
-        waiting = await _begun(session, "job.wait")
+        waiting = await _started(session, "job.wait")
         waiting.cancel()
         await asyncio.wait((waiting,), timeout=10)
         for n in range(3):
@@ -56,8 +64,8 @@ async def next_call(subject: Subject) -> None:
             expect(value(result.data, "items", 0, "a"), n, "the answer of a later call")
 
 
-@behaviour("an app that ignores it all costs only its time", "FAULTS 5; PROTOCOL: features.ignoresCancel")
-async def deaf(subject: Subject) -> None:
+@behaviour("a call that the app never ends stops at its timeout", "docs/protocol.md 3.4, 3.8; docs/faults.md 5")
+async def _deaf(subject: Subject) -> None:
     async with subject.connect() as session:
         started = time.monotonic()
         with raises(CallTimeout, "fault.never with 0.3 s", code="TIMEOUT"):
@@ -67,26 +75,26 @@ async def deaf(subject: Subject) -> None:
         await session.call("file.list")
 
 
-@behaviour("cancelling one call leaves the others", "PROTOCOL: cancel names a callId")
-async def only_that(subject: Subject) -> None:
+@behaviour("cancelling one call leaves the others alone", "docs/protocol.md 3.2")
+async def _only_that(subject: Subject) -> None:
     async with subject.connect() as session:
         slow = asyncio.ensure_future(session.call("fault.slow", {"ms": 700}))
-        waiting = await _begun(session, "job.wait")
+        waiting = await _started(session, "job.wait")
         waiting.cancel()
         await asyncio.wait((waiting,), timeout=10)
         expect(value((await slow).data, "ms"), 700, "the answer of the other call")
 
 
-@behaviour("a call that the app gives up says so", "PROTOCOL: {success:false, cancelled:true}")
-async def given_up(subject: Subject) -> None:
+@behaviour("a call that the app cancels raises CANCELLED", "docs/protocol.md 3.2, 8.1")
+async def _given_up(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "an answer that is cancelled", code="CANCELLED") as caught:
             await session.call("fault.bad_answer", {"value": {"success": False, "cancelled": True}})
         expect(caught.error.cancelled, True, "cancelled of the error")
 
 
-@behaviour("progress stops with its call", "FAULTS 18: never cross-delivered")
-async def progress_stops(subject: Subject) -> None:
+@behaviour("progress stops with its call", "docs/protocol.md 4.4; docs/faults.md 18")
+async def _progress_stops(subject: Subject) -> None:
     seen: list[object] = []
     async with subject.connect() as session:
         job = asyncio.ensure_future(
@@ -96,6 +104,6 @@ async def progress_stops(subject: Subject) -> None:
         job.cancel()
         await asyncio.wait((job,), timeout=10)
         await session.call("file.list")
-        heard = len(seen)
+        reports = len(seen)
         await session.call("fault.slow", {"ms": 200})
-        expect(len(seen), heard, "reports of progress that came after the call's end")
+        expect(len(seen), reports, "reports of progress that came after the call's end")

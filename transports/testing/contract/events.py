@@ -1,4 +1,4 @@
-"""What comes beside answers: progress, notifications, questions."""
+"""Behaviours of progress, notifications and questions of the app (elicitation)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _STARTED = "notifications/operation/started"
 _COMPLETED = "notifications/operation/completed"
 
 
-@behaviour("progress comes in order and each once", 'PROTOCOL "App → client": __abp_progress')
-async def progress(subject: Subject) -> None:
+@behaviour("progress comes in order and each once", "docs/protocol.md 4.4, 4.6")
+async def _progress(subject: Subject) -> None:
     seen: list[Progress] = []
     async with subject.connect() as session:
         await session.call("job.run", {"steps": 5, "delay": 1}, on_progress=seen.append)
@@ -23,8 +23,8 @@ async def progress(subject: Subject) -> None:
     expect([item.fraction for item in seen], [0.2, 0.4, 0.6, 0.8, 1.0], "the progress as a part of the whole")
 
 
-@behaviour("progress belongs to its call", 'PROTOCOL "App → client": operationId')
-async def progress_of_two(subject: Subject) -> None:
+@behaviour("progress belongs to its call", "docs/protocol.md 4.4")
+async def _progress_of_two(subject: Subject) -> None:
     seen: dict[str, list[str | None]] = {"one": [], "two": []}
     async with subject.connect() as session:
         await asyncio.gather(
@@ -38,11 +38,11 @@ async def progress_of_two(subject: Subject) -> None:
             )
         )
         await until(lambda: sum(map(len, seen.values())) >= 6, "six reports of progress arrive")
-    expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "whose progress each call heard of")
+    expect(seen, {"one": ["one"] * 3, "two": ["two"] * 3}, "the progress that each call got")
 
 
-@behaviour("a callback that fails or dawdles breaks no call", "DESIGN: progress callbacks never block or break a call")
-async def bad_callback(subject: Subject) -> None:
+@behaviour("a progress callback that raises or blocks breaks no call", "transports.Session.call")
+async def _bad_callback(subject: Subject) -> None:
     async def callback(item: Progress) -> None:
         if item.progress == 1:
             raise ValueError("a callback of the contract suite fails on purpose")
@@ -55,51 +55,51 @@ async def bad_callback(subject: Subject) -> None:
         expect(value(result.data, "steps"), 2, "the call's answer")
 
 
-@behaviour("notifications reach the session", 'PROTOCOL "App → client": __abp_notification')
-async def notifications(subject: Subject) -> None:
+@behaviour("notifications reach the session", "docs/protocol.md 4.3")
+async def _notifications(subject: Subject) -> None:
     seen: list[Notification] = []
     async with subject.connect(on_notification=seen.append) as session:
         await session.call("job.run", {"steps": 1, "delay": 1, "label": "mine"})
         await until(lambda: len(seen) >= 2, "two notifications arrive")
     expect([notification.event for notification in seen], [_STARTED, _COMPLETED], "the notifications")
-    expect(value(seen[0].data, "label"), "mine", "what the first one tells")
+    expect(value(seen[0].data, "label"), "mine", "the label in the first one")
 
 
-@behaviour("events() tells what happens", "DESIGN: Session.events")
-async def listened(subject: Subject) -> None:
+@behaviour("events() tells what happens", "transports.Session.events")
+async def _listened(subject: Subject) -> None:
     seen: list[str] = []
 
     async def listen() -> None:
         async for event in events:
             seen.append(event.event if isinstance(event, Notification) else type(event).__name__)
 
-    async with subject.connect() as session:
-        events = session.events()
+    async with subject.connect() as session, session.events() as events:
         listening = asyncio.ensure_future(listen())
         await session.call("job.run", {"steps": 2, "delay": 1})
         await until(lambda: len(seen) >= 6, "six events arrive")
-    await asyncio.wait_for(listening, 5)
-    wanted = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
-    expect(sorted(seen), sorted(wanted), "the events")
+        await session.aclose()
+        await asyncio.wait_for(listening, 5)
+    expected = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
+    expect(sorted(seen), sorted(expected), "the events")
 
 
-@behaviour("a question is answered", 'PROTOCOL "App → client": elicitation/input → {value}')
-async def answered(subject: Subject) -> None:
-    asked: list[ElicitationRequest] = []
+@behaviour("a question is answered", "docs/protocol.md 5.1, 5.2")
+async def _answered(subject: Subject) -> None:
+    requests: list[ElicitationRequest] = []
 
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
-        asked.append(request)
+        requests.append(request)
         return {"success": True, "data": {"value": "blue"}}
 
     question = {"method": "elicitation/input", "params": {"message": "Colour?"}}
     async with subject.connect(on_elicitation=answer) as session:
         response = value((await session.call("form.ask", question)).data, "response")
         expect(value(response, "data"), {"value": "blue"}, "the answer as the app got it")
-    expect([request.params.get("message") for request in asked], ["Colour?"], "the question")
+    expect([request.params.get("message") for request in requests], ["Colour?"], "the question")
 
 
-@behaviour("several questions of one call are answered in turn", 'PROTOCOL "App → client"; id of elicitation/request')
-async def answered_at_once(subject: Subject) -> None:
+@behaviour("several questions at once each get their own answer", "docs/protocol.md 5.4, 6.2")
+async def _answered_at_once(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         return {"success": True, "data": {"value": f"to {request.params.get('message')}"}}
 
@@ -110,8 +110,8 @@ async def answered_at_once(subject: Subject) -> None:
     expect(seen, ["to 0", "to 1", "to 2", "to 3"], "the answers as the app got them")
 
 
-@behaviour("a question that nobody answers is declined", "PROTOCOL: cancelled; transports.protocol.elicitation")
-async def declined(subject: Subject) -> None:
+@behaviour("a question that nobody answers is declined", "docs/protocol.md 5.3")
+async def _declined(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(CapabilityError, "files.clear without a yes") as caught:
             await session.call("files.clear")
@@ -119,16 +119,16 @@ async def declined(subject: Subject) -> None:
         expect(len(value((await session.call("file.list")).data, "files")) > 0, True, "whether the files are there")
 
 
-@behaviour("the app's own default is the answer when nobody is asked", "transports.protocol.elicitation")
-async def default(subject: Subject) -> None:
+@behaviour("the app's own default is the answer when nobody is asked", "docs/protocol.md 5.3")
+async def _default(subject: Subject) -> None:
     question = {"method": "elicitation/input", "params": {"message": "Colour?", "default": "red"}}
     async with subject.connect() as session:
         response = value((await session.call("form.ask", question)).data, "response")
         expect(value(response, "data", "value"), "red", "the answer as the app got it")
 
 
-@behaviour("a handler that raises declines", "DESIGN: an elicitation handler raises to decline")
-async def handler_raises(subject: Subject) -> None:
+@behaviour("a handler that raises declines", "docs/protocol.md 5.4")
+async def _handler_raises(subject: Subject) -> None:
     async def answer(request: ElicitationRequest) -> Mapping[str, object]:
         raise ValueError("no answer")
 

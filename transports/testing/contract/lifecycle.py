@@ -1,4 +1,4 @@
-"""Opening and closing, and what is left."""
+"""Behaviours of opening and closing a transport, and of what is left afterwards."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import time
 from ...base import Features, PageTools, Transport
 from ...errors import ABPError, Disconnected, TransportError, UsageError
 from ...protocol.messages import Message
-from .behaviour import Subject, behaviour, call, expect, greeted, hello, raises, until
+from .behaviour import Subject, behaviour, call, expect, initialize_request, initialized, raises, until
 
-_CONTRACT = "transports.base.Transport"
 #: Seconds that closing may take, whatever the far side does.
-_BOUNDED = 15.0
+_CLOSING = 15.0
 
 
-@behaviour("it says what it is", f"{_CONTRACT}: name, features, url")
-async def says_what_it_is(subject: Subject) -> None:
+@behaviour("it has a name, features and an address", "transports.base.Transport")
+async def _says_what_it_is(subject: Subject) -> None:
     async with subject.transport() as transport:
         if not re.fullmatch(r"[a-z][a-z0-9+._-]*", transport.name):
             raise AssertionError(f"name is short, lower-case text as in a URL scheme, not {transport.name!r}")
@@ -27,84 +26,84 @@ async def says_what_it_is(subject: Subject) -> None:
             raise AssertionError(f"url is what downloads are resolved against, or None, not {transport.url!r}")
 
 
-@behaviour("closing twice is harmless", f"{_CONTRACT}.aclose")
-async def closes_twice(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("closing twice is harmless", "transports.base.Transport.aclose")
+async def _closes_twice(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         pass
     await transport.aclose()
     await transport.aclose()
 
 
-@behaviour("closing what was never opened is harmless", f"{_CONTRACT}.aclose: after a failed open")
-async def closes_unopened(subject: Subject) -> None:
+@behaviour("closing what was never opened is harmless", "transports.base.Transport.aclose")
+async def _closes_unopened(subject: Subject) -> None:
     await subject.transport().aclose()
 
 
-@behaviour("no task outlives it", f"{_CONTRACT}; FAULTS: counts back to baseline")
-async def leaves_no_task(subject: Subject) -> None:
+@behaviour("no task outlives it", "transports.base.Transport.aclose")
+async def _leaves_no_task(subject: Subject) -> None:
     before = asyncio.all_tasks()
     async with subject.connect() as session:
         await session.call("file.list")
     await session.aclose()
-    await until(lambda: not _left(before), "the tasks that were begun end")
+    await until(lambda: not _new_tasks(before), "the tasks that were begun end")
 
 
-def _left(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
-    """Tasks of a server are its own affair: it may keep a connection for a while."""
+def _new_tasks(before: set[asyncio.Task[object]]) -> list[asyncio.Task[object]]:
+    """Return the tasks that were started since, but for those of a server in this process: it may keep them."""
     new = asyncio.all_tasks() - before
     return [task for task in new if "RequestHandler" not in str(task.get_coro())]
 
 
-@behaviour("its events end when it closes", f"{_CONTRACT}.events")
-async def events_end(subject: Subject) -> None:
+@behaviour("its events end when it closes", "transports.base.Transport.events")
+async def _events_end(subject: Subject) -> None:
     async def listen(transport: Transport) -> None:
         async for _ in transport.events():
             pass
 
-    async with greeted(subject) as transport:
+    async with initialized(subject) as transport:
         listening = asyncio.ensure_future(listen(transport))
         await asyncio.sleep(0)
     await until(listening.done, "the iteration over events() ends")
     await listening
 
 
-@behaviour("a request after closing fails", f"{_CONTRACT}.request; PROTOCOL: DISCONNECTED")
-async def refuses_after_closing(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("a request after closing fails", "transports.base.Transport.request")
+async def _refuses_after_closing(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         pass
     with raises(TransportError, "a request over a closed transport"):
         await transport.request(call("file.list", "1"), timeout=5)
 
 
-@behaviour("a call after the session closed says so", "PROTOCOL: DISCONNECTED")
-async def session_refuses_after_closing(subject: Subject) -> None:
+@behaviour("a call after the session closed raises DISCONNECTED", "docs/protocol.md 8.2")
+async def _session_refuses_after_closing(subject: Subject) -> None:
     async with subject.connect() as session:
         pass
     with raises(Disconnected, "a call of a closed session", code="DISCONNECTED"):
         await session.call("file.list")
 
 
-@behaviour("a call under way fails when it is closed", f"{_CONTRACT}.aclose is bounded; FAULTS: typed, in bounded time")
-async def closing_fails_calls(subject: Subject) -> None:
+@behaviour("a call under way fails when it is closed", "transports.base.Transport.aclose")
+async def _closing_fails_calls(subject: Subject) -> None:
     transport = subject.transport()
     await transport.open()
     try:
-        await transport.request(hello(), timeout=30)
+        await transport.request(initialize_request(), timeout=30)
         waiting = asyncio.ensure_future(transport.request(call("job.wait", "1"), timeout=30))
         await asyncio.sleep(0.1)
         started = time.monotonic()
     finally:
         await transport.aclose()
-    if time.monotonic() - started > _BOUNDED:
-        raise AssertionError(f"closing took longer than {_BOUNDED:g} s")
-    await until(waiting.done, "the call under way ends", seconds=_BOUNDED)
+    if time.monotonic() - started > _CLOSING:
+        raise AssertionError(f"closing took longer than {_CLOSING:g} s")
+    await until(waiting.done, "the call under way ends", seconds=_CLOSING)
     with contextlib.suppress(ABPError):  # an app may have answered that it stopped the call; nothing else is a reply
         reply = (await waiting).payload
         expect(isinstance(reply, dict) and reply.get("success"), False, "success of a call that was closed under way")
 
 
-@behaviour("two connections know nothing of each other", f"{_CONTRACT}: one connection to one app; PROTOCOL: sessionId")
-async def connections_are_apart(subject: Subject) -> None:
+@behaviour("two connections know nothing of each other", "transports.base.Transport; docs/protocol.md 2.3")
+async def _connections_are_apart(subject: Subject) -> None:
     async with subject.connect() as one, subject.connect() as other:
         if one.session_id == other.session_id:
             raise AssertionError(f"both have the session {one.session_id!r}")
@@ -116,8 +115,8 @@ async def connections_are_apart(subject: Subject) -> None:
         await again.call("file.list")
 
 
-@behaviour("it has the tools of a page or none", "transports.base.PageTools; Session.screenshot")
-async def page_tools(subject: Subject) -> None:
+@behaviour("it has all the tools of a page or none", "transports.base.PageTools; transports.Session.screenshot")
+async def _page_tools(subject: Subject) -> None:
     async with subject.connect() as session:
         if isinstance(session.transport, PageTools):
             for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
@@ -127,7 +126,7 @@ async def page_tools(subject: Subject) -> None:
                 await session.screenshot()
 
 
-@behaviour("it says goodbye", "PROTOCOL: shutdown; Transport.notify")
-async def says_goodbye(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("it sends shutdown", "docs/protocol.md 2.3; transports.base.Transport.notify")
+async def _says_goodbye(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         await transport.notify(Message("shutdown", {"reason": "the contract suite is done"}))

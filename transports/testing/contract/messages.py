@@ -1,4 +1,4 @@
-"""The transport by itself: requests, replies, events, content that stayed on the far side."""
+"""Behaviours of the transport alone: requests, replies, events, content that stays on the far side."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from ...binary import BinaryData, Handle
 from ...binary.detect import find
 from ...errors import ABPError, CallTimeout, ProtocolError
 from ...protocol.messages import Message
-from .behaviour import Subject, behaviour, call, expect, greeted, hello, raises, until, value
+from .behaviour import Subject, behaviour, call, expect, initialize_request, initialized, raises, until, value
 
-_CONTRACT = "transports.base.Transport"
 _LARGE = 600_000
 
 
-@behaviour("initialize is answered with the app", 'PROTOCOL "The page object": initialize')
-async def initialize(subject: Subject) -> None:
+@behaviour("initialize is answered with the app", "docs/protocol.md 2.2, 6.2")
+async def _initialize(subject: Subject) -> None:
     async with subject.transport() as transport:
-        reply = await transport.request(hello(), timeout=30)
+        reply = await transport.request(initialize_request(), timeout=30)
         expect(reply.type, "initialize-result", "the type of the reply to initialize")
         names = [value(entry, "name") for entry in value(reply.payload, "capabilities")]
         if "data.csv" not in names:
             raise AssertionError(f"the app's capabilities hold no data.csv: {names}")
 
 
-@behaviour("a reply carries its request's id", 'PROTOCOL "Envelope"')
-async def reply_has_id(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("a reply carries its request's id", "docs/protocol.md 6.3")
+async def _reply_has_id(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         reply = await transport.request(call("data.csv", "key-7", rows=[]), timeout=30)
         expect((reply.type, reply.id), ("capabilities/call-result", "key-7"), "type and id of the reply")
         expect(value(reply.payload, "success"), True, "success of the answer")
 
 
-@behaviour("replies come in any order", 'PROTOCOL "Envelope"; FAULTS 19')
-async def any_order(subject: Subject) -> None:
+@behaviour("replies come in any order", "docs/protocol.md 6.3; docs/faults.md 19")
+async def _any_order(subject: Subject) -> None:
     ended: list[str] = []
 
     async def one(capability: str, key: str, **params: object) -> None:
@@ -44,33 +43,33 @@ async def any_order(subject: Subject) -> None:
         expect(reply.id, key, "the id of a reply")
         ended.append(key)
 
-    async with greeted(subject) as transport:
+    async with initialized(subject) as transport:
         slow = asyncio.ensure_future(one("fault.slow", "slow", ms=400))
         await asyncio.gather(*(one("data.csv", f"quick-{n}", rows=[{"n": n}]) for n in range(5)))
         expect(slow.done(), False, "whether the slow call had ended before the quick ones")
         await slow
 
 
-@behaviour("a request that is no request is refused", f"{_CONTRACT}.request: ProtocolError")
-async def unknown_request(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("a request of an unknown type is refused", "transports.base.Transport.request")
+async def _unknown_request(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         with raises(ABPError, "a request of the type contract/nonsense"):
             await transport.request(Message("contract/nonsense", {}, id="1"), timeout=0.5)
         await transport.request(call("data.csv", "2", rows=[]), timeout=30)
 
 
-@behaviour("it lists capabilities if it says so", 'Features.listing; PROTOCOL "The page object": listCapabilities')
-async def listing(subject: Subject) -> None:
-    async with greeted(subject) as transport:
-        if transport.features.listing:  # else nobody asks
+@behaviour("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
+async def _listing(subject: Subject) -> None:
+    async with initialized(subject) as transport:
+        if transport.features.listing:  # else sessions do not ask
             listed: Any = (await transport.request(Message("capabilities/list", id="1"), timeout=30)).payload
             listed = listed.get("data", listed) if isinstance(listed, dict) else listed
             expect("data.csv" in str(listed), True, "whether the list names data.csv")
 
 
-@behaviour("a request ends at its deadline", f"{_CONTRACT}.request: CallTimeout; FAULTS 5")
-async def deadline(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("a request ends at its deadline", "transports.base.Transport.request; docs/faults.md 5")
+async def _deadline(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         started = time.monotonic()
         with raises(CallTimeout, "a call that takes longer than its 0.2 s", code="TIMEOUT"):
             await transport.request(call("fault.slow", "1", ms=3000), timeout=0.2)
@@ -79,9 +78,9 @@ async def deadline(subject: Subject) -> None:
         await transport.request(call("data.csv", "2", rows=[]), timeout=30)
 
 
-@behaviour("a late reply reaches nobody", "FAULTS 18")
-async def late_reply(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("a late reply reaches nobody", "docs/protocol.md 6.3; docs/faults.md 18")
+async def _late_reply(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         with raises(CallTimeout, "a call that takes longer than its 0.1 s"):
             await transport.request(call("fault.slow", "late", ms=300), timeout=0.1)
         for n in range(4):
@@ -89,41 +88,41 @@ async def late_reply(subject: Subject) -> None:
             expect((reply.id, value(reply.payload, "data", "ms")), (f"after-{n}", 100), "the reply to a later call")
 
 
-@behaviour("cancel is answered, also again and for what is unknown", 'PROTOCOL "The page object": cancel')
-async def cancel(subject: Subject) -> None:
-    async with greeted(subject) as transport:
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "mine"), timeout=30))
+@behaviour("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
+async def _cancel(subject: Subject) -> None:
+    async with initialized(subject) as transport:
+        waiting = asyncio.ensure_future(transport.request(call("job.wait", "running"), timeout=30))
         await asyncio.sleep(0.2)
-        for key, cancelled in (("nobody's", False), ("mine", True)):
+        for key, cancelled in (("unknown", False), ("running", True)):
             request = Message("capabilities/cancel", {"callId": key, "reason": "enough"}, id=f"cancel-{key}")
             reply = await transport.request(request, timeout=5)
-            expect(value(reply.payload, "cancelled"), cancelled, f"cancelled, for {key} call")
+            expect(value(reply.payload, "cancelled"), cancelled, f"cancelled, for the {key} call")
         answer = (await asyncio.wait_for(waiting, 10)).payload
         expect((value(answer, "success"), value(answer, "cancelled")), (False, True), "the cancelled call's answer")
 
 
-@behaviour("its events come in order, each once", f'{_CONTRACT}.events; PROTOCOL "App → client"')
-async def events(subject: Subject) -> None:
+@behaviour("its events come in order, each once", "transports.base.Transport.events; docs/protocol.md 4.6")
+async def _events(subject: Subject) -> None:
     seen: list[Message] = []
 
     async def listen() -> None:
         async for message in transport.events():
             seen.append(message)
 
-    async with greeted(subject) as transport:
+    async with initialized(subject) as transport:
         listening = asyncio.ensure_future(listen())
         await transport.request(call("job.run", "job", steps=3, delay=1), timeout=30)
         await until(lambda: len(seen) >= 5, "two notifications and three reports of progress arrive")
     await until(listening.done, "the iteration over events() ends")
     progress = [value(message.payload, "progress") for message in seen if message.type == "progress"]
     expect(progress, [1, 2, 3], "what was reported as progress")
-    told = [value(message.payload, "event") for message in seen if message.type == "notification"]
-    wanted = ["notifications/operation/started", "notifications/operation/completed"]
-    expect(told, wanted, "the notifications")
+    notified = [value(message.payload, "event") for message in seen if message.type == "notification"]
+    expected = ["notifications/operation/started", "notifications/operation/completed"]
+    expect(notified, expected, "the notifications")
 
 
-@behaviour("progress names its call", 'PROTOCOL "App → client": operationId is the progressToken')
-async def progress_names_its_call(subject: Subject) -> None:
+@behaviour("progress names its call", "docs/protocol.md 4.4")
+async def _progress_names_its_call(subject: Subject) -> None:
     seen: list[object] = []
 
     async def listen() -> None:
@@ -131,7 +130,7 @@ async def progress_names_its_call(subject: Subject) -> None:
             if message.type == "progress":
                 seen.append(value(message.payload, "operationId"))
 
-    async with greeted(subject) as transport:
+    async with initialized(subject) as transport:
         listening = asyncio.ensure_future(listen())
         await transport.request(call("job.run", "my-job", steps=1, delay=1), timeout=30)
         await until(lambda: bool(seen), "progress arrives")
@@ -139,9 +138,12 @@ async def progress_names_its_call(subject: Subject) -> None:
     expect(seen, ["my-job"], "operationId of the progress")
 
 
-@behaviour("content that stayed there is fetched, and let go", f"{_CONTRACT}.save, .release; seed 001")
-async def content(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour(
+    "content that stays on the far side is saved and released",
+    "transports.base.Transport.save; transports.base.Transport.release",
+)
+async def _content(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         reply = await transport.request(call("file.generate", "1", bytes=_LARGE), timeout=30)
         (found,) = find(value(reply.payload, "data"))
         if not isinstance(found.binary, BinaryData):
@@ -154,24 +156,24 @@ async def content(subject: Subject) -> None:
         else:
             size = sum(map(len, found.binary.chunks()))
         expect(size, _LARGE, "bytes of the content")
-        await transport.release(Handle("nobody-has-this", 10))
+        await transport.release(Handle("no-such-content", 10))
 
 
-@behaviour("content that nobody has is an error", f"{_CONTRACT}.save")
-async def unknown_content(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("saving unknown content is an error", "transports.base.Transport.save")
+async def _unknown_content(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         with raises(ABPError, "save() of a handle that the transport never gave"):
-            await transport.save(Handle("nobody-has-this", 10), subject.folder / "nothing", timeout=2)
+            await transport.save(Handle("no-such-content", 10), subject.folder / "nothing", timeout=2)
 
 
-@behaviour("cookies are a mapping", f"{_CONTRACT}.cookies")
-async def cookies(subject: Subject) -> None:
-    async with greeted(subject) as transport:
+@behaviour("cookies are a mapping", "transports.base.Transport.cookies")
+async def _cookies(subject: Subject) -> None:
+    async with initialized(subject) as transport:
         expect(isinstance(await transport.cookies("http://127.0.0.1:9/"), Mapping), True, "whether it is a mapping")
 
 
-@behaviour("what is nested too deeply fails alone", "FAULTS 21; PROTOCOL_ERROR")
-async def too_deep(subject: Subject) -> None:
+@behaviour("an answer that is nested too deeply fails alone", "docs/protocol.md 1.3; docs/faults.md 21")
+async def _too_deep(subject: Subject) -> None:
     async with subject.connect() as session:
         with raises(ProtocolError, "an answer nested 100 levels deep", code="PROTOCOL_ERROR"):
             await session.call("fault.deep", {"depth": 100})

@@ -1,4 +1,4 @@
-"""All behaviours, and how one is run as a test."""
+"""The list of all behaviours, and :func:`verify`, which runs one as a test."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ _THEMES = (
     faults,
 )
 
-#: All of them, by theme, in the order in which it is best to make them hold.
+#: All behaviours, by theme. A new transport best makes them hold in this order.
 BEHAVIOURS: tuple[Behaviour, ...] = tuple(
     value for theme in _THEMES for value in vars(theme).values() if isinstance(value, Behaviour)
 )
 
 
 async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str, str] | None = None) -> None:
-    """Run one behaviour as a part of a test. Of ``deviations`` (name of a behaviour → reason) one that shows is an
-    ``xfail`` with its reason. Fails if the behaviour does not hold and nobody said so, and if somebody said so and it
-    does hold. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not exist."""
+    """Run one behaviour inside a test.
+
+    ``deviations`` are the known ones of the transport, by name of the behaviour, each with its reason. A behaviour that
+    does not hold fails the test, or is an ``xfail`` if it is among them. One that is among them and does hold fails the
+    test too. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not exist.
+    """
     if unknown := set(deviations or ()) - {known.name for known in BEHAVIOURS}:
-        raise UsageError(f"deviations from behaviours that do not exist: {', '.join(sorted(unknown))}; correct them")
+        raise UsageError(
+            f"deviations from behaviours that do not exist: {', '.join(sorted(unknown))}; correct or remove them"
+        )
     reason = (deviations or {}).get(behaviour.name)
     try:
         async with asyncio.timeout(subject.timeout):
@@ -45,12 +50,12 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
     except Exception as error:
         if reason is not None and isinstance(error, AssertionError | ABPError | TimeoutError):
             pytest.xfail(reason)
-        raise AssertionError(f"{behaviour.name}: {_said(error, subject)}  [source: {behaviour.source}]") from error
+        raise AssertionError(f"{behaviour.name}: {_describe(error, subject)}  [source: {behaviour.source}]") from error
     if reason is not None:
         pytest.fail(f"{behaviour.name}: it holds, so take it out of the deviations (there because: {reason})")
 
 
-def _said(error: Exception, subject: Subject) -> str:
+def _describe(error: Exception, subject: Subject) -> str:
     match error:
         case AssertionError():
             return str(error)

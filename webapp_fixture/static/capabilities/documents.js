@@ -1,7 +1,7 @@
 // Text in, documents out: convert.markdownToHtml, export.html, export.pdf, archive.gzip.
 
 import { AbpError } from '../protocol/errors.js';
-import { filenameFor } from '../lib/binary.js';
+import { filenameFor, wrapText } from '../lib/binary.js';
 import { escapeHtml, renderMarkdown } from '../lib/markdown.js';
 import { printDocument } from '../lib/print.js';
 import { sanitise } from '../lib/sanitise.js';
@@ -27,6 +27,11 @@ ${body}
 </html>
 `;
 
+async function markdownToHtml({ markdown, title: given }) {
+  const { html, title, words } = renderMarkdown(markdown, given);
+  return { html: wrapText(html, 'text/html', filenameFor(title, 'html')), title, words };
+}
+
 async function exportHtml({ markdown, html, title }) {
   if ((markdown === undefined) === (html === undefined)) {
     throw new AbpError('MISSING_PARAM', 'give either markdown or html', { details: { param: 'markdown' } });
@@ -34,9 +39,7 @@ async function exportHtml({ markdown, html, title }) {
   const rendered = markdown === undefined ? { html, title: title ?? 'Untitled' } : renderMarkdown(markdown, title);
   const whole = /^\s*(<!doctype|<html)/i.test(rendered.html);
   const content = whole ? rendered.html : wholeDocument(rendered.html, rendered.title);
-  const size = new TextEncoder().encode(content).length;
-  const filename = filenameFor(rendered.title, 'html');
-  return { document: { content, mimeType: 'text/html', encoding: 'utf-8', size, filename } };
+  return { document: wrapText(content, 'text/html', filenameFor(rendered.title, 'html')) };
 }
 
 async function exportPdf({ html, options = {}, title }, { signal }) {
@@ -57,7 +60,7 @@ async function gzip({ text }) {
 }
 
 export const documents = {
-  'convert.markdownToHtml': async ({ markdown, title }) => renderMarkdown(markdown, title),
+  'convert.markdownToHtml': markdownToHtml,
   'export.html': exportHtml,
   'export.pdf': exportPdf,
   'archive.gzip': gzip,

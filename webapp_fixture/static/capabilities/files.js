@@ -2,7 +2,7 @@
 
 import { AbpError, Cancelled } from '../protocol/errors.js';
 import { encodeBase64 } from '../lib/base64.js';
-import { readBinary, sha256 } from '../lib/binary.js';
+import { readBinary, sha256, wrapText } from '../lib/binary.js';
 import { csvToItems, formatCsv } from '../lib/csv.js';
 import { fileStore } from '../lib/filestore.js';
 import { generateBlob, generateBytes } from '../generate.js';
@@ -58,10 +58,7 @@ async function clearFiles(_params, { elicit }) {
 }
 
 async function rowsToCsv({ rows }) {
-  const bytes = new TextEncoder().encode(formatCsv(rows));
-  const content = encodeBase64(bytes);
-  const file = { content, mimeType: 'text/csv', encoding: 'base64', size: bytes.length, filename: 'data.csv' };
-  return { file, rows: rows.length };
+  return { file: wrapText(formatCsv(rows), 'text/csv', 'data.csv'), rows: rows.length };
 }
 
 export const files = {

@@ -63,6 +63,13 @@ export async function wrapBlob(blob, filename, as = 'blob') {
   return wrapped;
 }
 
+/** Text as BinaryData: `size` counts UTF-8 bytes, and half of a surrogate pair becomes U+FFFD, as in UTF-8. */
+export function wrapText(text, mimeType, filename) {
+  const content = text.toWellFormed();
+  const size = new TextEncoder().encode(content).length;
+  return { content, mimeType, encoding: 'utf-8', size, filename };
+}
+
 /** A file name from a title: 'Sales, 2024' → 'sales-2024.png'. */
 export function filenameFor(title, extension) {
   const stem = String(title ?? '').normalize('NFKD').replace(/[\u0300-\u036f]/g, '').toLowerCase();

@@ -8,8 +8,8 @@ const SAFE_IMAGE = /^(https?:|data:image\/(png|jpeg|gif|webp);base64,|\/(?!\/)|[
 
 /** Spans inside a line. Finished pieces are set aside as private-use characters, so that nothing is rendered twice. */
 function inline(source) {
-  const kept = [];
-  const keep = (html) => `\ue000${kept.push(html) - 1}\ue001`;
+  const finished = [];
+  const keep = (html) => `\ue000${finished.push(html) - 1}\ue001`;
   let text = source.replace(/[\ue000\ue001]/g, '');
   text = text.replace(/\\([\\`*_{}[\]()#+\-.!|~>])/g, (_, char) => keep(escapeHtml(char)));
   text = text.replace(/(`+)(.+?)\1(?!`)/g, (_, _ticks, code) => keep(`<code>${escapeHtml(code.trim())}</code>`));
@@ -30,7 +30,7 @@ function inline(source) {
     .replace(/\*(?=\S)(.+?)(?<=\S)\*/g, '<em>$1</em>')
     .replace(/(^|\W)_(?=\S)(.+?)(?<=\S)_(?=\W|$)/g, '$1<em>$2</em>')
     .replace(/~~(?=\S)(.+?)(?<=\S)~~/g, '<del>$1</del>');
-  const restore = (html) => html.replace(/\ue000(\d+)\ue001/g, (_, at) => restore(kept[at]));
+  const restore = (html) => html.replace(/\ue000(\d+)\ue001/g, (_, at) => restore(finished[at]));
   return restore(text);
 }
 

@@ -62,8 +62,8 @@ export class Calls {
     aborted.catch(() => {}); // a call that ignores cancellation leaves it unhandled
     try {
       const work = this.registry.run(name, params ?? {}, context);
-      const deaf = this.registry.entries.get(name)?.capability.features.ignoresCancel;
-      const data = await (deaf ? work : Promise.race([work, aborted]));
+      const ignoresCancel = this.registry.entries.get(name)?.capability.features.ignoresCancel;
+      const data = await (ignoresCancel ? work : Promise.race([work, aborted]));
       return data instanceof RawAnswer ? data : { success: true, data };
     } catch (thrown) {
       if (signal.aborted && signal.reason === 'timeout') {

@@ -54,11 +54,11 @@ export class Record {
   }
 
   push(list, entry) {
-    const kept = { ...entry, at: Date.now() };
-    list.push(kept);
+    const stamped = { ...entry, at: Date.now() };
+    list.push(stamped);
     if (list.length > LIMIT) list.shift();
     this.changed();
-    return kept;
+    return stamped;
   }
 
   handOut(answer) {

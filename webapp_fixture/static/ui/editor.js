@@ -30,7 +30,7 @@ export function startEditor(run) {
     const markdown = source.value;
     current = await run('convert.markdownToHtml', { markdown });
     if (source.value !== markdown) return; // typed on in the meantime
-    $('editor-preview').replaceChildren(sanitise(current.html).fragment);
+    $('editor-preview').replaceChildren(sanitise(current.html.content).fragment);
     $('editor-words').textContent = `${current.words} ${current.words === 1 ? 'word' : 'words'}`;
   });
 
@@ -43,6 +43,6 @@ export function startEditor(run) {
     save(new Blob([made.content], { type: made.mimeType }), made.filename);
   }));
   $('editor-print').addEventListener('click', attempt(async () => {
-    await run('export.pdf', { html: current.html, title: current.title });
+    await run('export.pdf', { html: current.html.content, title: current.title });
   }));
 }

@@ -1,4 +1,4 @@
-"""ABP over a Unix domain socket: one envelope as JSON a line, in both directions.
+"""ABP over a Unix domain socket: one envelope as JSON for each line, in both directions.
 
 >>> from transports import connect
 >>> async with connect("abp+unix:///run/app.sock") as app:  # doctest: +SKIP
@@ -20,9 +20,10 @@ from transports.protocol.pending import PendingReplies
 __all__ = ["UnixSocketTransport"]
 
 _SCHEME = "abp+unix://"
-#: Bytes of the longest line that is read, and seconds for a polite end.
-_LONGEST = 256 << 20
-_GOODBYE = 1.0
+#: Bytes of the longest line that is read.
+_MAX_LINE = 256 << 20
+#: Seconds for closing the connection before it is dropped.
+_CLOSING = 1.0
 _REQUESTS = {"initialize", "capabilities/call", "capabilities/cancel"}
 _EVENTS = {"notification", "progress", "elicitation/request"}
 
@@ -45,7 +46,7 @@ class UnixSocketTransport(Transport):
     async def open(self) -> None:
         try:
             async with asyncio.timeout(self._timeout):
-                reader, self._writer = await asyncio.open_unix_connection(self._path, limit=_LONGEST)
+                reader, self._writer = await asyncio.open_unix_connection(self._path, limit=_MAX_LINE)
         except TimeoutError as error:
             raise ConnectFailed(f"{self._path} did not answer within {self._timeout:g} s; is the app busy?") from error
         except OSError as error:
@@ -59,7 +60,7 @@ class UnixSocketTransport(Transport):
         if writer is not None:
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), _GOODBYE)
+                await asyncio.wait_for(writer.wait_closed(), _CLOSING)
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait((self._reading,))
@@ -89,7 +90,7 @@ class UnixSocketTransport(Transport):
             raise Disconnected(f"the app is gone ({error.strerror or error}); connect again") from error
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Take lines in until the app ends; what cannot be read costs nobody the connection."""
+        """Read lines until the app closes the connection. A line that cannot be read is skipped."""
         with contextlib.suppress(OSError, ValueError):  # broken, or a line over the limit
             while line := await reader.readline():
                 with contextlib.suppress(ProtocolError):

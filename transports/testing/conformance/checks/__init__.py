@@ -1,4 +1,4 @@
-"""Every check, by theme, in the order in which people read them."""
+"""All checks, by theme, in the order of the report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from . import answers, binaries, cancelling, discovery, errors, page, schemas, s
 
 __all__ = ["CHECKS"]
 
+#: All checks. Their ids are stable.
 CHECKS: tuple[Check, ...] = (
     *discovery.RULES,
     *page.RULES,

@@ -1,4 +1,4 @@
-"""What calls answer, and what the app does beside (seed "Data Flow Routing": return data, not file paths)."""
+"""Checks of the answers of calls, and of what the app does beside answering (docs/protocol.md 3, 11 and 12.5)."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from collections.abc import Iterator, Mapping
 from ....binary.detect import find
 from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
 from ....protocol.strict_json import encode_json
+from ..client import GRACE
 from ..evidence import Evidence, Exchange, Trial
-from ..line import GRACE
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
-_CALL = "PROTOCOL The page object: call"
 _NATIVE = {"dialog", "popup", "filechooser", "download"}
-#: Bytes inside an answer from which on it should be a download (seed 001).
+#: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12).
 _LARGE = 10 * 1000 * 1000
-#: Seconds that an answer may need on its way.
+#: Seconds that an answer may take on its way.
 _TOLERANCE = 0.25
-#: Members that only say that something was done, and where: texts about it, names of files, the rest.
-_MESSAGES = {"message", "msg", "info", "note", "result"}
-_PLACES = {"path", "file", "filepath", "filename", "folder"}
-_REST = {"success", "ok", "done", "saved", "exported", "created", "status", "state", "name", "location"}
+#: Fields of an answer that only says that something was done: texts about it, names of files, all others.
+_TEXT_FIELDS = {"message", "msg", "info", "note", "result"}
+_PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
+_OTHER_FIELDS = {"success", "ok", "done", "saved", "exported", "created", "status", "state", "name", "location"}
 _DONE = re.compile(
     r"\s*(ok|okay|done|success(ful(ly)?)?|(the )?[\w ]{0,30}\b(was|were|has been|have been|is|are)? ?"
     r"(saved|exported|created|written|generated|downloaded|finished|completed?))\b.{0,200}",
     re.IGNORECASE | re.DOTALL,
 )
-_PATH = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
+_PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
 
 
 def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
@@ -41,10 +40,10 @@ def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
     "answers.alive",
     "MUST",
     "A call leaves the app where it is: no navigation, no crash, no lost connection",
-    source="PROTOCOL What public clients and apps get wrong",
+    source="docs/protocol.md 11.1",
     fix="do not navigate, reload or close in a call; catch what can fail",
 )
-def alive(app: Evidence) -> Iterator[str]:
+def _alive(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         lost = call.error
         if isinstance(lost, TransportError) and not isinstance(lost, CallTimeout | ProtocolError):
@@ -54,11 +53,11 @@ def alive(app: Evidence) -> Iterator[str]:
 @RULES(
     "answers.timeout",
     "MUST",
-    "A call that cannot end in time answers so",
-    source=_CALL + " options {timeout (ms)}; a timeout is a cancellation too",
+    "A call that cannot end in time answers TIMEOUT",
+    source="docs/protocol.md 3.4",
     fix="stop at options.timeout and answer {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
 )
-def timeout(app: Evidence) -> Iterator[str]:
+def _timeout(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         if isinstance(call.error, CallTimeout):
             yield f"{trial.name}: given {app.timeout:g} s, it had not answered {GRACE:g} s later"
@@ -70,10 +69,10 @@ def timeout(app: Evidence) -> Iterator[str]:
     "answers.shape",
     "MUST",
     "A call answers {success, data?, error?, …}",
-    source=_CALL,
+    source="docs/protocol.md 3.3",
     fix="answer an object with success: true and data, or success: false and error",
 )
-def shape(app: Evidence) -> Iterator[str]:
+def _shape(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         if call.error is not None:
             continue
@@ -86,11 +85,11 @@ def shape(app: Evidence) -> Iterator[str]:
 @RULES(
     "answers.readable",
     "MUST",
-    "An answer can be read: JSON values and content, not nested without end",
-    source=_CALL,
+    "An answer can be read: JSON values and content, at most 64 levels deep",
+    source="docs/protocol.md 3.3, 1.3",
     fix="answer plain data of at most 64 levels; content as ArrayBuffer, typed array, Blob or base64",
 )
-def readable(app: Evidence) -> Iterator[str]:
+def _readable(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         if isinstance(call.error, ProtocolError):
             yield f"{trial.name}: {call.error.message}"
@@ -100,10 +99,10 @@ def readable(app: Evidence) -> Iterator[str]:
     "answers.data",
     "SHOULD",
     "A call that succeeds answers data",
-    source=_CALL,
+    source="docs/protocol.md 12.5",
     fix="answer what was made or found, even if it is only what is true now",
 )
-def data(app: Evidence) -> Iterator[str]:
+def _data(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         if call.succeeded and call.fields.get("data") is None and not call.outputs:
             yield f"{trial.name} succeeded without data"
@@ -113,28 +112,29 @@ def data(app: Evidence) -> Iterator[str]:
     "answers.real",
     "SHOULD",
     "An answer is the result itself, not a message that there is one",
-    source="seed Data Flow Routing, Best Practices: return the actual data and let the client handle storage",
+    source="docs/protocol.md 12.5",
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
 )
-def real(app: Evidence) -> Iterator[str]:
+def _real(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
-        said = call.fields.get("data")
-        if call.succeeded and not call.outputs and not trial.pieces and _only_says_so(said):
-            yield f"{trial.name} answered {str(said)[:120]}"
+        data = call.fields.get("data")
+        if call.succeeded and not call.outputs and not trial.contents and _is_status_only(data):
+            yield f"{trial.name} answered {str(data)[:120]}"
 
 
-def _only_says_so(said: object) -> bool:
-    """By its look, so that this is no more than a warning: ``{status: "active"}`` is data."""
-    if isinstance(said, str):
-        return _is_done(said)
-    if not isinstance(said, Mapping):
+def _is_status_only(data: object) -> bool:
+    """Whether data only reports that something was done. It goes by looks, so it is no more than a warning;
+    ``{status: "active"}`` is data."""
+    if isinstance(data, str):
+        return _is_done(data)
+    if not isinstance(data, Mapping):
         return False
-    members = {str(key).lower(): value for key, value in said.items()}
+    members = {str(key).lower(): value for key, value in data.items()}
     scalar = all(value is None or isinstance(value, str | bool) for value in members.values())
-    if not scalar or not set(members) <= _MESSAGES | _PLACES | _REST:
+    if not scalar or not set(members) <= _TEXT_FIELDS | _PATH_FIELDS | _OTHER_FIELDS:
         return False
-    return any(_is_done(members.get(name)) for name in _MESSAGES) or any(
-        isinstance(place := members.get(name), str) and _PATH.fullmatch(place) for name in _PLACES
+    return any(_is_done(members.get(name)) for name in _TEXT_FIELDS) or any(
+        isinstance(place := members.get(name), str) and _PATH_LIKE.fullmatch(place) for name in _PATH_FIELDS
     )
 
 
@@ -146,27 +146,29 @@ def _is_done(text: object) -> bool:
     "answers.native",
     "MUST",
     "A call shows nothing: no dialog, window, file chooser or download",
-    source="PROTOCOL What public clients and apps get wrong: native UI",
+    source="docs/protocol.md 11.1",
     fix="ask the client with elicitation, take files as parameters, answer content (printing is the signal for a PDF)",
 )
-def native(app: Evidence) -> Iterator[str]:
+def _native(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("what an app behind a WebSocket shows cannot be seen")
     for trial, call in _called(app):
         for effect in call.effects:
             if effect.kind in _NATIVE:
                 yield f"{trial.name}: {effect.kind} {dict(effect.detail)}"
-    yield from (f"outside any call: {one.kind} {dict(one.detail)}" for one in app.outside if one.kind in _NATIVE)
+    yield from (
+        f"outside any call: {one.kind} {dict(one.detail)}" for one in app.effects_outside_calls if one.kind in _NATIVE
+    )
 
 
 @RULES(
     "answers.clipboard",
     "SHOULD",
     "A call leaves the clipboard alone",
-    source="seed Data Flow Routing, Best Practices: return the actual data",
+    source="docs/protocol.md 11.1, 12.5",
     fix="answer the content; whoever called decides where it goes",
 )
-def clipboard(app: Evidence) -> Iterator[str]:
+def _clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("what an app behind a WebSocket does cannot be seen")
     for trial, call in _called(app):
@@ -177,15 +179,15 @@ def clipboard(app: Evidence) -> Iterator[str]:
     "answers.size",
     "SHOULD",
     "What is larger than 10 MB is a download",
-    source="seed Binary Data Protocol, BinaryDataReference (Large Files)",
+    source="docs/protocol.md 9.12, 12.5",
     fix="answer {downloadUrl, mimeType, size} instead",
 )
-def size(app: Evidence) -> Iterator[str]:
+def _size(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
-        for piece in trial.pieces:
-            if piece.size > _LARGE and "downloadUrl" not in piece.node:
-                yield f"{trial.name}: {piece.place} has {piece.size:,} bytes"
-        if call.succeeded and not trial.pieces and (length := _length(call.fields.get("data"))) > _LARGE:
+        for item in trial.contents:
+            if item.size > _LARGE and "downloadUrl" not in item.node:
+                yield f"{trial.name}: {item.place} has {item.size:,} bytes"
+        if call.succeeded and not trial.contents and (length := _length(call.fields.get("data"))) > _LARGE:
             yield f"{trial.name} answered {length:,} bytes of JSON"
 
 
@@ -199,20 +201,20 @@ def _length(value: object) -> int:
 @RULES(
     "answers.progress",
     "MUST",
-    "Progress says which call it belongs to, in numbers",
-    source="PROTOCOL App → client: __abp_progress({operationId, progress, total?, percentage?, …})",
+    "Progress names its call, and holds numbers",
+    source="docs/protocol.md 4.4",
     fix="send {operationId: options.progressToken, progress, total} or a percentage from 0 to 100",
 )
-def progress(app: Evidence) -> Iterator[str]:
-    seen = [(trial, payload) for trial, call in _called(app) for payload in call.progress]
-    if not seen:
+def _progress(app: Evidence) -> Iterator[str]:
+    reports = [(trial, payload) for trial, call in _called(app) for payload in call.progress]
+    if not reports:
         raise NotApplicable("no call reported progress")
-    for trial, payload in seen:
-        said = payload if isinstance(payload, Mapping) else {}
-        if not isinstance(said.get("operationId"), str):
+    for trial, payload in reports:
+        fields = payload if isinstance(payload, Mapping) else {}
+        if not isinstance(fields.get("operationId"), str):
             yield f"{trial.name}: without operationId: {str(payload)[:80]}"
         for name in ("progress", "total", "percentage"):
-            value = said.get(name)
+            value = fields.get(name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 yield f"{trial.name}: {name} is {value!r}, no number"
             elif name == "percentage" and isinstance(value, int | float) and not 0 <= value <= 100:

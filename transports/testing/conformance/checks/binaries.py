@@ -1,4 +1,4 @@
-"""Binary content of answers (seed "Binary Data Protocol")."""
+"""Checks of the binary content of answers (docs/protocol.md 9 and 10)."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ....binary import Encoded
-from ....binary.media import contradicts, safe_filename, sniff
+from ....binary.filenames import safe_filename
+from ....binary.media import contradicts, sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
-from ..evidence import Evidence, Piece
+from ..evidence import ContentItem, Evidence
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
-_DATA = "seed Binary Data Protocol, BinaryData"
-_REFERENCE = "seed Binary Data Protocol, BinaryDataReference"
 _STANDARD = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
-def _pieces(app: Evidence) -> list[tuple[str, Piece]]:
-    if not app.pieces:
+def _contents(app: Evidence) -> list[tuple[str, ContentItem]]:
+    if not app.contents:
         raise NotApplicable("no answer held binary content")
-    return app.pieces
+    return app.contents
 
 
-def _downloads(app: Evidence) -> list[tuple[str, Piece]]:
-    found = [(name, piece) for name, piece in app.pieces if isinstance(piece.node.get("downloadUrl"), str)]
+def _downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
+    found = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
     if not found:
         raise NotApplicable("no answer held a downloadUrl")
     return found
@@ -33,40 +32,40 @@ def _downloads(app: Evidence) -> list[tuple[str, Piece]]:
 @RULES(
     "binary.taken",
     "MUST",
-    "Content can be taken",
-    source=_DATA,
+    "Content can be read",
+    source="docs/protocol.md 9.2, 9.4",
     fix="answer an ArrayBuffer, typed array, Blob or base64 text that is whole",
 )
-def taken(app: Evidence) -> Iterator[str]:
-    told_elsewhere = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
-    for name, piece in _pieces(app):
-        if piece.error is not None and not isinstance(piece.error, told_elsewhere):
-            yield f"{name}: {piece.error.message}"
+def _taken(app: Evidence) -> Iterator[str]:
+    other_checks = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
+    for name, item in _contents(app):
+        if item.error is not None and not isinstance(item.error, other_checks):
+            yield f"{name}: {item.error.message}"
 
 
 @RULES(
     "binary.size",
     "MUST",
     "A declared size is the size of the content, in bytes",
-    source=_DATA,
+    source="docs/protocol.md 9.9",
     fix="declare the length of the bytes, not of their base64, as a whole number",
 )
-def size(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        if isinstance(piece.error, SizeMismatch | BadDescriptor):
-            yield f"{name}: {piece.error.message}"
+def _size(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if isinstance(item.error, SizeMismatch | BadDescriptor):
+            yield f"{name}: {item.error.message}"
 
 
 @RULES(
     "binary.size_given",
     "SHOULD",
     "A size is declared; for a downloadUrl it must be",
-    source=_DATA + ": size is RECOMMENDED; BinaryDataReference: REQUIRED",
+    source="docs/protocol.md 9.2, 10.1",
     fix="add size, in bytes",
 )
-def size_given(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        if _described(piece) and piece.node.get("size") is None:
+def _size_given(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if _described(item) and item.node.get("size") is None:
             yield f"{name} has no size"
 
 
@@ -74,16 +73,16 @@ def size_given(app: Evidence) -> Iterator[str]:
     "binary.fields",
     "MUST",
     "Content says its mimeType, and text its encoding",
-    source=_DATA + ": mimeType is REQUIRED, encoding is REQUIRED when content is a string",
+    source="docs/protocol.md 9.2",
     fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
 )
-def fields(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        if not _described(piece):
+def _fields(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if not _described(item):
             continue
-        if not isinstance(piece.node.get("mimeType"), str):
+        if not isinstance(item.node.get("mimeType"), str):
             yield f"{name} has no mimeType"
-        if isinstance(piece.node.get("content"), str) and piece.node.get("encoding") is None:
+        if isinstance(item.node.get("content"), str) and item.node.get("encoding") is None:
             yield f"{name} is text without encoding"
 
 
@@ -91,40 +90,40 @@ def fields(app: Evidence) -> Iterator[str]:
     "binary.encoding",
     "MUST",
     "Base64 is valid",
-    source=_DATA + "; RFC 4648 §3.5",
+    source="docs/protocol.md 9.8; RFC 4648 §3.5",
     fix="encode the bytes with a library; btoa(String.fromCharCode(...bytes)) breaks on large content",
 )
-def encoding(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        if isinstance(piece.error, BadEncoding):
-            yield f"{name}: {piece.error.message}"
+def _encoding(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if isinstance(item.error, BadEncoding):
+            yield f"{name}: {item.error.message}"
 
 
 @RULES(
     "binary.alphabet",
     "SHOULD",
     "Base64 is in the standard alphabet, with its padding",
-    source=_DATA + "; RFC 4648 §3.2, §4",
+    source="docs/protocol.md 9.8; RFC 4648 §3.2, §4",
     fix="use + and / instead of - and _, and end with = as needed",
 )
-def alphabet(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        content = piece.binary.content if piece.binary is not None else None
+def _alphabet(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        content = item.binary.content if item.binary is not None else None
         text = content.text if isinstance(content, Encoded) and content.encoding == "base64" else None
-        if piece.error is None and isinstance(text, str) and (len(text) % 4 or not _STANDARD.fullmatch(text)):
+        if item.error is None and isinstance(text, str) and (len(text) % 4 or not _STANDARD.fullmatch(text)):
             yield f"{name}: {'without padding' if len(text) % 4 else 'in the URL-safe alphabet'}"
 
 
 @RULES(
     "binary.type",
     "MUST",
-    "Content is of its mimeType",
-    source=_DATA,
+    "Content is of the declared mimeType",
+    source="docs/protocol.md 9.11",
     fix="declare what the content is",
 )
-def type_(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        declared, found = piece.node.get("mimeType"), sniff(piece.head)
+def _type(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        declared, found = item.node.get("mimeType"), sniff(item.head)
         if isinstance(declared, str) and found is not None and contradicts(declared, found):
             yield f"{name} is declared {declared[:60]!r} and begins like {found}"
 
@@ -133,73 +132,74 @@ def type_(app: Evidence) -> Iterator[str]:
     "binary.filename",
     "SHOULD",
     "A suggested file name is a plain name",
-    source=_DATA + ": filename, a suggestion",
+    source="docs/protocol.md 9.2, 9.11",
     fix="suggest a name without folders and control characters, such as report.pdf",
 )
-def filename(app: Evidence) -> Iterator[str]:
-    for name, piece in _pieces(app):
-        said = piece.node.get("filename")
-        if said is None:
+def _filename(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        suggested = item.node.get("filename")
+        if suggested is None:
             continue
-        mime_type = piece.node.get("mimeType")
-        kind = mime_type if isinstance(mime_type, str) else None
-        if not isinstance(said, str) or not said or safe_filename(said, fallback="", mime_type=kind) != said:
-            yield f"{name}: {said!r:.80}"
+        declared = item.node.get("mimeType")
+        mime_type = declared if isinstance(declared, str) else None
+        safe = safe_filename(suggested, fallback="", mime_type=mime_type) if isinstance(suggested, str) else None
+        if not suggested or suggested != safe:
+            yield f"{name}: {suggested!r:.80}"
 
 
 @RULES(
     "binary.download",
     "MUST",
     "A downloadUrl gives the whole file",
-    source=_REFERENCE,
+    source="docs/protocol.md 10.6",
     fix="serve the bytes that were declared, with 200 and a Content-Length, until expiresAt",
 )
-def download(app: Evidence) -> Iterator[str]:
-    for name, piece in _downloads(app):
-        if isinstance(piece.error, DownloadFailed) and not isinstance(piece.error, UrlExpired):
-            yield f"{name}: {piece.error.message}"
+def _download(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if isinstance(item.error, DownloadFailed) and not isinstance(item.error, UrlExpired):
+            yield f"{name}: {item.error.message}"
 
 
 @RULES(
     "binary.expiry",
     "MUST",
     "A downloadUrl has not expired when it is answered",
-    source=_REFERENCE + ": expiresAt, Unix ms",
+    source="docs/protocol.md 10.4",
     fix="set expiresAt to a time to come, in milliseconds",
 )
-def expiry(app: Evidence) -> Iterator[str]:
-    for name, piece in _downloads(app):
-        if isinstance(piece.error, UrlExpired):
-            yield f"{name}: {piece.error.message}"
+def _expiry(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if isinstance(item.error, UrlExpired):
+            yield f"{name}: {item.error.message}"
 
 
 @RULES(
     "binary.at_once",
     "SHOULD",
-    "A download comes at the first request",
-    source=_REFERENCE,
+    "A download is complete after one request",
+    source="docs/protocol.md 10.6",
     fix="do not break off: not every client asks again",
 )
-def at_once(app: Evidence) -> Iterator[str]:
-    for name, piece in _downloads(app):
-        if piece.error is None and piece.attempts > 1:
-            yield f"{name} took {piece.attempts} requests"
+def _at_once(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.error is None and item.attempts > 1:
+            yield f"{name} took {item.attempts} requests"
 
 
 @RULES(
     "binary.stays",
     "SHOULD",
     "A download that needs credentials stays at its origin",
-    source="PROTOCOL Binary references: credentials go to the URL's own origin only, never past a redirect",
+    source="docs/protocol.md 10.3",
     fix="sign the address that is redirected to, or serve the file where the credentials are checked",
 )
-def stays(app: Evidence) -> Iterator[str]:
-    for name, piece in _downloads(app):
-        if piece.strayed:
+def _stays(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.left_origin:
             yield f"{name} is redirected to another origin, which gets no credentials"
 
 
-def _described(piece: Piece) -> bool:
-    """Whether it is BinaryData or a reference: other content has no fields of its own."""
-    node: Mapping[str, object] = piece.node
+def _described(item: ContentItem) -> bool:
+    """Whether it is a descriptor or a reference. Other content has no fields of its own."""
+    node: Mapping[str, object] = item.node
     return "content" in node or "downloadUrl" in node

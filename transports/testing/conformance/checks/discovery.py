@@ -1,4 +1,4 @@
-"""The manifest (PROTOCOL "Discovery")."""
+"""Checks of the manifest (docs/protocol.md 7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
-_SOURCE = "PROTOCOL Discovery"
 
 
 def _manifest(app: Evidence) -> Manifest:
@@ -25,10 +24,10 @@ def _manifest(app: Evidence) -> Manifest:
     "manifest.link",
     "SHOULD",
     "The page names its manifest in its head",
-    source=_SOURCE,
+    source="docs/protocol.md 7.1",
     fix='add <link rel="abp-manifest" href="/abp-manifest.json"> to the first 50 KB of the page',
 )
-def link(app: Evidence) -> Iterator[str]:
+def _link(app: Evidence) -> Iterator[str]:
     if app.discovery is None:
         raise NotApplicable(f"an app reached as {app.kind} has no manifest")
     if app.discovery.manifest_url is None:
@@ -39,10 +38,10 @@ def link(app: Evidence) -> Iterator[str]:
     "manifest.readable",
     "MUST",
     "A manifest that is named can be fetched and read",
-    source=_SOURCE,
+    source="docs/protocol.md 7.2",
     fix="serve JSON of at most 1 MB there: {abp, app: {id, name, version}, capabilities: [{name}]}",
 )
-def readable(app: Evidence) -> Iterator[str]:
+def _readable(app: Evidence) -> Iterator[str]:
     if app.discovery is None or app.discovery.manifest_url is None:
         raise NotApplicable("no manifest is named")
     if app.discovery.reason is not None:
@@ -54,14 +53,14 @@ def readable(app: Evidence) -> Iterator[str]:
     "manifest.fields",
     "MUST",
     "The manifest says its protocol version, and who the app is",
-    source=_SOURCE,
+    source="docs/protocol.md 7.2, 1.4",
     fix="give abp, app.id, app.name and app.version as text",
 )
-def fields(app: Evidence) -> Iterator[str]:
+def _fields(app: Evidence) -> Iterator[str]:
     manifest = _manifest(app)
-    said = {"abp": manifest.abp, "app.id": manifest.app.id, "app.name": manifest.app.name}
-    said["app.version"] = manifest.app.version
-    yield from (f"{name} is missing" for name, value in said.items() if not value)
+    declared = {"abp": manifest.abp, "app.id": manifest.app.id, "app.name": manifest.app.name}
+    declared["app.version"] = manifest.app.version
+    yield from (f"{name} is missing" for name, value in declared.items() if not value)
     if manifest.abp and manifest.abp.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
         yield f"abp is {manifest.abp!r}, another major version than {PROTOCOL_VERSION}"
 
@@ -70,15 +69,15 @@ def fields(app: Evidence) -> Iterator[str]:
     "manifest.agrees",
     "SHOULD",
     "What the manifest says is what the running app says",
-    source=_SOURCE + ": the manifest informs, initialize counts",
+    source="docs/protocol.md 7.5",
     fix="make both from the same definitions",
 )
-def agrees(app: Evidence) -> Iterator[str]:
+def _agrees(app: Evidence) -> Iterator[str]:
     manifest = _manifest(app)
-    if app.refused is not None:
-        raise NotApplicable("the app did not say anything itself")
-    said = app.greeted.get("app")
-    running = said if isinstance(said, dict) else {}
+    if app.open_error is not None:
+        raise NotApplicable("the app could not be initialized")
+    identity = app.session_info.get("app")
+    running = identity if isinstance(identity, dict) else {}
     for name in ("id", "name", "version"):
         declared = getattr(manifest.app, name)
         if declared and running.get(name) not in (None, declared):

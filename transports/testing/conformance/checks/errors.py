@@ -1,4 +1,4 @@
-"""Errors (PROTOCOL "The page object", "Error codes")."""
+"""Checks of the errors that the app answers (docs/protocol.md 3.5 and 8.1)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from ..evidence import Evidence, Exchange
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
-_CODES = "PROTOCOL Error codes"
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
-#: What says only that something went wrong.
-_UNCLEAR = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
+#: Codes that say only that something went wrong.
+_VAGUE = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
 
 
 def _refusals(app: Evidence) -> Iterator[tuple[str, Exchange]]:
-    yield "an unknown capability", app.unknown
+    yield "an unknown capability", app.unknown_call
     for trial in app.trials:
-        for exchange in (trial.call, *(pair[1] for pair in (trial.missing, trial.wrong) if pair is not None)):
+        for exchange in (
+            trial.call,
+            *(pair[1] for pair in (trial.without_required, trial.with_wrong_type) if pair is not None),
+        ):
             if exchange is not None:
                 yield trial.name, exchange
 
 
-def _answered(app: Evidence) -> None:
-    if app.refused is not None:
+def _require_session(app: Evidence) -> None:
+    if app.open_error is not None:
         raise NotApplicable("the app could not be initialized")
 
 
@@ -32,11 +34,11 @@ def _answered(app: Evidence) -> None:
     "errors.shape",
     "MUST",
     "An error is {code, message, retryable, …}",
-    source="PROTOCOL The page object: error",
+    source="docs/protocol.md 3.5",
     fix="answer error: {code: 'UPPER_CASE', message: 'what to do', retryable: false}",
 )
-def shape(app: Evidence) -> Iterator[str]:
-    _answered(app)
+def _shape(app: Evidence) -> Iterator[str]:
+    _require_session(app)
     for name, exchange in _refusals(app):
         answer = exchange.fields
         if answer.get("success") is not False or (answer.get("cancelled") is True and answer.get("error") is None):
@@ -57,52 +59,52 @@ def shape(app: Evidence) -> Iterator[str]:
     "errors.unknown",
     "MUST",
     "An unknown capability is refused with UNKNOWN_CAPABILITY",
-    source=_CODES,
+    source="docs/protocol.md 8.1",
     fix="answer {success: false, error: {code: 'UNKNOWN_CAPABILITY', …, alternatives}}",
 )
-def unknown(app: Evidence) -> Iterator[str]:
-    _answered(app)
-    if app.unknown.error is not None:
-        yield app.unknown.error.message
-    elif app.unknown.succeeded:
+def _unknown(app: Evidence) -> Iterator[str]:
+    _require_session(app)
+    if app.unknown_call.error is not None:
+        yield app.unknown_call.error.message
+    elif app.unknown_call.succeeded:
         yield "the call succeeded"
-    elif app.unknown.code != "UNKNOWN_CAPABILITY":
-        yield f"it was refused with {app.unknown.code!r}"
+    elif app.unknown_call.code != "UNKNOWN_CAPABILITY":
+        yield f"it was refused with {app.unknown_call.code!r}"
 
 
 @RULES(
     "errors.missing",
     "SHOULD",
     "A call without a required parameter is refused with MISSING_PARAM",
-    source=_CODES,
+    source="docs/protocol.md 3.6, 8.1",
     fix="check the parameters against inputSchema before anything else",
 )
-def missing(app: Evidence) -> Iterator[str]:
-    tried = [(trial.name, *trial.missing) for trial in app.trials if trial.missing is not None]
+def _missing(app: Evidence) -> Iterator[str]:
+    tried = [(trial.name, *trial.without_required) for trial in app.trials if trial.without_required is not None]
     if not tried:
         raise NotApplicable("no capability that was called has a required parameter")
     for name, param, exchange in tried:
-        yield from _not_refused(f"{name} without {param}", exchange, ("MISSING_PARAM", "INVALID_PARAMS"))
+        yield from _wrong_refusal(f"{name} without {param}", exchange, ("MISSING_PARAM", "INVALID_PARAMS"))
 
 
 @RULES(
     "errors.type",
     "SHOULD",
     "A parameter of a wrong type is refused with INVALID_TYPE",
-    source=_CODES,
+    source="docs/protocol.md 3.6, 8.1",
     fix="check the parameters against inputSchema before anything else",
 )
-def wrong_type(app: Evidence) -> Iterator[str]:
-    tried = [(trial.name, *trial.wrong) for trial in app.trials if trial.wrong is not None]
+def _wrong_type(app: Evidence) -> Iterator[str]:
+    tried = [(trial.name, *trial.with_wrong_type) for trial in app.trials if trial.with_wrong_type is not None]
     if not tried:
         raise NotApplicable("no capability that was called has a parameter with a type")
     for name, param, exchange in tried:
-        yield from _not_refused(f"{name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS"))
+        yield from _wrong_refusal(f"{name} with a wrong {param}", exchange, ("INVALID_TYPE", "INVALID_PARAMS"))
 
 
-def _not_refused(what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+def _wrong_refusal(what: str, exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
     if exchange.error is not None:
-        return  # answers.* say so
+        return  # the checks answers.* report it
     if exchange.succeeded:
         yield f"{what} succeeded"
     elif exchange.code is not None and exchange.code not in codes:
@@ -113,13 +115,13 @@ def _not_refused(what: str, exchange: Exchange, codes: tuple[str, ...]) -> Itera
     "errors.clear",
     "SHOULD",
     "A call that fits its inputSchema succeeds, or the error says which condition is not met",
-    source=_CODES,
+    source="docs/protocol.md 8.1",
     fix="catch what the handler throws; refuse with INVALID_PARAMS, PRECONDITION_FAILED or a code of your own",
 )
-def clear(app: Evidence) -> Iterator[str]:
+def _clear(app: Evidence) -> Iterator[str]:
     if not app.called:
         raise NotApplicable("no capability was called")
     for trial, call in app.called:
         error = call.fields.get("error")
-        if isinstance(error, Mapping) and error.get("code") in _UNCLEAR:
+        if isinstance(error, Mapping) and error.get("code") in _VAGUE:
             yield f"{trial.name}: {error.get('message')} [{error.get('code')}]"

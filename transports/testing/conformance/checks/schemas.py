@@ -1,4 +1,4 @@
-"""What capabilities say of themselves, and whether it is true."""
+"""Checks of descriptions and schemas, and whether calls keep to them (docs/protocol.md 2.5 and 3.6)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
-_SOURCE = "PROTOCOL The page object: a capability {name, description, inputSchema, outputSchema, …}"
-_UNREADABLE = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
+_REFUSALS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 
-def _any(app: Evidence) -> None:
+def _require_capability(app: Evidence) -> None:
     if not app.trials:
         raise NotApplicable("no capability is known")
 
 
-def _invalid(schema: object) -> str | None:
-    """Why a schema is none (JSON Schema 2020-12 unless it says otherwise)."""
+def _schema_error(schema: object) -> str | None:
+    """Return why a value is no JSON Schema (2020-12 unless it names another draft), or ``None`` if it is one."""
     if not isinstance(schema, Mapping | bool):
         return "it is no object"
     try:
@@ -38,15 +37,15 @@ def _invalid(schema: object) -> str | None:
     "schema.valid",
     "MUST",
     "inputSchema and outputSchema are JSON Schema",
-    source=_SOURCE + "; JSON Schema 2020-12",
+    source="docs/protocol.md 2.5; JSON Schema 2020-12",
     fix="correct the schema; {} says that anything will do",
 )
-def valid(app: Evidence) -> Iterator[str]:
-    _any(app)
+def _valid(app: Evidence) -> Iterator[str]:
+    _require_capability(app)
     for trial in app.trials:
         for key in ("inputSchema", "outputSchema"):
             schema = trial.entry.get(key)
-            if schema is not None and (reason := _invalid(schema)) is not None:
+            if schema is not None and (reason := _schema_error(schema)) is not None:
                 yield f"{trial.name}: {key}: {reason}"
 
 
@@ -54,11 +53,11 @@ def valid(app: Evidence) -> Iterator[str]:
     "schema.described",
     "SHOULD",
     "Every capability has a description and an inputSchema",
-    source=_SOURCE,
+    source="docs/protocol.md 2.5",
     fix="list both: agents choose by the description and fill in by the schema",
 )
-def described(app: Evidence) -> Iterator[str]:
-    _any(app)
+def _described(app: Evidence) -> Iterator[str]:
+    _require_capability(app)
     for trial in app.trials:
         if not trial.capability.description:
             yield f"{trial.name} has no description"
@@ -69,14 +68,14 @@ def described(app: Evidence) -> Iterator[str]:
 @RULES(
     "schema.params",
     "SHOULD",
-    "What inputSchema allows is accepted",
-    source=_SOURCE,
+    "Parameters that fit inputSchema are accepted",
+    source="docs/protocol.md 3.6",
     fix="say in the schema what is required (oneOf, pattern, enum, …), or give `examples` that work",
 )
-def params(app: Evidence) -> Iterator[str]:
-    _called(app)
+def _params(app: Evidence) -> Iterator[str]:
+    _require_call(app)
     for trial, call in app.called:
-        if call.code in _UNREADABLE:
+        if call.code in _REFUSALS:
             error: Any = call.fields["error"]
             yield f"{trial.name}: {trial.params!r:.120} was refused: {error.get('message')} [{call.code}]"
 
@@ -85,23 +84,23 @@ def params(app: Evidence) -> Iterator[str]:
     "schema.result",
     "SHOULD",
     "An answer fits outputSchema",
-    source=_SOURCE,
+    source="docs/protocol.md 3.6",
     fix="correct the schema, or the answer",
 )
-def result(app: Evidence) -> Iterator[str]:
-    _called(app)
+def _result(app: Evidence) -> Iterator[str]:
+    _require_call(app)
     for trial, call in app.called:
         schema = trial.capability.output_schema
-        if not call.succeeded or not schema or _invalid(schema) is not None:
+        if not call.succeeded or not schema or _schema_error(schema) is not None:
             continue
         data = call.fields.get("data")
         try:
             content = [found.path for found in find(data)]
         except ProtocolError:
-            continue  # answers.readable says so
+            continue  # the check answers.readable reports it
         yield from (f"{trial.name}: {text}" for text in check_output(schema, data, content))
 
 
-def _called(app: Evidence) -> None:
+def _require_call(app: Evidence) -> None:
     if not app.called:
         raise NotApplicable("no capability was called")

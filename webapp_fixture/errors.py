@@ -1,11 +1,11 @@
-"""Errors as ABP answers them, for what the server answers over its socket."""
+"""Errors in the form of ABP, for answers over a socket."""
 
 from dataclasses import dataclass
 from typing import Any
 
 
 class AbpError(Exception):
-    """An error with a code; ``more`` (``details``, ``retryable``, ``alternatives``) goes into the answer too."""
+    """An error with a code. ``more`` has other fields of the answer: ``details``, ``retryable``, ``alternatives``."""
 
     def __init__(self, code: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -13,30 +13,30 @@ class AbpError(Exception):
         self.more = more
 
     def as_json(self) -> dict[str, Any]:
-        """The ``error`` of an answer."""
+        """Return the ``error`` field of an answer."""
         return {"code": self.code, "message": str(self), "retryable": False, **self.more}
 
 
 class Cancelled(Exception):
-    """Raised by a handler that the user (or the client) stopped."""
+    """Raised by a handler that the user or the client stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Returned by a handler that wants this very value to be the answer. Only faults do."""
+    """A value that a handler returns in place of the whole answer. Only faults do that."""
 
     value: Any
 
 
 class _Missing:
-    """No value at all, which JSON has no word for."""
+    """The type of :data:`MISSING`, the absence of a value, for which JSON has no word."""
 
 
 MISSING = _Missing()
 
 
 def describe_error(thrown: BaseException) -> dict[str, Any]:
-    """Any exception as an ABP error."""
+    """Return any exception as an ABP error."""
     if isinstance(thrown, AbpError):
         return thrown.as_json()
     message = str(thrown) or "the operation failed"
@@ -45,5 +45,5 @@ def describe_error(thrown: BaseException) -> dict[str, Any]:
 
 
 def failure(error: AbpError) -> dict[str, Any]:
-    """The whole answer of a call that was refused before it ran."""
+    """Return the whole answer to a call that was refused before it ran."""
     return {"success": False, "error": error.as_json(), "metadata": {"duration": 0}}

@@ -1,4 +1,7 @@
-"""``fault.*`` over the socket: calls that go wrong on purpose, those of the page's that make sense over JSON."""
+"""Handlers of the ``fault.*`` capabilities over a socket: those of the page that make sense over JSON.
+
+Each goes wrong on purpose, in one known way. ``faults.json`` has their definitions.
+"""
 
 import asyncio
 import base64
@@ -8,10 +11,10 @@ from typing import Any
 
 from webapp_fixture.binarydata import OCTETS, download_address, wrap
 from webapp_fixture.calls import Context, Handler, Json
+from webapp_fixture.errors import MISSING, AbpError, RawAnswer
 from webapp_fixture.generate import generate
 from webapp_fixture.handlers import sync
-from webapp_fixture.problems import MISSING, AbpError, RawAnswer
-from webapp_fixture.records import State
+from webapp_fixture.state import State
 
 PDF = b"%PDF-1.4\n" + b"1 0 obj << /Type /Catalog >> endobj\n" * 40 + b"%%EOF\n"
 HTML = b"<!doctype html><html><body><script>alert(1)</script></body></html>"
@@ -32,18 +35,18 @@ def _text(content: str, size: int) -> Json:
 
 
 def bad_base64(_params: Json) -> Json:
-    """Characters that are not base64, in the middle."""
+    """Return content with characters in the middle that are not base64."""
     text = base64.b64encode(PDF).decode()
     return _text(f"{text[:40]}*!?{text}", len(PDF))
 
 
 def no_padding(_params: Json) -> Json:
-    """Base64 without the ``=`` at its end."""
+    """Return base64 without the ``=`` at its end."""
     return _text(base64.b64encode(PDF[:1000]).decode().rstrip("="), 1000)
 
 
 def partial(params: Json) -> Json:
-    """Several files, of which one lies."""
+    """Return several files, one of them with a wrong size."""
     index, count = params.get("index", 1), int(params.get("count", 3))
     files = []
     for at in range(count):
@@ -53,7 +56,7 @@ def partial(params: Json) -> Json:
 
 
 def deep(params: Json) -> Json:
-    """So many levels."""
+    """Return an object of ``depth`` nested levels (default 100)."""
     nested: Json = {"bottom": True}
     for _level in range(1, int(params.get("depth", 100))):
         nested = {"nested": nested}
@@ -61,30 +64,30 @@ def deep(params: Json) -> Json:
 
 
 def big_json(params: Json) -> Json:
-    """About so many megabytes of rows."""
+    """Return rows of about ``megabytes`` megabytes of JSON (default 1)."""
     note = "x" * 1000
     return {"rows": [{"row": row, "note": note} for row in range(int(params.get("megabytes", 1)) * 1024)]}
 
 
 def throws(params: Json) -> Json:
-    """A TypeError."""
+    """Raise a ``TypeError``."""
     raise TypeError(params.get("message", "this handler throws"))
 
 
 def rejects_string(_params: Json) -> Json:
-    """What the page makes of a thrown string."""
+    """Fail as the page does when a handler throws a string."""
     raise AbpError("OPERATION_FAILED", "a plain string", details={"thrown": "string"})
 
 
 async def slow(params: Json, _context: Context) -> Json:
-    """After so many milliseconds."""
+    """Return after ``ms`` milliseconds (default 1,000)."""
     milliseconds = params.get("ms", 1000)
     await asyncio.sleep(milliseconds / 1000)
     return {"ms": milliseconds}
 
 
 async def never(_params: Json, _context: Context) -> None:
-    """No answer; the definition says that it ignores cancellation."""
+    """Return never. The definition says that the call ignores cancellation."""
     await asyncio.Event().wait()
 
 
@@ -122,7 +125,7 @@ def _downloads(state: State) -> dict[str, Handler]:
 
 
 def fault_handlers(state: State) -> dict[str, Handler]:
-    """What runs each ``fault.*`` capability."""
+    """Return the handlers of the ``fault.*`` capabilities by name."""
     url_safe = base64.urlsafe_b64encode(NEEDS_URL_SAFE).decode()
     picture = {"image": wrap(HTML, "image/png", "picture.png")}
     return {

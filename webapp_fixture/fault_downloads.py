@@ -7,7 +7,7 @@ from aiohttp import web
 
 from webapp_fixture.downloads import check_access, file_of, headers_for, send, send_file
 from webapp_fixture.generate import generate
-from webapp_fixture.records import STATE
+from webapp_fixture.state import STATE
 
 FILE = r"{size:\d{1,10}}/{seed:\d{1,10}}/{name}"
 routes = web.RouteTableDef()

@@ -1,4 +1,4 @@
-"""What the server keeps while it runs: its secrets, where it listens, and the requests that tests ask about."""
+"""State of a running server: its secrets, its addresses, and the requests that tests look at."""
 
 import secrets
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ RECORDED = ("/downloads", "/faults")
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request as it arrived, its address as it was sent; ``headers`` takes names in any case."""
+    """A request as it arrived. The path is as it was sent; names of ``headers`` are case-insensitive."""
 
     method: str
     path_qs: str
@@ -22,7 +22,7 @@ class RequestRecord:
 
 @dataclass(slots=True)
 class State:
-    """One server's state."""
+    """State of one server."""
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     session: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -33,10 +33,10 @@ class State:
     sockets: set[object] = field(default_factory=set)
     """The WebSocket connections that are open."""
     seen: dict[str, int] = field(default_factory=dict)
-    """How often each address that counts its visits (``cut_once``, ``status``) was asked for."""
+    """Requests so far for each address that counts them (``cut_once``, ``status``)."""
 
     def visit(self, key: str) -> int:
-        """Count a visit and return how many came before it."""
+        """Count a request for ``key`` and return the number of earlier ones."""
         before = self.seen.get(key, 0)
         self.seen[key] = before + 1
         return before
@@ -47,7 +47,7 @@ STATE = web.AppKey("state", State)
 
 @web.middleware
 async def record_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Keep method, address and headers of what reaches ``/downloads`` and ``/faults``."""
+    """Record method, path and headers of each request to ``/downloads`` and ``/faults``."""
     if request.path.startswith(RECORDED):
         request.app[STATE].requests.append(RequestRecord(request.method, request.raw_path, request.headers))
     return await handler(request)

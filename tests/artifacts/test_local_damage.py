@@ -1,0 +1,339 @@
+"""The local store: deleting, damaged content, folders of others, disks that refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, run_script, visible
+from transports.artifacts import ArtifactRef, LocalStore
+from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
+
+# --- deleting, damage, drift -----------------------------------------------------------------------------------------
+
+
+async def test_delete_keeps_content_that_another_artifact_has(store: LocalStore, root: Path) -> None:
+    one = await store.put_bytes(PDF, namespace="one")
+    two = await store.put_bytes(PDF, namespace="two")
+    assert len(inner(root, "blobs")) == 1
+    assert await store.delete(one.id) and not await store.delete(one.id)
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(one.id)
+    assert await store.get(two.id) == PDF
+    assert await store.delete(two.id)
+    assert_empty(root)
+
+
+async def test_list_is_oldest_first(store: LocalStore) -> None:
+    refs: list[ArtifactRef] = []
+    for number in range(5):
+        refs.append(await store.put_bytes(os.urandom(10), namespace="zyxwv"[number]))
+        await asyncio.sleep(0.003)
+    await store.put_bytes(await store.get(refs[0].id), namespace="z")  # storing again does not make it younger
+    assert [ref.id for ref in await store.list()] == [ref.id for ref in refs]
+
+
+async def test_reader_finishes_after_delete(store: LocalStore) -> None:
+    data = os.urandom(3 << 20)
+    ref = await store.put_bytes(data)
+    stream = store.open(ref.id)
+    got = await anext(stream)
+    assert await store.delete(ref.id)
+    got += b"".join([chunk async for chunk in stream])
+    assert got == data
+    with pytest.raises(ArtifactNotFound):
+        await store.get(ref.id)
+
+
+@pytest.mark.parametrize("damage", ["flip", "longer", "shorter"])
+async def test_damage_is_noticed_quarantined_and_healed(damage: str, store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(PDF, filename="report.pdf")
+    with (root / "report.pdf").open("r+b") as file:
+        if damage == "flip":
+            file.seek(50)
+            file.write(b"!")
+        elif damage == "longer":
+            file.seek(0, 2)
+            file.write(b"!")
+        else:
+            file.truncate(50)
+    with pytest.raises(Corrupt, match=ref.id):
+        await store.get(ref.id)
+    assert inner(root, "blobs") == [] and inner(root, "quarantine") == [ref.sha256]
+    with pytest.raises(Corrupt, match=ref.id):
+        await store.get(ref.id)
+    healed = await store.put_bytes(PDF, filename="report.pdf")
+    assert healed.path == ref.path and await store.get(ref.id) == PDF == Path(str(ref.path)).read_bytes()
+
+
+async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(PDF)
+    with Path(str(ref.path)).open("r+b") as file:
+        file.write(b"!")
+    assert await store.get((await store.put_bytes(PDF)).id) == PDF
+    assert inner(root, "quarantine") == [ref.sha256] and Path(str(ref.path)).read_bytes() == PDF
+    await store.delete(ref.id)
+    assert_empty(root)
+    assert inner(root, "quarantine") == []
+
+
+BAD_FIELDS = ['{"names": [["../../x", ""]]}', '{"version": 2}', '{"id": "other_0123456789ab"}', '{"sha256": "../x"}']
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", '{"version": 1, "id', "[]", "null", '{"version":1}', "\xff", "[" * 100_000, *BAD_FIELDS],
+)
+async def test_unreadable_metadata_breaks_only_itself(
+    content: str, store: LocalStore, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = await store.put_bytes(PNG), await store.put_bytes(PDF)
+    meta = root / ".abp/meta" / f"{bad.id}.json"
+    if content in BAD_FIELDS:
+        content = json.dumps(json.loads(meta.read_text()) | json.loads(content))
+    meta.write_text(content, encoding="latin-1")
+    (root / ".abp/index.sqlite").unlink(missing_ok=True)  # what is listed must be read again
+    with caplog.at_level(logging.WARNING):
+        assert await store.list() == [good]
+    assert bad.id in caplog.text
+    with pytest.raises(Corrupt, match=bad.id):
+        await store.stat(bad.id)
+    assert await store.get((await store.put_bytes(PDF)).id) == PDF  # storing again repairs it
+    meta.write_text(content, encoding="latin-1")
+    assert await store.delete(bad.id) is True
+    assert await store.list() == [good]
+
+
+async def test_missing_blob_is_damage(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(PDF)
+    (root / ".abp/blobs" / ref.sha256[:2] / ref.sha256).unlink()
+    with pytest.raises(Corrupt):
+        await store.get(ref.id)
+    assert await store.list() == [ref]
+    assert await store.get((await store.put_bytes(PDF)).id) == PDF
+
+
+# --- folders that are not ours ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["", ".abp", ".abp/staging", ".abp/blobs", ".abp/meta", ".abp/locks"])
+async def test_symlinked_folders_are_refused(place: str, store: LocalStore, root: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    link = root / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(elsewhere)
+    with pytest.raises(StoreError, match=r"symlink.*ABP_OUTPUT_DIR"):
+        await store.put_bytes(PDF)
+    assert list(elsewhere.iterdir()) == []
+    if place in ("", ".abp", ".abp/meta"):
+        with pytest.raises(StoreError, match="symlink"):
+            await store.list()
+
+
+async def test_file_in_the_place_of_the_root(store: LocalStore, root: Path) -> None:
+    root.write_text("a file")
+    with pytest.raises(StoreError, match="not a folder"):
+        await store.put_bytes(PDF)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+async def test_default_root_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    root = tmp_path / "abp-mcp-bridge"
+    root.mkdir()
+    assert LocalStore(None).root == root
+    await LocalStore(None).put_bytes(PDF)
+    os.chown(root, 65534, 65534)
+    for store in (LocalStore(None), LocalStore(root)):
+        with pytest.raises(StoreError, match=r"another user.*ABP_OUTPUT_DIR"):
+            await store.put_bytes(PDF)
+        with pytest.raises(StoreError, match="another user"):
+            await store.list()
+
+
+# --- disks that refuse -----------------------------------------------------------------------------------------------
+
+
+async def test_disk_full(small_disk: Path) -> None:
+    store = LocalStore(small_disk / "out")
+    earlier = await store.put_bytes(PDF, filename="earlier.pdf")
+    for size in (10 << 20, 8 << 20):
+        with pytest.raises(StoreFull) as caught:
+            await store.put_bytes(os.urandom(size))
+        assert caught.value.details["errno"] == "ENOSPC"
+    async with store.stage() as staged:
+        with pytest.raises(StoreFull):
+            for _ in range(200):
+                await staged.write(os.urandom(60_000))
+        with pytest.raises(UsageError):
+            await staged.commit()
+    (small_disk / "filler").write_bytes(b"")
+    free = os.statvfs(small_disk)
+    page = free.f_frsize
+    async with store.stage() as staged:  # the content fits and its metadata does not
+        await staged.write(os.urandom(2_000_000))
+        with (small_disk / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError):
+            while True:
+                filler.write(b"x" * page)
+        with pytest.raises(StoreFull):
+            await staged.commit(filename="big.bin")
+        assert visible(store.root) == ["earlier.pdf"]
+        (small_disk / "filler").unlink()
+        assert (await staged.commit(filename="big.bin")).filename == "big.bin"  # and goes through when there is room
+    assert inner(store.root, "staging") == [] and len(inner(store.root, "blobs")) == 2
+    assert await store.get(earlier.id) == PDF
+
+
+async def test_read_only_file_system(small_disk: Path) -> None:
+    store = LocalStore(small_disk / "out")
+    ref = await store.put_bytes(PDF)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    with pytest.raises(StoreError, match="read-only"):
+        await store.put_bytes(PNG)
+    with pytest.raises(StoreError, match="read-only"):
+        await LocalStore(small_disk / "new").put_bytes(PNG)
+    assert await store.get(ref.id) == PDF and await store.list() == [ref]
+
+
+AS_NOBODY = """
+import asyncio, os, sys
+from pathlib import Path
+from transports.artifacts import LocalStore
+from transports.errors import StoreError
+async def main():
+    await asyncio.to_thread(int)  # loads what threads need while we may still read it
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    store = LocalStore(Path(sys.argv[1]))
+    try:
+        await store.put_bytes(b"x", filename="x.txt")
+    except StoreError as error:
+        print(error.details["errno"], error.code, "ABP_OUTPUT_DIR" in error.message)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts as root to become somebody else")
+@pytest.mark.parametrize("closed", [".", "out", "out/.abp/staging", "out/.abp/meta", "out/.abp/blobs"])
+def test_folder_without_permission(closed: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        top = Path(folder)
+        place = top / "out"
+        if closed != ".":
+            asyncio.run(LocalStore(place).put_bytes(PDF))
+            for path in [place, *place.rglob("*")]:
+                os.chown(path, 65534, 65534)
+        top.chmod(0o755)
+        before = sorted(top.rglob("*"))
+        (top / closed).chmod(0o555)
+        assert run_script(AS_NOBODY, place) == "EACCES STORE_ERROR True\n"
+        (top / closed).chmod(0o755)
+        after = [path for path in sorted(top.rglob("*")) if path.is_file() and path.parent.name != "locks"]
+        assert after == [path for path in before if path.is_file() and path.parent.name != "locks"]
+
+
+async def test_path_too_long(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="too long"):
+        await LocalStore(tmp_path / ("x" * 300)).put_bytes(PDF)
+
+
+OUT_OF_FILES = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from transports.artifacts import LocalStore
+from transports.errors import StoreError
+async def main():
+    store = LocalStore(Path(sys.argv[1]))
+    await store.put_bytes(b"first", filename="first.txt")
+    os.close(base := os.dup(0))  # the lowest that is free
+    failures = 0
+    for room in range(0, 20):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (base + room, 4096))
+        try:
+            await store.put_bytes(b"second", filename="second.txt")
+            break
+        except StoreError as error:
+            assert error.details["errno"] == "EMFILE" and error.retryable, error
+            failures += 1
+            assert [ref.filename for ref in await LocalStoreWithFiles(store)] == ["first.txt"]
+            assert sorted(os.listdir(store.root)) == [".abp", "first.txt"], os.listdir(store.root)
+    assert failures > 5
+    print(sorted(os.listdir(store.root)), len(await store.list()))
+async def LocalStoreWithFiles(store):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    return await store.list()
+asyncio.run(main())
+"""
+
+
+def test_out_of_file_descriptors(root: Path) -> None:
+    assert run_script(OUT_OF_FILES, root) == "['.abp', 'first.txt', 'second.txt'] 2\n"
+    assert inner(root, "staging") == []
+
+
+def fail_sync(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the disk fail at one fsync; steps count from 1."""
+    calls = iter(range(1, 100))
+    real = os.fsync
+
+    def failing(fd: int) -> None:
+        if next(calls) == step:
+            raise OSError(errno.EIO, "Input/output error")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", failing)
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("step", range(1, 9))
+async def test_failed_sync_leaves_nothing_visible(
+    step: int, links: bool, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.delete((await store.put_bytes(PDF)).id)  # all folders are made
+    if not links:
+        refuse_links(monkeypatch)
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        with monkeypatch.context() as patch:
+            fail_sync(patch, step)
+            try:
+                await staged.commit(filename="report.pdf")
+            except StoreError as error:
+                assert error.details["errno"] == "EIO"
+                failed = True
+            else:
+                failed = False
+        assert failed == (step <= (5 if links else 6))  # content, three folders, metadata; without links the copy
+        if failed:
+            assert visible(root) == inner(root, "blobs") == inner(root, "meta") == []
+            assert len(inner(root, "staging")) == 1
+            if step > 1:  # the disk recovers
+                await staged.commit(filename="report.pdf")
+    assert visible(root) == ([] if step == 1 else ["report.pdf"])
+    assert inner(root, "staging") == []
+    for ref in await store.list():
+        assert await store.get(ref.id) == PDF
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+async def test_failed_sync_keeps_the_artifact_that_was_there(
+    step: int, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.put_bytes(PDF, filename="one.pdf")
+    with monkeypatch.context() as patch:
+        fail_sync(patch, step)
+        with pytest.raises(StoreError):
+            await store.put_bytes(PDF, filename="two.pdf")
+    now = await store.stat(ref.id)
+    assert await store.get(ref.id) == PDF == Path(str(now.path)).read_bytes()
+    assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 5 else "one.pdf")  # the last is after it
+    await store.delete(ref.id)
+    assert_empty(store.root)

@@ -1,0 +1,272 @@
+"""The local store: many writers, killed writers, cancellation, open files."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_store import PDF, PNG, assert_empty, fds, inner, run_script, sha, visible
+from transports.artifacts import LocalStore
+from transports.errors import ArtifactNotFound, SizeMismatch
+
+# --- processes, signals, cancellation --------------------------------------------------------------------------------
+
+
+SAME_CONTENT = """
+import asyncio, os, sys
+from pathlib import Path
+from transports.artifacts import LocalStore
+data = bytes(range(256)) * 4000
+gate, go = os.pipe()
+pids = []
+for number in range(16):
+    if not (pid := os.fork()):
+        os.close(go)
+        os.read(gate, 1)  # until all are there
+        async def main():
+            store = LocalStore(Path(sys.argv[1]))
+            for name in (None, f"own-{number}.bin"):
+                ref = await store.put_bytes(data, namespace="same", filename=name)
+                assert Path(ref.path).read_bytes() == data and await store.get(ref.id) == data
+        asyncio.run(main())
+        os._exit(0)
+    pids.append(pid)
+os.close(gate)
+os.close(go)
+print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * 16)
+"""
+
+
+def test_sixteen_writers_of_the_same_content(store: LocalStore, root: Path) -> None:
+    assert run_script(SAME_CONTENT, root) == "True\n"
+    (ref,) = asyncio.run(store.list())
+    names = visible(root)
+    assert len(names) == 17 and len([name for name in names if name.startswith("same_")]) == 1
+    assert len({(root / name).stat().st_ino for name in names}) == 1
+    assert len(inner(root, "blobs")) == len(inner(root, "meta")) == 1 and inner(root, "staging") == []
+    assert asyncio.run(store.delete(ref.id))
+    assert_empty(root)
+
+
+WRITE_AND_DELETE = """
+import asyncio, os, random, sys
+from pathlib import Path
+from transports.artifacts import LocalStore
+from transports.errors import ArtifactNotFound
+pids = []
+for number in range(6):
+    if not (pid := os.fork()):
+        async def main():
+            store = LocalStore(Path(sys.argv[1]))
+            for turn in range(25):
+                ref = await store.put_bytes(b"shared" * 1000, namespace="abc"[turn % 3], filename="x.bin")
+                try:
+                    assert await store.get(ref.id) == b"shared" * 1000
+                except ArtifactNotFound:
+                    pass
+                await store.delete(ref.id)
+        asyncio.run(main())
+        os._exit(0)
+    pids.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in pids])
+"""
+
+
+def test_writers_and_deleters_of_the_same_content(root: Path) -> None:
+    assert ast.literal_eval(run_script(WRITE_AND_DELETE, root)) == [0] * 6
+    assert_empty(root)
+
+
+KILLED = """
+import asyncio, hashlib, os, random, signal, sqlite3, sys, time
+from pathlib import Path
+from transports.artifacts import LocalStore
+root = Path(sys.argv[1])
+chance = random.Random(os.urandom(8))
+def content(round, turn):
+    return random.Random(round * 1000 + turn).randbytes((100, 70_000, 1_500_000)[turn % 3])
+async def write(round):
+    store = LocalStore(root)
+    for turn in range(1000):
+        ref = await store.put_bytes(content(round, turn), namespace="k", filename="same.bin" if turn % 2 else None)
+        if turn % 4 == 3:
+            await store.delete(ref.id)
+        os.write(go, b"x")
+async def check():
+    store = LocalStore(root)
+    refs = await store.list()
+    for ref in refs:
+        data = await store.get(ref.id)
+        assert hashlib.sha256(data).hexdigest() == ref.sha256 and ref.id == "k_" + ref.sha256[:12]
+        assert Path(ref.path).read_bytes() == data
+    names = {path.stem for path in root.glob(".abp/meta/*.json")}
+    assert names == {ref.id for ref in refs}
+    with sqlite3.connect(root / ".abp/index.sqlite") as db:
+        assert names <= {key for (key,) in db.execute("SELECT id FROM artifacts")}
+    db.close()
+    whole = {path.name for path in root.glob(".abp/blobs/*/*")}
+    for path in [*root.glob("*.bin"), *root.glob(".abp/blobs/*/*")]:  # also what no id names is whole
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in whole, path
+    assert not [problem for problem in (await store.fsck()).problems if problem.kind not in ("orphan", "index")]
+    assert not [problem for problem in (await store.fsck()).problems if problem.kind == "index"]  # it is mended
+    for ref in refs:
+        await store.delete(ref.id)
+    return len(refs)
+counts = []
+gate, go = os.pipe()
+os.set_blocking(go, False)
+for round in range(200):
+    if not (pid := os.fork()):
+        asyncio.run(write(round))
+    os.read(gate, 1)  # it has stored something
+    time.sleep(chance.uniform(0, 0.03))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.write(go, b"x")
+    os.read(gate, 10_000)
+    if round % 50 == 49:
+        counts.append(asyncio.run(check()))
+print(counts)
+"""
+
+
+def test_200_killed_writers_leave_ids_absent_or_whole(store: LocalStore, root: Path) -> None:
+    counts = ast.literal_eval(run_script(KILLED, root))
+    assert len(counts) == 4 and min(counts) >= 50
+    orphans = inner(root, "staging")
+    for name in orphans:
+        os.utime(root / ".abp/staging" / name, (time.time() - 7200,) * 2)
+    asyncio.run(store.put_bytes(PDF))
+    assert inner(root, "staging") == []
+    with pytest.MonkeyPatch.context() as later:
+        real = time.time
+        later.setattr(time, "time", lambda: real() + 7200)
+        content = inner(root, "blobs")
+        left = [swept.id for swept in asyncio.run(store.gc(dry_run=True))]
+        assert inner(root, "blobs") == content
+        assert [swept.id for swept in asyncio.run(store.gc())] == left
+    assert inner(root, "blobs") == [f"{sha(PDF)[:2]}/{sha(PDF)}"] and len(left) == len(content) - 1
+
+
+async def test_sweep_leaves_the_young_and_the_living(root: Path) -> None:
+    await LocalStore(root).put_bytes(PDF)
+    staging = root / ".abp/staging"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    hour = 3600
+    ages = {
+        f"{gone.pid}-0a": 2 * hour, f"{gone.pid}-0b": hour / 2, f"{os.getpid()}-0c": 0.0,
+        f"{os.getppid()}-0d": 0.0, f"{10**12}-0e": 2 * hour, "notes.txt": 2 * hour,
+    }  # fmt: skip
+    for name, age in ages.items():
+        (staging / name).write_text("x")
+        os.utime(staging / name, (time.time() - age,) * 2)
+    async with LocalStore(root).stage():
+        assert set(ages) - set(inner(root, "staging")) == {f"{gone.pid}-0a", f"{10**12}-0e"}  # old, and nobody's
+    # a living process that wrote long ago: make it look as if the limit had passed since it started
+    living = staging / f"{os.getpid()}-0f"
+    living.write_text("x")
+    real = time.time
+    store = LocalStore(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time", lambda: real() + 1.5 * hour)
+        async with store.stage():
+            left = inner(root, "staging")
+    assert left == sorted([f"{os.getpid()}-0c", f"{os.getppid()}-0d", f"{os.getpid()}-0f", "notes.txt"])
+    # a process with the number of the dead writer, started after its last write, is another one
+    os.utime(living, (1_000_000_000,) * 2)
+    async with LocalStore(root).stage():
+        assert living.name not in inner(root, "staging")
+
+
+async def test_cancelled_write_waits_for_its_thread_and_leaves_nothing(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, finished = threading.Event(), threading.Event()
+    real = os.write
+
+    def slow(fd: int, data: bytes) -> int:
+        if len(data) > 1000:
+            started.set()
+            time.sleep(0.2)
+            finished.set()
+        return real(fd, data)
+
+    async def put() -> None:
+        async with store.stage() as staged:
+            await staged.write(b"x" * 2_000_000)
+
+    monkeypatch.setattr(os, "write", slow)
+    before = fds()
+    task = asyncio.create_task(put())
+    await asyncio.to_thread(started.wait)
+    task.cancel()
+    await asyncio.sleep(0.05)
+    task.cancel()  # an impatient caller
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert finished.is_set() and fds() == before
+    assert_empty(root)
+
+
+async def test_cancelled_at_any_moment(store: LocalStore, root: Path) -> None:
+    await store.put_bytes(PNG, filename="warm.png")
+    before = fds()
+    data = os.urandom(3_000_000)
+    for moment in range(30):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.0004 * moment):
+                await store.put_bytes(data, filename="data.bin")
+                await asyncio.sleep(10)
+        assert inner(root, "staging") == []
+        names = visible(root)
+        assert names in (["warm.png"], ["data.bin", "warm.png"])
+        for ref in await store.list():
+            await store.get(ref.id)
+            if ref.filename == "data.bin":
+                await store.delete(ref.id)
+    assert fds() == before
+
+
+async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:
+    ref = await store.put_bytes(os.urandom(3 << 20))
+    before = fds()
+    for _ in range(5):
+        await store.get(ref.id)
+        stream = store.open(ref.id)
+        await anext(stream)
+        await stream.aclose()
+        reading = asyncio.create_task(store.get(ref.id))
+        await asyncio.sleep(0.0005)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        with pytest.raises(SizeMismatch):
+            await store.put_bytes(PDF, size=1)
+        with pytest.raises(ArtifactNotFound):
+            await store.get("nothing_0123456789ab")
+        await store.stat(ref.id)
+        await store.list()
+    assert fds() == before
+
+
+async def test_many_at_once(store: LocalStore, root: Path) -> None:
+    contents = [os.urandom(1000) for _ in range(60)]
+    refs = await asyncio.gather(*(store.put_bytes(data, filename="same.bin") for data in contents))
+    assert len({ref.path for ref in refs}) == 60
+    for data, ref in zip(contents, refs, strict=True):
+        assert Path(str(ref.path)).read_bytes() == data == await store.get(ref.id)
+
+
+def test_one_store_object_in_several_loops(root: Path) -> None:
+    store = LocalStore(root)
+    ref = asyncio.run(store.put_bytes(PDF))
+    assert asyncio.run(store.get(ref.id)) == PDF
+    assert asyncio.run(LocalStore(root).list()) == [ref]

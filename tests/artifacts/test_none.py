@@ -1,0 +1,62 @@
+"""The store that keeps nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_store import PDF, PNG, sha
+from transports.artifacts import NoneStore
+from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLarge, UsageError
+
+
+async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixture) -> None:
+    store = NoneStore(max_bytes=1000)
+    ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", meta={"capability": "c"})
+    assert ref.id == f"truncated_{sha(PDF)[:12]}" and ref.path is None and ref.filename == "a.pdf"
+    assert (ref.mime_type, ref.size_bytes, ref.sha256) == ("application/pdf", len(PDF), sha(PDF))
+    assert ref.source["truncated"] is True and ref.source["original_size"] == len(PDF)
+    assert ref.source["warning"] == "Content not stored (no ArtifactStore configured)"
+    assert ref.source["capability"] == "c" and ref.source["verified"] is True
+    await store.put_bytes(PNG)
+    assert len(caplog.records) == 1
+    with pytest.raises(SizeMismatch):
+        await store.put_bytes(PDF, size=1)
+    with pytest.raises(TooLarge):
+        await store.put_bytes(b"x" * 1001)
+    with pytest.raises(ArtifactNotFound):
+        await store.stat(ref.id)
+    with pytest.raises(ArtifactNotFound):
+        await anext(store.open(ref.id))
+    assert await store.list() == [] and await store.delete(ref.id) is False
+
+
+async def test_none_store_staging_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = NoneStore(max_bytes=2_000_000)
+    async with store.stage() as staged:
+        await staged.write(PDF)
+        await staged.write(b"z" * 1_000_000)
+        assert staged.size == len(PDF) + 1_000_000
+        assert (await staged.commit()).sha256 == sha(PDF + b"z" * 1_000_000)
+        with pytest.raises(UsageError):
+            await staged.commit()
+    assert list(tmp_path.iterdir()) == []
+    async with store.stage() as staged:
+        staged.path.write_bytes(PDF)
+        assert (await staged.commit(size=len(PDF))).sha256 == sha(PDF)
+    assert list(tmp_path.iterdir()) == []
+    async with store.stage() as staged:
+        staged.path.write_bytes(b"z" * 2_000_001)
+        with pytest.raises(TooLarge):
+            await staged.commit()
+        await staged.reset()
+        with pytest.raises(StoreError, match="nothing was written"):
+            await staged.commit()
+        with pytest.raises(TooLarge):
+            await staged.write(b"z" * 2_000_001)
+        with pytest.raises(UsageError):
+            await staged.commit()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,49 @@
+"""Addresses of stores."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from transports.artifacts import LocalStore, NoneStore, open_store
+from transports.errors import UsageError
+
+
+@pytest.mark.parametrize("folder", ["plain", "with space", "100%25 #1?", "ünï", "a:b"])
+def test_open_store_takes_folders_and_urls(folder: str, tmp_path: Path) -> None:
+    place = tmp_path / folder
+    for address in (place, str(place), place.as_uri()):
+        store = open_store(address, max_bytes=5)
+        assert isinstance(store, LocalStore) and store.root == place and store.max_bytes == 5
+        again = open_store(store.url)
+        assert isinstance(again, LocalStore) and again.root == place and again.url == store.url
+    assert not place.exists()
+
+
+def test_open_store_defaults_and_refusals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    default = open_store()
+    assert (
+        isinstance(default, LocalStore) and default.root == tmp_path / "abp-mcp-bridge" and default.max_bytes == 1 << 30
+    )
+    assert isinstance(open_store("none:"), NoneStore) and open_store("none:").url == "none:"
+    monkeypatch.chdir(tmp_path)
+    relative = open_store("sub/out")
+    assert isinstance(relative, LocalStore) and relative.root == tmp_path / "sub/out"
+    secret = "hunter2"
+    for bad in (
+        f"s3://user:{secret}@bucket/x?sig={secret}",
+        "ftp:x",
+        "file:relative",
+        "file://host/x",
+        "file:///x?y",
+        "",
+        "a\0b",
+        "none:x",
+    ):
+        with pytest.raises(UsageError, match=r"file:///.*none:") as caught:
+            open_store(bad)
+        assert secret not in caught.value.message
+    assert list(tmp_path.iterdir()) == []

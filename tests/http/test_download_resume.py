@@ -1,0 +1,182 @@
+"""Downloads whose body breaks off: resumed where the server proves that it is the same content, else begun again."""
+
+import socket
+from collections.abc import Iterator
+from email.utils import formatdate
+
+import pytest
+from aiohttp.abc import ResolveResult
+
+from tests.support.downloads import NOW, REQUESTS, TOKEN, Get, clean
+from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, chunked, cut, reply, rest, then
+from transports.errors import (
+    DownloadFailed,
+    SizeMismatch,
+    TooLarge,
+    Truncated,
+)
+from transports.http import Fetched
+
+# --- 28, 33: broken bodies -----------------------------------------------------------------------------------------
+
+
+def dated(age: float = 3600) -> dict[str, str]:
+    return {"Last_Modified": formatdate(NOW - age, usegmt=True), "Date": formatdate(NOW, usegmt=True)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "if_range"),
+    [
+        (cut(ETag='"v1"'), '"v1"'),
+        (cut(True, ETag='"v1"'), '"v1"'),
+        (cut(**dated()), dated()["Last_Modified"]),
+        (then(chunked(BODY[:HALF], end=False)), '"v1"'),
+    ],
+    ids=["etag", "reset", "last-modified", "chunked"],
+)
+async def test_resumes(get: Get, serve: Serve, broken: Answer, if_range: str) -> None:
+    server = await serve(broken, rest())
+    steps: list[int] = []
+    got = await get(server.url, on_progress=lambda received, _: steps.append(received))
+    assert got.data == BODY and got.fetched == Fetched("application/pdf", None, True)
+    assert server.sent("Range") == [None, f"bytes={HALF}-"]
+    assert server.sent("If-Range") == [None, if_range]
+    assert (steps, got.resets) == ([HALF, len(BODY)], 0)
+
+
+@pytest.mark.parametrize("first", [cut(ETag='"v1"'), then(chunked(BODY[:HALF], end=False))], ids=["length", "chunked"])
+async def test_resumes_again_where_the_rest_breaks_too(get: Get, serve: Serve, first: Answer) -> None:
+    more = HALF + 100
+    part = then(reply(BODY[HALF:more], "206 Partial Content", Content_Range=f"bytes {HALF}-{more - 1}/{len(BODY)}",
+                      ETag='"v1"'))  # fmt: skip
+    server = await serve(first, part, rest(BODY, more))
+    assert (await get(server.url)).data == BODY
+    assert server.sent("Range") == [None, f"bytes={HALF}-", f"bytes={more}-"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"ETag": 'W/"v1"'},
+        {"ETag": "v1"},
+        {"ETag": 'W/"v1"', **dated()},
+        dated(30),
+        {"Last_Modified": "yesterday", "Date": "today"},
+        {"ETag": '"v1"', "Accept_Ranges": "none"},
+    ],
+    ids=["nothing", "weak", "unquoted", "weak-and-date", "too-young", "no-date", "no-ranges"],
+)
+async def test_without_a_strong_validator_all_comes_again(get: Get, serve: Serve, more: dict[str, str]) -> None:
+    server = await serve(cut(**more), reply(BODY))
+    got = await get(server.url)
+    assert (got.data, got.resets) == (BODY, 1)
+    assert server.sent("Range") == [None, None]
+
+
+OTHER = bytes(reversed(BODY))
+
+
+@pytest.mark.parametrize(
+    ("second", "requests"),
+    [
+        (reply(OTHER, ETag='"v2"'), 2),  # 200 for a range, changed
+        (reply(OTHER, ETag='"v1"'), 2),
+        (rest(OTHER, ETag='"v2"'), 3),
+        (rest(OTHER, ETag=""), 3),
+        (rest(OTHER, ETag='W/"v1"'), 3),
+        (rest(OTHER, HALF - 1), 3),
+        (rest(OTHER, HALF + 1), 3),
+        (rest(OTHER, span=f"bytes {HALF}-{len(BODY) - 1}/{len(BODY) + 1}"), 3),
+        (rest(OTHER, span=f"bytes {HALF}-{len(BODY) - 1}/*"), 3),
+        (rest(OTHER, span=f"items {HALF}-{len(BODY) - 1}/{len(BODY)}"), 3),
+        (rest(OTHER, span=f"bytes {HALF}-{len(BODY)}/{len(BODY)}"), 3),
+        (rest(OTHER, span=f"bytes {HALF}-{HALF - 1}/{len(BODY)}"), 3),
+        (rest(OTHER, span=""), 3),
+        (reply(b"", "416 Range Not Satisfiable", Content_Range=f"bytes */{HALF - 1}"), 3),
+        (reply(OTHER[HALF:] + b"more", "206 Partial Content", ETag='"v1"',
+               Content_Range=f"bytes {HALF}-{len(BODY) - 1}/{len(BODY)}"), 3),
+    ],
+    ids=["200-changed", "200", "etag", "no-etag", "weak", "early", "late", "total", "star", "unit", "beyond",
+        "backwards", "none",
+         "416", "overlong"],
+)  # fmt: skip
+async def test_never_spliced(get: Get, serve: Serve, second: bytes, requests: int) -> None:
+    server = await serve(cut(ETag='"v1"'), then(second), reply(OTHER))
+    got = await get(server.url)
+    assert got.data == OTHER
+    assert got.resets == 1
+    assert server.sent("Range") == [None, f"bytes={HALF}-", None][:requests]
+
+
+async def test_last_modified_of_the_rest_must_be_the_same(get: Get, serve: Serve) -> None:
+    server = await serve(cut(**dated()), rest(OTHER, **dated(1800)), reply(OTHER))
+    assert (await get(server.url)).data == OTHER
+
+
+async def test_total_learnt_from_the_rest_is_checked(get: Get, serve: Serve) -> None:
+    broken = then(chunked(BODY[:HALF], end=False))
+    server = await serve(broken, rest())
+    with pytest.raises(SizeMismatch, match=f"announces {len(BODY)}"):
+        await get(server.url, size=len(BODY) + 1)
+    server = await serve(broken, rest())
+    with pytest.raises(TooLarge):
+        await get(server.url, limit=len(BODY) - 1)
+
+
+@pytest.mark.parametrize(
+    ("broken", "size", "of"),
+    [
+        (cut(), None, f"{HALF} of {len(BODY)} bytes"),
+        (then(reply(BODY[:HALF], Content_Length="")), len(BODY), f"{HALF} of {len(BODY)} bytes"),  # 29
+        (then(chunked(BODY[:HALF], end=False)), None, f"{HALF} of an unknown number of bytes"),
+    ],
+    ids=["length", "close-delimited", "chunked"],
+)
+async def test_truncated_in_the_end(get: Get, serve: Serve, broken: Answer, size: int | None, of: str) -> None:
+    server = await serve(broken)
+    with pytest.raises(Truncated, match=of) as caught:
+        await get(server.url + "?q=1", size=size)
+    assert server.connects == REQUESTS
+    assert caught.value.retryable and caught.value.details["received"] == HALF
+    assert caught.value.details["attempts"] == REQUESTS
+
+
+async def test_connection_refused_is_tried_again(get: Get, unused_port: int) -> None:
+    with pytest.raises(DownloadFailed, match="no connection") as caught:
+        await get(f"http://127.0.0.1:{unused_port}/?token={TOKEN}")
+    assert caught.value.retryable and caught.value.code == "DOWNLOAD_FAILED"
+    clean(caught.value, TOKEN)
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    with socket.socket() as sock:  # bound and not listening
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"], ids=["no-answer", "half-a-head"])
+async def test_connection_that_ends_before_an_answer(get: Get, serve: Serve, first: bytes) -> None:
+    server = await serve(then(first), reply(BODY))
+    assert (await get(server.url)).data == BODY
+
+
+async def test_what_is_no_http(get: Get, serve: Serve) -> None:
+    server = await serve(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
+    with pytest.raises(DownloadFailed, match="no valid HTTP") as caught:
+        await get(f"{server.url}/?token={TOKEN}")
+    clean(caught.value, TOKEN)
+    assert server.connects == 1
+
+
+async def test_host_that_is_not_found(get: Get) -> None:
+    class Nowhere(Dns):
+        async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
+            self.asked += 1
+            raise OSError(-2, "Name or service not known")
+
+    dns = Nowhere([])
+    with pytest.raises(DownloadFailed, match="host name was not found"):
+        await get("http://nowhere.invalid/", resolver=dns)
+    assert dns.asked == REQUESTS

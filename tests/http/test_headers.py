@@ -1,0 +1,77 @@
+"""Headers and URLs, without a server."""
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from tests.support.downloads import NOW
+from transports.http import headers, urls
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (None, None),
+        ("inline", None),
+        ("attachment; filename=plain.pdf", "plain.pdf"),
+        ('attachment; filename="a;b \\"c\\".pdf"; x=y', 'a;b "c".pdf'),
+        ("attachment; filename=\"EURO.pdf\"; filename*=UTF-8''%e2%82%ac%20rates.pdf", "€ rates.pdf"),
+        ("attachment; FILENAME*=utf-8'en'a%2Fb; filename=c", "a/b"),
+        ("attachment; filename*=iso-8859-1''%A3.txt", "£.txt"),
+        ("attachment; filename*=UTF-8''%ff; filename=safe.txt", "safe.txt"),
+        ("attachment; filename*=utf-7''x; filename=safe.txt", "safe.txt"),
+        ("attachment; filename*=broken; filename=safe.txt", "safe.txt"),
+        ('attachment; filename="../../etc/passwd"', "../../etc/passwd"),
+        ("attachment; filename=\udce4.txt", "ä.txt"),
+        ('attachment; filename="open', "open"),
+        ("attachment; filename=", None),
+        ("attachment;;; filename = x ;", "x"),
+    ],
+)
+def test_filename(value: str | None, name: str | None) -> None:
+    assert headers.filename_of(value) == name
+
+
+@pytest.mark.parametrize("value", ["a" * 8000, ";" * 8000, '; filename="' + "\\" * 8000, "; filename=" * 700])
+def test_filename_takes_no_time(value: str) -> None:
+    started = time.perf_counter()
+    headers.filename_of(value)
+    assert time.perf_counter() - started < 0.2
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("HTTP://App.Example/x", ("http", "app.example", 80)),
+        ("https://app.example:443/", ("https", "app.example", 443)),
+        ("http://münchen.example:8080", ("http", "xn--mnchen-3ya.example", 8080)),
+        ("http://[::1]:3000/", ("http", "::1", 3000)),
+        ("http://0x7f.1:3000/", ("http", "127.0.0.1", 3000)),
+        ("file:///app/index.html", None),
+        ("chrome-extension://abc/x.html", None),
+        ("about:blank", None),
+        (None, None),
+    ],
+)
+def test_origin(url: str | None, origin: urls.Origin | None) -> None:
+    assert urls.origin_of(url) == origin
+
+
+@pytest.mark.parametrize(
+    "url", ["ht\ttp://app.example/a", "\x01 http://app.example/a\x1f", "http://app.example:80/a#b"]
+)
+def test_url_cleaned_as_browsers_do(url: str) -> None:
+    assert str(urls.parse(url).url) == "http://app.example/a"
+
+
+def test_chunks_outrank_a_length() -> None:
+    head = headers.Representation.from_headers({"Transfer-Encoding": "chunked", "Content-Length": "5"})
+    assert (head.total, head.framed) == (None, True)
+
+
+def test_retry_after() -> None:
+    assert headers.retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
+    assert headers.retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
+    assert headers.retry_after(" 7 ", NOW) == 7
+    assert headers.retry_after("-7", NOW) is None

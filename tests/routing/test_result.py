@@ -1,0 +1,67 @@
+"""One reference out of a result: ``Result.artifact``."""
+
+from pathlib import Path
+
+import pytest
+
+from transports import LocalStore, Router
+from transports.binary import BinaryData
+from transports.errors import SizeMismatch, UsageError
+from transports.routing import Result
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Router:
+    return Router(LocalStore(tmp_path))
+
+
+async def test_the_only_file(router: Router) -> None:
+    result = await router.route({"image": PNG, "width": 3}, capability="x")
+    assert result.artifact() is result.artifacts["image"] is result.artifact("image")
+
+
+async def test_an_answer_without_files_is_one_as_json(router: Router) -> None:
+    result = await router.route({"width": 3}, capability="x")
+    assert result.artifact() is result.artifacts[""] is result.artifact("")
+
+
+@pytest.mark.parametrize("rows", [1, 5000])
+async def test_the_size_of_the_rest_does_not_matter(router: Router, rows: int) -> None:
+    result = await router.route({"image": PNG, "note": "x" * 4 * rows, "rows": [*range(rows)]}, capability="x")
+    assert len(result.artifacts) == (1 if rows == 1 else 3)
+    assert result.artifact() is result.artifacts["image"]
+    plain = await router.route({"note": "x" * 4 * rows, "rows": [*range(rows)]}, capability="x")
+    assert plain.artifact() is plain.artifacts[""]
+
+
+async def test_a_file_beside_the_answer_counts(router: Router) -> None:
+    result = await router.route({"rendered": True}, capability="x", outputs=[BinaryData(PNG)])
+    assert result.artifact() is result.artifacts["document"]
+
+
+async def test_several_are_named(router: Router) -> None:
+    result = await router.route({"pages": [PNG, PNG + b"2"]}, capability="export.pages")
+    with pytest.raises(UsageError) as caught:
+        result.artifact()
+    assert caught.value.message == (
+        "export.pages: there are 2 artifacts; name one by its place; places with an artifact: 'pages.0', 'pages.1'"
+    )
+    assert caught.value.details == {"places": ["pages.0", "pages.1"]}
+    assert result.artifact("pages.1") is result.artifacts["pages.1"]
+
+
+async def test_a_place_without_an_artifact(router: Router) -> None:
+    result = await router.route({"pages": [PNG] * 30}, capability="x")
+    with pytest.raises(UsageError, match=r"there is no artifact at 'document'; .*'pages\.19' and 10 more$"):
+        result.artifact("document")
+
+
+async def test_a_result_of_which_nothing_was_stored(router: Router) -> None:
+    with pytest.raises(SizeMismatch) as caught:
+        await router.route({"image": BinaryData(PNG, size=1)}, capability="x")
+    result = caught.value.result
+    assert isinstance(result, Result)
+    with pytest.raises(UsageError, match="there is none; places with an artifact: none"):
+        result.artifact()

@@ -1,0 +1,113 @@
+"""Text that an app declares as a file becomes one, and stays readable in the answer."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from transports import LocalStore, Router
+from transports.binary import BinaryData, Encoded
+from transports.errors import BadEncoding, SizeMismatch
+from transports.routing import FieldRule, RoutingPolicy
+
+HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path)
+
+
+def node(data: object, *steps: str | int) -> dict[str, object]:
+    for step in steps:
+        data = data[step]  # type: ignore[index]
+    return cast("dict[str, object]", data)
+
+
+def page(characters: int, **more: object) -> dict[str, object]:
+    return {"content": "x" * characters, "mimeType": "text/html", "encoding": "utf-8", **more}
+
+
+async def test_declared_text_is_a_file_of_its_own_type_and_name(store: LocalStore) -> None:
+    routed = await Router(store).route({"document": {**HELLO, "filename": "greeting.txt"}, "n": 1}, capability="x")
+    assert list(routed.artifacts) == ["document"]
+    ref = routed.artifacts["document"]
+    assert (ref.mime_type, ref.filename, ref.size_bytes) == ("text/plain", "greeting.txt", 13)
+    assert await store.get(ref.id) == "héllo 世界".encode()
+    assert routed.data == {"document": {**ref.as_dict(), "text": "héllo 世界"}, "n": 1}
+    assert routed.metadata == {"n": 1}
+    assert "Type: text/plain\nSize: 13 bytes" in routed.summary()
+
+
+async def test_text_that_is_the_whole_answer(store: LocalStore) -> None:
+    json = {"content": "[1]", "mimeType": "application/json", "filename": "list.json"}
+    routed = await Router(store).route(json, capability="x")
+    assert await store.get(routed.artifact().id) == b"[1]"
+    assert node(routed.data)["text"] == "[1]" and list(routed.artifacts) == [""]
+    assert routed.summary().startswith("File saved: ") and "Size: 3 bytes" in routed.summary()
+
+
+async def test_nested_text_keeps_its_other_fields(store: LocalStore) -> None:
+    answer = {"pages": [{"html": page(3, pages=2, text="of the app")}]}
+    routed = await Router(store).route(answer, capability="x")
+    reference = node(routed.data, "pages", 0, "html")
+    assert reference["text"] == "xxx" and reference["metadata"] == {"pages": 2, "text": "of the app"}
+
+
+@pytest.mark.parametrize("size", [8, 9])
+async def test_a_size_in_characters_stores_nothing(store: LocalStore, size: int) -> None:
+    with pytest.raises(SizeMismatch, match=f"declared {size} bytes and 13 arrived"):
+        await Router(store).route({"document": {**HELLO, "size": size}}, capability="x")
+    assert await store.list() == []
+
+
+async def test_half_of_a_surrogate_pair_is_no_text(store: LocalStore) -> None:
+    with pytest.raises(BadEncoding, match="surrogate"):
+        await Router(store).route({"document": {**HELLO, "content": "a\ud834", "size": 4}}, capability="x")
+
+
+async def test_base64_with_a_text_type_has_no_text_beside_it(store: LocalStore) -> None:
+    answer = {"content": "YSxi", "mimeType": "text/csv", "encoding": "base64", "size": 3}
+    routed = await Router(store).route({"table": answer}, capability="x")
+    assert "text" not in node(routed.data, "table") and await store.get(routed.artifact().id) == b"a,b"
+
+
+async def test_a_long_text_is_stored_once_and_an_agent_sees_its_beginning(store: LocalStore) -> None:
+    routed = await Router(store).route({"document": page(20_000)}, capability="x")
+    assert list(routed.artifacts) == ["document"]
+    assert node(routed.data, "document")["text"] == "x" * 20_000
+    assert node(routed.for_agent(), "data", "document")["text"] == "x" * 200 + "…"
+
+
+async def test_without_a_limit_an_agent_sees_a_long_text(store: LocalStore) -> None:
+    policy = RoutingPolicy(max_inline_chars=None)
+    routed = await Router(store, policy=policy).route({"document": page(20_000)}, capability="x")
+    assert node(routed.for_agent(), "data", "document")["text"] == "x" * 20_000
+
+
+async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalStore) -> None:
+    routed = await Router(store).route({"document": page(200_000)}, capability="x")
+    text = str(node(routed.data, "document")["text"])
+    assert len(text.encode()) <= 50_000 and text.endswith("characters]") and text.startswith("x" * 49_000)
+    assert await store.get(routed.artifact().id) == b"x" * 200_000
+
+
+async def test_text_beside_the_answer_is_not_in_it(store: LocalStore) -> None:
+    copied = BinaryData(Encoded("copied", "utf-8"), "text/plain")
+    routed = await Router(store).route({"done": True}, capability="x", outputs=[copied])
+    assert routed.data == {"done": True} and await store.get(routed.artifact().id) == b"copied"
+
+
+async def test_a_configured_field_is_taken_out_of_the_answer(store: LocalStore) -> None:
+    policy = RoutingPolicy(fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
+    routed = await Router(store, policy=policy).route({"log": "one line"}, capability="x")
+    assert routed.data == {"log": routed.artifact().as_dict()}
+
+
+async def test_a_failed_file_leaves_the_text_of_the_others(store: LocalStore) -> None:
+    answer = {"good": HELLO, "bad": {**HELLO, "size": 8}}
+    with pytest.raises(SizeMismatch) as caught:
+        await Router(store).route(answer, capability="x")
+    assert caught.value.result is not None
+    assert node(caught.value.result.data, "good")["text"] == "héllo 世界"
+    assert node(caught.value.result.data, "bad").keys() == {"error"}

@@ -1,0 +1,272 @@
+"""Progress, notifications and questions of an app reach the callbacks of a session."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from tests.conftest import Connect
+from tests.support.apps import FOREVER, answering, ask
+from transports import (
+    CallTimeout,
+    CapabilityError,
+    ElicitationRequest,
+    MemoryTransport,
+    Message,
+    Notification,
+    Progress,
+)
+from transports.session import event_dispatch
+from transports.testing import (
+    Call,
+)
+
+# --- progress and notifications ---------------------------------------------------------------------------------------
+
+
+async def steps(params: Mapping[str, object], call: Call) -> object:
+    for n in range(5):
+        await call.progress(percentage=n * 25)
+    return "done"
+
+
+async def test_progress_arrives_in_order_before_the_result(app_of: Connect) -> None:
+    plain: list[float | None] = []
+    awaited: list[float | None] = []
+
+    def listen(progress: Progress) -> None:
+        plain.append(progress.fraction)
+
+    async def listen_async(progress: Progress) -> None:
+        await asyncio.sleep(0)
+        awaited.append(progress.fraction)
+
+    async with app_of({"steps": steps}) as app:
+        await app.call("steps", on_progress=listen)
+        await app.call("steps", on_progress=listen_async)
+        assert plain == awaited == [0, 0.25, 0.5, 0.75, 1]
+        await app.call("steps")  # nobody listens: nothing happens
+        assert len(plain) == 5
+
+
+async def test_a_result_waits_briefly_for_progress_callbacks(app_of: Connect) -> None:
+    received: list[float | None] = []
+
+    async def listen(progress: Progress) -> None:
+        await asyncio.sleep(0.02)
+        received.append(progress.percentage)
+
+    async with app_of({"steps": steps}, store="none:", on_progress=listen) as app:
+        await app.call("steps")
+        assert received == [0, 25, 50, 75, 100]
+
+
+async def test_progress_before_a_failure_arrives(app_of: Connect) -> None:
+    async def fail(params: Mapping[str, object], call: Call) -> object:
+        await call.progress(stage="half way")
+        raise CapabilityError("no")
+
+    received: list[str | None] = []
+    async with app_of({"fail": fail}) as app:
+        with pytest.raises(CapabilityError):
+            await app.call("fail", on_progress=lambda progress: received.append(progress.stage))
+        assert received == ["half way"]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_a_progress_callback_that_raises_breaks_no_call(app_of: Connect, is_async: bool) -> None:
+    received: list[float | None] = []
+
+    def listen(progress: Progress) -> None:
+        received.append(progress.percentage)
+        raise RuntimeError("a broken callback")
+
+    async def listen_async(progress: Progress) -> None:
+        listen(progress)
+
+    async with app_of({"steps": steps}) as app:
+        result = await app.call("steps", on_progress=listen_async if is_async else listen)
+        assert result.data == "done"
+    assert received == [0, 25, 50, 75, 100]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_a_slow_progress_callback_blocks_no_call(
+    app_of: Connect, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_dispatch, "_CALLBACK_GRACE", 0.05)
+    release, before = threading.Event(), asyncio.all_tasks()
+
+    def slow(progress: Progress) -> None:
+        release.wait(FOREVER)
+
+    async def slow_async(progress: Progress) -> None:
+        await asyncio.sleep(FOREVER)
+
+    try:
+        async with asyncio.timeout(FOREVER / 2), app_of({"steps": steps}) as app:
+            assert (await app.call("steps", on_progress=slow_async if is_async else slow)).data == "done"
+            received: list[Progress] = []
+            await app.call("steps", on_progress=received.append)
+            assert len(received) == 5  # another call's events do not queue behind the slow one
+    finally:
+        release.set()
+    assert asyncio.all_tasks() == before
+
+
+async def test_progress_reaches_the_call_it_belongs_to(app_of: Connect) -> None:
+    """By its id; without one, or with an id the app made up, if only one call is under way."""
+    ids: list[str] = []
+    go = asyncio.Event()
+
+    async def wait(params: Mapping[str, object], call: Call) -> object:
+        ids.append(call.id)
+        await go.wait()
+        return None
+
+    async def note(params: Mapping[str, object], call: Call) -> object:
+        transport.emit(Message("progress", {"stage": "no id"}))
+        transport.emit(Message("progress", {"operationId": "export-7", "stage": "made up"}))
+        transport.emit(Message("progress", {"operationId": ids[0], "stage": "another's"}))
+        transport.emit(Message("progress", "no object"))
+        transport.emit(Message("progress", {"operationId": call.id, "stage": "mine"}))
+        return None
+
+    transport = MemoryTransport({"wait": wait, "note": note})
+    received: dict[str, list[str | None]] = {"wait": [], "note": [], "after": [], "session": []}
+
+    def into(name: str) -> Callable[[Progress], None]:
+        return lambda progress: received[name].append(progress.stage)
+
+    async with app_of(transport, on_progress=into("session")) as app:
+        waiting = asyncio.ensure_future(app.call("wait", on_progress=into("wait")))
+        while not ids:
+            await asyncio.sleep(0)
+        await app.call("note", on_progress=into("note"))
+        go.set()
+        await waiting
+        await app.call("note", on_progress=into("after"))
+    assert received["wait"] == ["another's"]
+    assert received["note"] == ["mine"]
+    # the first call has ended: what comes late for it is not taken for the only call that is under way
+    assert received["after"] == ["no id", "made up", "mine"]
+    assert received["session"] == ["no id", "made up", "another's", "mine"] * 2
+
+
+async def test_notifications_reach_the_callback_in_order(app_of: Connect) -> None:
+    async def change(params: Mapping[str, object], call: Call) -> object:
+        await call.notify("notifications/state/changed", {"page": 2})
+        transport.emit(Message("notification", 42))
+        transport.emit(Message("capabilities/changed", {"added": ["new"]}))
+        transport.emit(Message("something/else", {"event": "mine"}))
+        return None
+
+    received: list[Notification] = []
+    transport = MemoryTransport({"change": change})
+    done = asyncio.Event()
+
+    async def listen(notification: Notification) -> None:
+        received.append(notification)
+        if len(received) == 3:
+            done.set()
+
+    async with app_of(transport, on_notification=listen) as app:
+        await app.call("change")
+        await asyncio.wait_for(done.wait(), 5)
+    assert [(one.event, one.data) for one in received] == [
+        ("notifications/state/changed", {"page": 2}),
+        ("notifications/capabilities/list_changed", {"added": ["new"]}),
+        ("mine", None),
+    ]
+
+
+# --- elicitation ------------------------------------------------------------------------------------------------------
+
+
+DECLINED = {"success": False, "cancelled": True}
+
+
+def confirm(request: ElicitationRequest) -> Mapping[str, object]:
+    assert request.params["message"] == "Sure?"
+    return {"success": True, "data": {"confirmed": request.method == "elicitation/confirm"}}
+
+
+async def confirm_async(request: ElicitationRequest) -> Mapping[str, object]:
+    await asyncio.sleep(0)
+    return confirm(request)
+
+
+@pytest.mark.parametrize("handler", [confirm, confirm_async])
+async def test_a_handler_answers_an_elicitation(app_of: Connect, handler: Callable[[ElicitationRequest], Any]) -> None:
+    async with app_of({"ask": ask}, on_elicitation=handler) as app:
+        assert (await app.call("ask")).data == {"success": True, "data": {"confirmed": True}}
+
+
+def decline(request: ElicitationRequest) -> Mapping[str, object]:
+    raise PermissionError("no")
+
+
+async def decline_async(request: ElicitationRequest) -> Mapping[str, object]:
+    raise PermissionError("no")
+
+
+def return_nothing(request: ElicitationRequest) -> Any:
+    return None
+
+
+def return_no_json(request: ElicitationRequest) -> Mapping[str, object]:
+    return {"success": True, "data": {"value": object()}}
+
+
+@pytest.mark.parametrize("handler", [None, decline, decline_async, return_nothing, return_no_json])
+async def test_an_elicitation_is_declined_without_a_valid_answer(
+    app_of: Connect, handler: Callable[[ElicitationRequest], Any] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with app_of({"ask": ask}, on_elicitation=handler) as app:
+        with caplog.at_level(logging.WARNING, "transports"):
+            assert (await app.call("ask", timeout=5)).data == DECLINED
+    assert len(caplog.records) == (handler is not None)
+
+
+async def test_an_elicitation_handler_is_limited_by_the_requests_timeout(app_of: Connect) -> None:
+    release = threading.Event()
+
+    async def ask_briefly(params: Mapping[str, object], call: Call) -> object:
+        request = {"method": "elicitation/input", "params": {}, "timeout": 30}
+        return dict(await transport.ask(Message("elicitation/request", request)))
+
+    def slow(request: ElicitationRequest) -> Mapping[str, object]:
+        release.wait(FOREVER)
+        return {"success": True}
+
+    transport = MemoryTransport({"ask": ask_briefly})
+    try:
+        async with app_of(transport, on_elicitation=slow) as app:
+            assert (await app.call("ask", timeout=5)).data == DECLINED
+    finally:
+        release.set()
+
+
+async def test_an_elicitation_answer_after_the_calls_timeout_is_dropped(
+    app_of: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, go, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def late(request: ElicitationRequest) -> Mapping[str, object]:
+        asked.set()
+        await go.wait()
+        answered.set()
+        return {"success": True}
+
+    with caplog.at_level(logging.WARNING):
+        async with app_of({"ask": ask, "good": answering(1)}, on_elicitation=late) as app:
+            with pytest.raises(CallTimeout):
+                await app.call("ask", timeout=0.02)
+            assert asked.is_set()
+            go.set()
+            await answered.wait()
+            assert (await app.call("good")).data == 1
+    assert caplog.records == []

@@ -1,0 +1,270 @@
+"""What a call sends, how an app refuses it, and how it is given up."""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Connect
+from tests.support.apps import LARGE, PNG, NotingTransport, answering, files, hang
+from transports import (
+    ABPError,
+    BinaryData,
+    CallTimeout,
+    CapabilityError,
+    MemoryTransport,
+    Progress,
+    ProtocolError,
+    UsageError,
+)
+from transports.binary import Handle, LocalFile
+from transports.testing import (
+    Call,
+)
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+async def test_files_and_bytes_may_stand_anywhere_in_parameters(app_of: Connect, tmp_path: Path) -> None:
+    path = tmp_path / "in.png"
+    path.write_bytes(PNG)
+    taken: list[Any] = []
+
+    async def take(params: Mapping[str, object], call: Call) -> object:
+        taken.append(params)
+        return None
+
+    params = {
+        "raw": b"raw",
+        "list": [path, {"deep": bytearray(b"deep")}],
+        "named": BinaryData.from_path(path, mime_type="image/x-mine"),
+        "described": {"content": b"described", "mimeType": "text/csv", "filename": "d.csv", "note": 1},
+        "plain": {"content": "text", "n": (1, None)},
+    }
+    async with app_of(transport := NotingTransport({"take": take})) as app:
+        await app.call("take", params)
+    (got,) = taken
+    assert got["raw"].read() == b"raw"
+    assert (got["list"][0].read(), got["list"][0].content) == (PNG, LocalFile(path))
+    assert (got["list"][0].mime_type, got["list"][0].filename) == ("image/png", "in.png")
+    assert got["list"][1]["deep"].read() == b"deep"
+    assert (got["named"].read(), got["named"].mime_type) == (PNG, "image/x-mine")
+    described = got["described"]
+    assert (described.read(), described.mime_type, described.filename) == (b"described", "text/csv", "d.csv")
+    assert described.extra == {"note": 1}
+    assert got["plain"] == {"content": "text", "n": [1, None]}
+    sent = next(message for message in transport.sent if message.type == "capabilities/call")
+    assert [found.field for found in sent.content] == ["raw", "list.0", "list.1.deep", "named", "described"]
+    assert params["raw"] == b"raw"  # the caller's own are not touched
+
+
+@pytest.mark.parametrize("bad", [{1, 2}, float("nan"), object(), Path("/does/not/exist"), {1: "number as key"}])
+async def test_parameters_that_cannot_be_encoded_are_not_sent(app_of: Connect, bad: object) -> None:
+    async with app_of(transport := NotingTransport({"take": answering(None)})) as app:
+        with pytest.raises(UsageError):
+            await app.call("take", {"deep": [bad]})
+        assert "capabilities/call" not in transport.types()
+
+
+async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> None:
+    async with app_of(transport := NotingTransport({"take": answering(None)})) as app:
+        await app.call("take", timeout=1.5)
+        await app.call("take", timeout=0.0001)
+    first, second = [message for message in transport.sent if message.type == "capabilities/call"]
+    payload: Any = first.payload
+    assert payload["options"] == {"timeout": 1500, "progressToken": first.id, "callId": first.id}
+    assert payload["params"] == {}
+    assert second.payload["options"]["timeout"] == 1  # type: ignore[index]
+    assert first.id != second.id
+
+
+# --- errors of the app ------------------------------------------------------------------------------------------------
+
+
+async def test_an_error_carries_everything_the_app_sent(app_of: Connect) -> None:
+    async def refuse(params: Mapping[str, object], call: Call) -> object:
+        raise CapabilityError(
+            "slow down",
+            code="RATE_LIMITED",
+            retryable=True,
+            retry_after=1.5,
+            alternatives=["export.png"],
+            details={"limit": 3},
+        )
+
+    async with app_of({"export.pdf": refuse}) as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("export.pdf")
+    error = caught.value
+    assert error.message == "export.pdf: slow down; instead there is export.png"
+    assert (error.code, error.retryable, error.retry_after) == ("RATE_LIMITED", True, 1.5)
+    assert (error.alternatives, error.details) == (("export.png",), {"limit": 3})
+    assert not error.cancelled
+    assert json.loads(json.dumps(error.as_dict()))["retry_after"] == 1.5
+
+
+async def test_retry_after_is_milliseconds_on_the_wire(app_of: Connect) -> None:
+    refusal = {"success": False, "error": {"code": "RATE_LIMITED", "message": "later", "retryAfter": 2500}}
+    async with app_of(NotingTransport(call=refusal)) as app:
+        with pytest.raises(CapabilityError) as caught:
+            await app.call("x")
+    assert caught.value.retry_after == 2.5
+
+
+async def test_the_error_of_an_unknown_capability_suggests_close_names(app_of: Connect) -> None:
+    async with app_of({"export.pdf": hang, "export.png": hang, "other": hang}) as app:
+        with pytest.raises(CapabilityError, match=r"did you mean export\.pdf") as close:
+            await app.call("exprot.pdf")
+        with pytest.raises(CapabilityError, match=r"the app has export\.pdf, export\.png, other") as far:
+            await app.call("zzz")
+    assert close.value.code == "UNKNOWN_CAPABILITY"
+    assert close.value.alternatives[0] == "export.pdf"
+    assert "other" not in close.value.alternatives
+    assert str(close.value) == close.value.message
+    assert far.value.alternatives == ("export.pdf", "export.png", "other")
+
+
+async def test_an_exception_in_a_handler_is_a_failure_of_the_app(app_of: Connect) -> None:
+    async def throw(params: Mapping[str, object], call: Call) -> object:
+        raise ZeroDivisionError("division by zero")
+
+    async with app_of({"throw": throw}) as app:
+        with pytest.raises(CapabilityError, match="threw ZeroDivisionError: division by zero") as caught:
+            await app.call("throw")
+    assert caught.value.code == "OPERATION_FAILED"
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (None, "PROTOCOL_ERROR"),
+        ("done", "PROTOCOL_ERROR"),
+        ([], "PROTOCOL_ERROR"),
+        ({}, "PROTOCOL_ERROR"),
+        ({"ok": True}, "PROTOCOL_ERROR"),
+        ({"success": "perhaps", "data": 1}, "PROTOCOL_ERROR"),
+        ({"success": False}, "OPERATION_FAILED"),
+        ({"success": False, "cancelled": True}, "CANCELLED"),
+        ({"success": False, "error": "it broke"}, "OPERATION_FAILED"),
+        ({"success": False, "error": {}}, "OPERATION_FAILED"),
+        ({"error": {"code": "MINE", "message": None}}, "MINE"),
+    ],
+)
+async def test_malformed_answers_are_typed_errors(app_of: Connect, reply: object, code: str) -> None:
+    transport = NotingTransport({"good": answering(1)}, call=reply)
+    async with app_of(transport) as app:
+        with pytest.raises(ABPError) as caught:
+            await app.call("x")
+        assert caught.value.code == code
+        assert "x" in caught.value.message
+        assert isinstance(caught.value, ProtocolError if code == "PROTOCOL_ERROR" else CapabilityError)
+        assert getattr(caught.value, "cancelled", False) is (code == "CANCELLED")
+        assert caught.value.session_survives
+        del transport.replies["call"]
+        assert (await app.call("good")).data == 1
+
+
+async def test_an_error_that_is_a_string_is_its_message(app_of: Connect) -> None:
+    async with app_of(NotingTransport(call={"success": False, "error": "it broke"})) as app:
+        with pytest.raises(CapabilityError, match="x: it broke"):
+            await app.call("x")
+
+
+@pytest.mark.parametrize(
+    ("reply", "data"), [({"success": True}, None), ({"data": {"a": 1}}, {"a": 1}), ({"data": 0, "error": None}, 0)]
+)
+async def test_malformed_answers_with_a_clear_meaning_are_accepted(
+    app_of: Connect, reply: object, data: object
+) -> None:
+    async with app_of(NotingTransport(call=reply)) as app:
+        result = await app.call("x")
+    assert result.data == data
+    assert json.loads(Path(result.artifacts[""].path or "").read_bytes()) == data
+
+
+# --- timeouts and cancellation ----------------------------------------------------------------------------------------
+
+
+async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
+    transport = NotingTransport({"hang": hang, "good": answering(1)})
+    async with app_of(transport) as app:
+        with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.02 s") as caught:
+            await app.call("hang", timeout=0.02)
+        (call,) = [message for message in transport.sent if message.type == "capabilities/call"]
+        assert transport.cancelled == {call.id: "timeout"}
+        assert caught.value.retryable
+        assert (await app.call("good")).data == 1
+
+
+async def test_cancelling_the_task_cancels_the_call_in_the_app(app_of: Connect) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(params: Mapping[str, object], call: Call) -> object:
+        started.set()
+        try:
+            return await hang(params, call)
+        finally:
+            ended.set()
+
+    transport = MemoryTransport({"work": work, "good": answering(1)})
+    async with app_of(transport) as app:
+        task = asyncio.ensure_future(app.call("work"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(ended.wait(), 5)
+        assert list(transport.cancelled.values()) == ["cancelled by the client"]
+        assert (await app.call("good")).data == 1
+
+
+async def test_cancelling_while_files_are_stored_releases_the_rest(app_of: Connect, tmp_path: Path) -> None:
+    saving = asyncio.Event()
+
+    class Slow(NotingTransport):
+        async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+            saving.set()
+            await asyncio.Event().wait()
+
+    big = {"content": LARGE, "mimeType": "application/x-thing"}
+    async with app_of(transport := Slow({"take": answering({"a": big, "b": big, "c": big})})) as app:
+        task = asyncio.ensure_future(app.call("take"))
+        await saving.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert sorted(transport.released) == ["0", "1", "2"]
+    assert files(tmp_path / "out") == set()
+
+
+async def test_200_concurrent_calls_get_their_own_answers_and_progress(app_of: Connect) -> None:
+    rng = random.Random(7)
+
+    async def echo(params: Mapping[str, object], call: Call) -> object:
+        number = params["n"]
+        await asyncio.sleep(rng.random() * 0.05)
+        await call.progress(stage=str(number))
+        content = LARGE + str(number).encode() if number in (3, 4, 5, 6) else f"content {number}".encode()
+        return {"n": number, "file": {"content": content, "mimeType": "application/x-thing"}}
+
+    heard: dict[int, list[str | None]] = {n: [] for n in range(200)}
+
+    def hear(n: int) -> Callable[[Progress], None]:
+        async def listen(progress: Progress) -> None:
+            heard[n].append(progress.stage)
+
+        return listen  # type: ignore[return-value]
+
+    async with app_of({"echo": echo}) as app:
+        results = await asyncio.gather(*(app.call("echo", {"n": n}, on_progress=hear(n)) for n in range(200)))
+        assert len({result.artifacts["file"].id for result in results}) == 200
+        for n, result in enumerate(results):
+            assert result.data["n"] == n  # type: ignore[call-overload,index]
+            content = await app.store.get(result.artifacts["file"].id)
+            assert content.endswith(str(n).encode())
+            assert len(content) > len(LARGE) if n in (3, 4, 5, 6) else content == f"content {n}".encode()
+    assert heard == {n: [str(n)] for n in range(200)}

@@ -1,0 +1,214 @@
+"""Results of calls over the in-process transport: files, references, metadata, and content that is wrong."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Connect
+from tests.support.apps import LARGE, PDF, PNG, NotingTransport, answering, b64, files, pdf
+from transports import (
+    ABPError,
+    BinaryData,
+    BinaryError,
+    MemoryTransport,
+    Result,
+)
+from transports.errors import AddressBlocked, SizeMismatch
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> None:
+    data = {"html": "<h1>Hé</h1>", "n": [1, 2.5, None, True]}
+    async with app_of({"md.html": answering(data)}) as app:
+        result = await app.call("md.html")
+    (ref,) = result.artifacts.values()
+    assert list(result.artifacts) == [""]
+    assert result.data == data
+    path = Path(ref.path or "")
+    assert (path.parent, path.suffix, ref.mime_type) == (tmp_path / "out", ".json", "application/json")
+    assert json.loads(path.read_bytes()) == data
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    assert result.summary() == f"Output saved to file: {ref.path}\nSize: {len(text)} characters"
+
+
+async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app_of: Connect) -> None:
+    async with app_of({"export.pdf": answering({"document": pdf(filename="a.pdf"), "pageCount": 12})}) as app:
+        result = await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
+    ref = result.artifacts["document"]
+    assert Path(ref.path or "").read_bytes() == PDF
+    assert ref.sha256 == hashlib.sha256(PDF).hexdigest()
+    assert (ref.filename, ref.mime_type, ref.size_bytes) == ("a.pdf", "application/pdf", len(PDF))
+    assert (ref.source["capability"], ref.source["app"], ref.source["verified"]) == ("export.pdf", "memory", True)
+    assert result.metadata == {"pageCount": 12}
+    assert json.loads(json.dumps(result.data)) == {"document": ref.as_dict(), "pageCount": 12}
+    assert result.summary() == (
+        f'File saved: {ref.path}\nType: application/pdf\nSize: {len(PDF)} bytes\nMetadata: {{"pageCount":12}}'
+    )
+
+
+async def test_a_result_as_a_dict(app_of: Connect) -> None:
+    async with app_of({"export.pdf": answering({"document": pdf()})}) as app:
+        result = await app.call("export.pdf")
+    document = json.loads(json.dumps(result.as_dict()))
+    ref = result.artifacts["document"].as_dict()
+    assert document.pop("duration_ms") >= 0
+    assert document == {
+        "success": True,
+        "capability": "export.pdf",
+        "transport": "memory",
+        "data": {"document": ref},
+        "warnings": [],
+        "artifacts": [{"field": "document", **ref}],
+    }
+    assert list(ref) == ["id", "uri", "path", "filename", "mime_type", "size_bytes", "sha256"]
+    assert ref["uri"] == f"artifact://{ref['id']}"
+
+
+@pytest.mark.parametrize(
+    ("data", "places"),
+    [
+        (pdf(), [""]),
+        (PNG, [""]),
+        ({"pages": [{"image": PNG}, {"image": {"content": PNG, "size": 48}}]}, ["pages.0.image", "pages.1.image"]),
+        ([pdf(), 1, [PNG]], ["0", "2.0"]),
+        ({"a.b": PNG, "a": {"b": PNG + b"2"}}, [r"a\.b", "a.b"]),
+        ({"pdf": b64(PDF), "mimeType": "application/pdf", "size": len(PDF)}, ["pdf"]),
+    ],
+    ids=["descriptor at the top", "bytes at the top", "in lists", "in a list at the top", "dots in keys", "flat"],
+)  # fmt: skip
+async def test_binaries_are_found_at_any_depth(app_of: Connect, data: object, places: list[str]) -> None:
+    async with app_of({"take": answering(data)}) as app:
+        result = await app.call("take")
+    assert list(result.artifacts) == places
+    for place, ref in result.artifacts.items():
+        assert Path(ref.path or "").read_bytes()[:4] in (PDF[:4], PNG[:4])
+        node: Any = result.data
+        for step in place.replace(r"\.", "\0").split(".") if place else []:
+            node = node[int(step)] if isinstance(node, list) else node[step.replace("\0", ".")]
+        assert node == ref.as_dict()
+    json.dumps(result.data)
+
+
+async def test_the_extra_fields_of_a_descriptor_are_kept(app_of: Connect) -> None:
+    async with app_of({"take": answering(pdf(pages=3)), "nested": answering({"d": pdf(pages=4), "n": 1})}) as app:
+        top, nested = await app.call("take"), await app.call("nested")
+    assert top.metadata == {"pages": 3}
+    assert top.data == {**top.artifacts[""].as_dict(), "metadata": {"pages": 3}}
+    assert nested.data == {"d": {**nested.artifacts["d"].as_dict(), "metadata": {"pages": 4}}, "n": 1}
+    assert nested.metadata == {"n": 1}
+
+
+async def test_large_content_is_fetched_by_handle_and_released(app_of: Connect) -> None:
+    transport = NotingTransport({"big": answering({"file": {"content": LARGE, "mimeType": "application/x-thing"}})})
+    async with app_of(transport) as app:
+        result = await app.call("big")
+        assert len(transport.released) == 1
+    assert Path(result.artifacts["file"].path or "").read_bytes() == LARGE
+
+
+async def test_outputs_beside_an_answer_become_artifacts(app_of: Connect) -> None:
+    transport = NotingTransport({"print": answering({"pages": 2}), "both": answering({"document": PNG})})
+    transport.outputs = [BinaryData(PDF, "application/pdf"), BinaryData(PDF + b"2", "application/pdf")]
+    async with app_of(transport) as app:
+        printed, both = await app.call("print"), await app.call("both")
+    assert list(printed.artifacts) == ["document", "captured.1"]
+    assert (printed.data, printed.metadata) == ({"pages": 2}, {"pages": 2})
+    assert list(both.artifacts) == ["document", "captured.0", "captured.1"]
+
+
+async def test_a_wrong_mime_type_is_a_warning(app_of: Connect) -> None:
+    async with app_of({"lie": answering({"document": pdf(PNG)})}) as app:
+        result = await app.call("lie")
+    assert result.artifacts["document"].mime_type == "image/png"
+    assert result.warnings == (
+        "document: declared as application/pdf, but the content is image/png; stored as image/png",
+    )
+    assert result.summary().endswith(f"Warning: {result.warnings[0]}")
+
+
+async def test_the_none_store_gives_references_without_files(app_of: Connect) -> None:
+    async with app_of({"take": answering({"document": pdf()})}, store="none:") as app:
+        result = await app.call("take")
+    ref = result.artifacts["document"]
+    assert (ref.path, ref.sha256) == (None, hashlib.sha256(PDF).hexdigest())
+    assert result.summary().startswith(f"File saved: {ref.uri}\n")
+
+
+# --- content that is not what it was declared to be -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [PDF, LARGE], ids=["small", "behind a handle"])
+async def test_content_of_another_size_than_declared_is_not_stored(
+    app_of: Connect, tmp_path: Path, content: bytes
+) -> None:
+    lie = {"content": content, "mimeType": "application/pdf", "size": len(content) + 1}
+    transport = NotingTransport({"lie": answering({"document": lie}), "good": answering({"document": pdf()})})
+    async with app_of(transport) as app:
+        await app.call("good")
+        before = files(tmp_path / "out")
+        with pytest.raises(SizeMismatch) as caught:
+            await app.call("lie")
+        assert files(tmp_path / "out") == before
+        assert len(transport.released) == (content is LARGE)
+        assert transport.saved == []  # a lie is found before a byte has moved
+        assert (await app.call("good")).artifacts
+    details = caught.value.details
+    assert (details["declared"], details["actual"], details["field"]) == (len(content) + 1, len(content), "document")
+    assert caught.value.result is not None
+    assert caught.value.result.artifacts == {}
+
+
+async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connect) -> None:
+    url = "http://bob:hunter2@10.0.0.1/f.pdf?token=s3cret"
+    answer = {
+        "first": {"content": PNG, "mimeType": "image/png"},
+        "bad": {"downloadUrl": url, "mimeType": "application/pdf", "auth": {"type": "bearer", "token": "t0psecret"}},
+        "odd": {"content": "####", "mimeType": "application/pdf", "encoding": "base64"},
+        "last": {"content": LARGE, "mimeType": "application/x-thing"},
+        "note": "kept",
+    }
+    async with app_of(transport := NotingTransport({"take": answering(answer)})) as app:
+        with pytest.raises(AddressBlocked) as caught:
+            await app.call("take")
+        assert len(transport.released) == 1
+    error, result = caught.value, caught.value.result
+    assert isinstance(result, Result)
+    assert list(result.artifacts) == ["first", "last"]
+    assert Path(result.artifacts["last"].path or "").read_bytes() == LARGE
+    assert error.details["field"] == "bad"
+    assert error.details["also_failed"] == ["odd"]
+    assert str(error.details["url"]).startswith("http://10.0.0.1/f.pdf")
+    data: Any = result.data
+    assert (data["note"], data["bad"]["error"]["code"], data["odd"]["error"]["code"]) == (
+        "kept", "BLOCKED_ADDRESS", "INVALID_ENCODING",
+    )  # fmt: skip
+    everything = json.dumps([error.as_dict(), result.as_dict(), str(error), repr(error), result.summary()])
+    assert not [secret for secret in ("hunter2", "s3cret", "t0psecret") if secret in everything]
+
+
+async def test_an_unusable_download_url_is_a_typed_error(app_of: Connect) -> None:
+    class AtAddress(MemoryTransport):
+        @property
+        def url(self) -> str:
+            return "http://127.0.0.1:1/"
+
+    answer = {"good": PNG, "bad": {"downloadUrl": "http://[", "mimeType": "application/pdf"}}
+    async with app_of(AtAddress({"take": answering(answer)})) as app:
+        with pytest.raises(BinaryError) as caught:
+            await app.call("take")
+    assert caught.value.code == "DOWNLOAD_FAILED"
+    assert caught.value.details["field"] == "bad"
+    assert caught.value.result is not None
+    assert list(caught.value.result.artifacts) == ["good"]
+
+
+async def test_a_blob_url_is_fetched_by_the_transport(app_of: Connect) -> None:
+    answer = {"bad": {"downloadUrl": "blob:http://x/1?s3cret", "mimeType": "application/pdf"}}
+    async with app_of({"take": answering(answer)}) as app:
+        with pytest.raises(ABPError, match="no longer there") as caught:
+            await app.call("take")
+    assert caught.value.details == {"field": "bad", "url": "blob:http://x/1?…"}

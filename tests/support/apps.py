@@ -1,0 +1,105 @@
+"""In-process apps, and content for their answers."""
+
+import asyncio
+import base64
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+from transports import (
+    BinaryData,
+    MemoryTransport,
+    Message,
+)
+from transports.adapters.memory import Handler
+from transports.binary import Handle
+from transports.testing import (
+    Call,
+)
+
+__all__ = ["FOREVER", "LARGE", "PDF", "PNG", "NotingTransport", "answering", "ask", "b64", "files", "hang", "pdf"]
+
+PDF = b"%PDF-1.7\n" + bytes(range(256))
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
+LARGE = random.Random(1).randbytes(300 * 1024)
+FOREVER = 60.0
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def pdf(data: bytes = PDF, **more: object) -> dict[str, object]:
+    return {
+        "content": b64(data), "mimeType": "application/pdf", "encoding": "base64", "size": len(data), **more,
+    }  # fmt: skip
+
+
+def answering(data: object) -> Handler:
+    """A capability that always answers ``data``."""
+
+    async def handle(params: Mapping[str, object], call: Call) -> object:
+        return data
+
+    return handle
+
+
+async def hang(params: Mapping[str, object], call: Call) -> object:
+    """Never answers."""
+    await asyncio.Event().wait()
+    return None
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    """Asks the user to confirm, and answers with the reply."""
+    return dict(await call.elicit("elicitation/confirm", {"message": "Sure?"}))
+
+
+def files(folder: Path) -> set[Path]:
+    """Everything below a store's folder that holds content or describes it."""
+    return {path for path in folder.rglob("*") if path.is_file() and "locks" not in path.parts}
+
+
+class NotingTransport(MemoryTransport):
+    """Notes what the session sends and asks for; ``replies``, by the last part of a type, replace the app's."""
+
+    def __init__(self, handlers: Mapping[str, Handler] | None = None, **replies: object) -> None:
+        super().__init__(handlers or {})
+        self.replies = replies
+        self.sent: list[Message] = []
+        self.closed = 0
+        self.saved: list[str] = []
+        self.released: list[str] = []
+        self.outputs: list[BinaryData] = []
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        self.sent.append(message)
+        name = message.type.rpartition("/")[2]
+        if name in self.replies:
+            reply = self.replies[name]
+            if isinstance(reply, Exception):
+                raise reply
+            return Message(f"{message.type}-result", reply, id=message.id)
+        answered = await super().request(message, timeout=timeout)
+        if message.type == "capabilities/call":
+            answered.outputs = self.outputs
+        return answered
+
+    async def notify(self, message: Message) -> None:
+        self.sent.append(message)
+        await super().notify(message)
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        self.saved.append(handle.id)
+        await super().save(handle, path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        self.released.append(handle.id)
+        await super().release(handle)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+        await super().aclose()
+
+    def types(self) -> list[str]:
+        return [message.type for message in self.sent]

@@ -1,0 +1,121 @@
+"""Downloads into a real store, as a session makes them: the download under test and what it needs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp.abc import AbstractResolver
+
+from transports.artifacts import ArtifactRef, LocalStore, Staged
+from transports.binary import Download
+from transports.errors import (
+    ABPError,
+)
+from transports.http import RETRIES, Cookies, Fetched, download
+
+#: Requests at most: the first and its retries.
+REQUESTS = RETRIES + 1
+#: Unix seconds of the clock that the tests hold.
+NOW = 1_760_000_000.0
+LIMIT = 1 << 20
+TOKEN = "s3cr3t-t0ken"
+
+
+@dataclass
+class Got:
+    fetched: Fetched
+    data: bytes
+    resets: int
+
+
+class Counting(Staged):
+    """The real staged file, with its restarts counted."""
+
+    def __init__(self, inner: Staged) -> None:
+        self.inner, self.resets = inner, 0
+
+    @property
+    def path(self) -> Path:
+        return self.inner.path
+
+    @property
+    def size(self) -> int:
+        return self.inner.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        await self.inner.write(chunk)
+
+    async def reset(self) -> None:
+        self.resets += 1
+        await self.inner.reset()
+
+    async def commit(
+        self,
+        *,
+        size: int | None = None,
+        mime_type: str | None = None,
+        filename: str | None = None,
+        namespace: str | None = None,
+        meta: Mapping[str, object] | None = None,
+    ) -> ArtifactRef:
+        return await self.inner.commit(size=size)
+
+
+class Get:
+    """``download`` into the real store; what was staged is committed, as its caller would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = LocalStore(folder)
+        self.staged: Staged | None = None
+        self.received = 0
+
+    async def __call__(
+        self,
+        reference: str | Download,
+        *,
+        timeout: float = 5.0,
+        size: int | None = None,
+        limit: int = LIMIT,
+        base_url: str | None = None,
+        cookies: Cookies | None = None,
+        allow_private: bool = True,
+        stall_timeout: float = 2.0,
+        now: float = NOW,
+        clock: Callable[[], float] | None = None,
+        on_progress: Callable[[int, int | None], None] | None = None,
+        resolver: AbstractResolver | None = None,
+    ) -> Got:
+        reference = Download(reference) if isinstance(reference, str) else reference
+        async with self.store.stage() as inner:
+            staged = Counting(inner)
+            try:
+                fetched = await download(
+                    reference,
+                    staged,
+                    timeout=timeout,
+                    size=size,
+                    limit=limit,
+                    base_url=base_url,
+                    cookies=cookies,
+                    allow_private=allow_private,
+                    stall_timeout=stall_timeout,
+                    clock=clock or (lambda: now),
+                    on_progress=on_progress,
+                    resolver=resolver,
+                )
+            finally:
+                self.received = staged.size
+            ref = await staged.commit(size=size)
+        return Got(fetched, await self.store.get(ref.id), staged.resets)
+
+
+def clean(error: ABPError, *secrets: str) -> None:
+    """No secret in anything an error shows, also not in the traceback that a log would hold."""
+    import traceback
+
+    text = "".join(traceback.format_exception(error)) + repr(error.as_dict())
+    assert not [secret for secret in secrets if secret in text], text
+
+
+def with_auth(url: str) -> Download:
+    return Download(url, headers={"Authorization": f"Bearer {TOKEN}", "X-API-Key": TOKEN}, query={"token": TOKEN})

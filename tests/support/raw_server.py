@@ -1,0 +1,227 @@
+"""A raw HTTP server that answers byte by byte, for tests of clients: broken bodies, silence, redirects, TLS."""
+
+import asyncio
+import socket
+import ssl
+import struct
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+BODY = bytes(range(256)) * 40
+HALF = len(BODY) // 2
+
+
+@dataclass
+class Connection:
+    """One request and the way to answer it, byte by byte."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    target: str
+    headers: Mapping[str, str]
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        with suppress(ConnectionError):
+            await self.writer.drain()
+
+    async def pause(self) -> None:
+        """Let the client read what came before the next thing happens."""
+        await asyncio.sleep(0.03)
+
+    async def hang(self) -> None:
+        """Say nothing until the client goes."""
+        with suppress(ConnectionError):
+            await self.reader.read()
+
+    def reset(self) -> None:
+        sock: socket.socket = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+Answer: TypeAlias = bytes | Callable[[Connection], Awaitable[None]]
+
+
+@dataclass
+class RawServer:
+    """A server that gives each connection the next answer, and the last one for ever."""
+
+    answers: list[Answer]
+    connects: int = 0
+    seen: list[Connection] = field(default_factory=list)
+    handlers: set[asyncio.Task[None]] = field(default_factory=set)
+    url: str = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.handlers.add(task)
+        self.connects += 1
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            request, *lines = head.strip().split("\r\n")
+            pairs = (line.partition(": ")[::2] for line in lines)
+            connection = Connection(reader, writer, request.split()[1], dict(pairs))
+            self.seen.append(connection)
+            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+            if isinstance(answer, bytes):
+                await connection.send(answer)
+            else:
+                await answer(connection)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.handlers.discard(task)
+            writer.close()
+            with suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
+
+    def sent(self, name: str) -> list[str | None]:
+        """A header of every request so far."""
+        return [connection.headers.get(name) for connection in self.seen]
+
+
+Serve: TypeAlias = Callable[..., Awaitable[RawServer]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    started: list[tuple[asyncio.Server, RawServer]] = []
+
+    async def start(*answers: Answer, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> RawServer:
+        raw = RawServer(list(answers) or [reply(BODY)])
+        server = await asyncio.start_server(raw.serve, host, 0, ssl=tls)
+        scheme, port = "https" if tls else "http", server.sockets[0].getsockname()[1]
+        raw.url = f"{scheme}://{host}:{port}"
+        started.append((server, raw))
+        return raw
+
+    yield start
+    for server, raw in started:
+        server.close()
+        if raw.handlers:  # a connection that the client left open would keep its handler waiting
+            _, open_ = await asyncio.wait(raw.handlers, timeout=1)
+            assert not open_, "the client left a connection open"
+
+
+def reply(body: bytes = b"", status: str = "200 OK", length: int | None = None, /, **more: str) -> bytes:
+    """A whole answer; ``Content_Length=""`` leaves a header out."""
+    fields = {"Content-Type": "application/pdf", "Content-Length": str(len(body) if length is None else length)}
+    fields |= {name.replace("_", "-"): value for name, value in more.items()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value)
+    return f"HTTP/1.1 {status}\r\n{lines}\r\n".encode() + body
+
+
+def cut(reset: bool = False, /, **more: str) -> Answer:
+    """Half of a body that is announced whole."""
+
+    async def answer(connection: Connection) -> None:
+        await connection.send(reply(BODY[:HALF], "200 OK", len(BODY), **more))
+        await connection.pause()
+        if reset:
+            connection.reset()
+
+    return answer
+
+
+def rest(body: bytes = BODY, start: int = HALF, /, span: str | None = None, **more: str) -> bytes:
+    """What a range request from ``start`` asks for."""
+    span = f"bytes {start}-{len(body) - 1}/{len(body)}" if span is None else span
+    return reply(body[start:], "206 Partial Content", Content_Range=span, **{"ETag": '"v1"', **more})
+
+
+def moved(to: str, status: str = "302 Found") -> bytes:
+    return reply(b"", status, Location=to)
+
+
+def chunked(*chunks: bytes, end: bool = True) -> bytes:
+    body = b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks)
+    return reply(body + (b"0\r\n\r\n" if end else b""), Content_Length="", Transfer_Encoding="chunked", ETag='"v1"')
+
+
+def then(answer: bytes) -> Answer:
+    """``answer``, read by the client before the connection ends."""
+
+    async def answering(connection: Connection) -> None:
+        await connection.send(answer)
+        await connection.pause()
+
+    return answering
+
+
+async def hang(connection: Connection) -> None:
+    await connection.hang()
+
+
+def stall(part: bytes) -> Answer:
+    async def answer(connection: Connection) -> None:
+        await connection.send(part)
+        await connection.hang()
+
+    return answer
+
+
+def drip(data: bytes, every: float = 0.05) -> Answer:
+    async def answer(connection: Connection) -> None:
+        for byte in data:
+            if connection.writer.transport.is_closing():
+                return
+            await connection.send(bytes([byte]))
+            await asyncio.sleep(every)
+
+    return answer
+
+
+class Dns(AbstractResolver):
+    """Answers the next list of addresses, and the last one for ever."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers, self.asked = list(answers), 0
+
+    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
+        self.asked += 1
+        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        kind = {True: socket.AF_INET6, False: socket.AF_INET}
+        return [
+            ResolveResult(hostname=host, host=ip, port=port, family=kind[":" in ip], proto=0, flags=0) for ip in found
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
+    try:
+        subprocess.run(
+            [*command.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-out", cert, "-keyout", key],
+            check=True,
+            capture_output=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs the openssl program")
+    return cert, key
+
+
+@pytest.fixture
+def tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    return context
+
+
+@pytest.fixture
+def trusted(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    context = ssl.create_default_context(cafile=certificate[0])
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", context)

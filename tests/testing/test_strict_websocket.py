@@ -1,0 +1,74 @@
+"""The strict WebSocket of ``abp conformance``: what each broken frame is called, and that nothing else is found."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from transports import ABPError, Disconnected, WebSocketTransport
+from transports.testing.conformance.strict_websocket import StrictWebSocket
+from transports.testing.contract.behaviour import call, initialize_request
+from webapp_fixture import Fixture, serve
+
+
+@pytest_asyncio.fixture
+async def fixture() -> AsyncIterator[Fixture]:
+    async with serve() as served:
+        yield served
+
+
+async def findings_after(fixture: Fixture, capability: str) -> list[str]:
+    findings: list[str] = []
+    async with StrictWebSocket(fixture.ws_url, timeout=5, findings=findings) as transport:
+        await transport.request(initialize_request(), timeout=5)
+        with contextlib.suppress(ABPError):
+            await transport.request(call(capability, "1", megabytes=1), timeout=2)
+        with contextlib.suppress(ABPError):
+            await transport.request(call("file.list", "2"), timeout=5)
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("capability", "finding"),
+    [
+        ("wire.cut", "the connection broke off without a closing frame"),
+        ("wire.no_close", "the connection broke off without a closing frame"),
+        ("wire.duplicate", "it answered the same capabilities/call-result twice"),
+        ("wire.foreign", "a capabilities/call-result has an id that no request had"),
+        ("wire.unknown_type", "it sent a message of the type 'workbench/weather', which ABP does not know"),
+        ("wire.invalid_utf8", "it sent a text frame that is not UTF-8"),
+        ("wire.deflate_bomb", "it sent frames that break RFC 6455"),
+        ("wire.binary_frame", "it sent a binary frame"),
+    ],
+)
+async def test_a_broken_frame_is_found_once(fixture: Fixture, capability: str, finding: str) -> None:
+    assert await findings_after(fixture, capability) == [finding]
+
+
+async def test_text_that_is_not_json_is_found(fixture: Fixture) -> None:
+    (finding,) = await findings_after(fixture, "wire.bad_json")
+    assert finding.startswith("it sent text that is not JSON (")
+
+
+@pytest.mark.parametrize("capability", ["data.json", "job.run", "wire.huge", "wire.close"])
+async def test_what_the_protocol_allows_is_no_finding(fixture: Fixture, capability: str) -> None:
+    assert await findings_after(fixture, capability) == []
+
+
+async def test_a_connection_that_broke_is_not_opened_again(fixture: Fixture) -> None:
+    async with StrictWebSocket(fixture.ws_url, timeout=5, findings=[]) as transport:
+        await transport.request(initialize_request(), timeout=5)
+        with pytest.raises(Disconnected, match="the app closed it with 1011 on purpose"):
+            await transport.request(call("wire.close", "1"), timeout=5)
+        with pytest.raises(Disconnected):
+            await transport.request(call("file.list", "2"), timeout=5)
+    assert len(fixture.handshakes) == 1
+
+
+def test_the_methods_that_it_replaces_exist() -> None:
+    """It replaces methods of the transport that are private there. A new name there is needed here too."""
+    replaced = {"__init__", "_read", "_ended"}
+    assert replaced <= set(vars(WebSocketTransport)) and replaced <= set(vars(StrictWebSocket))

@@ -1,0 +1,12 @@
+"""Timeouts for Playwright, which counts milliseconds and writes "no limit" as 0."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["playwright_timeout"]
+
+
+def playwright_timeout(seconds: float) -> float:
+    """Return ``seconds`` in milliseconds; 0, which Playwright takes as no limit, for ``math.inf``."""
+    return 0 if math.isinf(seconds) else seconds * 1000

@@ -1,0 +1,67 @@
+"""The state of a session's connection: lost, restored, and what the app can do since."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from ..errors import ABPError
+from ..protocol.capabilities import Capabilities
+from .events import ConnectionChanged, Event
+from .handshake import Handshake
+
+__all__ = ["Connection"]
+
+logger = logging.getLogger("transports")
+
+
+class Connection:
+    """Keeps the handshake valid while the transport loses and regains its connection.
+
+    ``ready`` is set while the transport is connected and the app initialized; calls wait for it. ``timeout`` in seconds
+    is for a new handshake, after which ``resubscribe`` renews what the app has forgotten.
+    """
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        *,
+        timeout: float,
+        resubscribe: Callable[[], Awaitable[None]],
+        emit: Callable[[Event], None],
+    ) -> None:
+        self.ready = asyncio.Event()
+        self._handshake = handshake
+        self._timeout = timeout
+        self._resubscribe = resubscribe
+        self._emit = emit
+
+    def lost(self, reason: str) -> None:
+        """Hold calls back until the connection is restored."""
+        self.ready.clear()
+        self._emit(ConnectionChanged(False, reason))
+
+    async def restored(self, reason: str) -> None:
+        """Initialize the app, which knows nothing of this session any more, then let calls through."""
+        before = self._handshake.capabilities
+        try:
+            await self._handshake.initialize(self._timeout)
+        except ABPError as error:
+            logger.warning("reconnected, but the app refused to begin again: %s", error.message)
+            return
+        await self._resubscribe()
+        self.ready.set()
+        self._emit(ConnectionChanged(True, reason))
+        self._emit_difference(before)
+
+    async def capabilities_changed(self, change: object) -> None:
+        """Update the capabilities after the app said that they changed."""
+        before = self._handshake.capabilities
+        await self._handshake.apply_change(change)
+        self._emit_difference(before)
+
+    def _emit_difference(self, before: Capabilities) -> None:
+        change = self._handshake.capabilities.diff(before)
+        if change.added or change.removed or change.changed:
+            self._emit(change)

@@ -1,0 +1,182 @@
+"""Delivery of the messages that an app sends on its own: progress, notifications, elicitation requests, effects."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from ..base import Transport
+from ..errors import ABPError, TransportError
+from ..protocol.declarations import parse
+from ..protocol.elicitation import DECLINED, default_answer
+from ..protocol.messages import Effect, Message
+from ..protocol.payloads import ElicitationRequest, Notification, Progress
+from ..protocol.strict_json import encode_json
+from ..tasks import cancel_and_wait, spawn
+from .callbacks import Callbacks, invoke
+from .connection import Connection
+from .events import ConnectionChanged, Event, EventStreams
+
+__all__ = ["EventDispatcher", "OnElicitation", "OnNotification", "OnProgress"]
+
+logger = logging.getLogger("transports")
+
+OnProgress: TypeAlias = Callable[[Progress], object]
+OnNotification: TypeAlias = Callable[[Notification], object]
+OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
+
+#: Seconds that progress callbacks get to finish after the answer has come.
+_CALLBACK_GRACE = 0.5
+#: Ended attempts that are remembered, so that their late progress is not taken for that of another call.
+_ENDED_ATTEMPTS = 1000
+#: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
+_DUPLICATE_WINDOW = 1.0
+_LIST_CHANGED = "notifications/capabilities/list_changed"
+
+
+class EventDispatcher:
+    """Reads the events of one transport and hands each to the call, the callback and the streams that it belongs to.
+
+    ``connection`` follows losses, reconnections and changes of capabilities. ``notified`` sees each notification before
+    any callback or stream does.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        on_progress: OnProgress | None,
+        on_notification: OnNotification | None,
+        on_elicitation: OnElicitation | None,
+        connection: Connection,
+        notified: Callable[[Notification], None],
+    ) -> None:
+        self.streams = EventStreams()
+        self._transport = transport
+        self._on_progress = on_progress
+        self._on_notification = on_notification
+        self._on_elicitation = on_elicitation
+        self._connection = connection
+        self._notified = notified
+        self._callbacks = Callbacks()
+        self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
+        self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last_change: tuple[str, object, float] | None = None
+
+    async def __aenter__(self) -> EventDispatcher:
+        spawn(self._read_events(), self._tasks)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Cancel what still runs and wait for it, within the limit of :func:`~transports.tasks.cancel_and_wait`."""
+        await cancel_and_wait(self._tasks)
+        self.streams.close()
+        await self._callbacks.aclose()
+
+    def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
+        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress`` too."""
+        self._attempts[attempt] = call, on_progress
+
+    def end_attempt(self, attempt: str) -> None:
+        """Forget an attempt; progress that comes for it later belongs to no call."""
+        del self._attempts[attempt]
+        self._ended.append(attempt)
+
+    async def wait_for_progress_callbacks(self, on_progress: OnProgress | None) -> None:
+        """Give the progress callbacks of an ended call half a second to finish."""
+        if on_progress is not None or self._on_progress is not None:
+            await self._callbacks.wait((on_progress, self._on_progress), _CALLBACK_GRACE)
+
+    def emit(self, event: Event) -> None:
+        """Add an event to every stream; a change of the connection goes to the notification callback as well."""
+        self.streams.emit(event)
+        if isinstance(event, ConnectionChanged):
+            name = "connection/restored" if event.connected else "connection/lost"
+            self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
+
+    async def _read_events(self) -> None:
+        async for message in self._transport.events():
+            try:
+                self._dispatch(message)
+            except ABPError as error:
+                logger.warning("ignored an event of the app: %s", error.message)
+
+    def _dispatch(self, message: Message) -> None:
+        payload = message.payload
+        match message.type:
+            case "progress":
+                self._dispatch_progress(parse(Progress, payload, "a progress event"))
+            case "elicitation/request":
+                request = parse(ElicitationRequest, payload, "an elicitation request")
+                self.streams.emit(request)
+                spawn(self._answer(message.id, request), self._tasks)
+            case "connection/lost":
+                self._connection.lost(_reason(payload))
+            case "connection/restored":
+                spawn(self._connection.restored(_reason(payload)), self._tasks)
+            case "effect":
+                if isinstance(payload, Effect):
+                    self.streams.emit(payload)
+            case "capabilities/changed":
+                self._dispatch_capabilities(message.type, Notification(event=_LIST_CHANGED, data=payload))
+            case _:
+                notification = parse(Notification, payload, "a notification")
+                if notification.event == _LIST_CHANGED:
+                    self._dispatch_capabilities(message.type, notification)
+                else:
+                    self._dispatch_notification(notification)
+
+    def _dispatch_capabilities(self, form: str, notification: Notification) -> None:
+        """Many apps send the change in both forms (PROTOCOL "App → client"): it is delivered once."""
+        last, self._last_change = self._last_change, (form, notification.data, time.monotonic())
+        if last and last[0] != form and last[1] == notification.data and time.monotonic() - last[2] < _DUPLICATE_WINDOW:
+            self._last_change = None
+            return
+        self._dispatch_notification(notification)
+        spawn(self._connection.capabilities_changed(notification.data), self._tasks)
+
+    def _dispatch_notification(self, notification: Notification) -> None:
+        self._notified(notification)
+        self.streams.emit(notification)
+        self._call_on_notification(notification)
+
+    def _dispatch_progress(self, progress: Progress) -> None:
+        attempt = progress.operation_id
+        call, on_progress = self._attempts.get(attempt, ("", None))
+        if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
+            ((call, on_progress),) = self._attempts.values()
+        progress = progress.model_copy(update={"call": call})
+        for callback in (on_progress, self._on_progress):
+            if callback is not None:
+                self._callbacks.submit(callback, progress)
+        self.streams.emit(progress)
+
+    def _call_on_notification(self, notification: Notification) -> None:
+        if self._on_notification is not None:
+            self._callbacks.submit(self._on_notification, notification)
+
+    async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
+        answer = default_answer(request) if self._on_elicitation is None else DECLINED
+        if self._on_elicitation is not None:
+            try:
+                seconds = request.timeout / 1000 if request.timeout else None
+                returned = await asyncio.wait_for(invoke(self._on_elicitation, request), seconds)
+                if not isinstance(returned, Mapping):
+                    raise TypeError(f"it returned {type(returned).__name__}, not {{'success': True, 'data': …}}")
+                encode_json(returned)
+                answer = returned
+            except Exception as error:  # noqa: BLE001 - raising is how a handler declines
+                reason = "too late" if isinstance(error, TimeoutError) else repr(error)
+                logger.warning("the elicitation handler declined %s: %s", request.method, reason)
+        with contextlib.suppress(TransportError):
+            await self._transport.notify(Message("elicitation/response", answer, id=request_id))
+
+
+def _reason(payload: object) -> str:
+    return str(payload.get("reason", "")) if isinstance(payload, Mapping) else ""

@@ -1,0 +1,138 @@
+"""Targets: which transport reaches which address, and with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..base import Transport
+from ..browser.process.extension import extension_folder
+from ..errors import UsageError
+from ..http import Discovery, discover
+from ..protocol.urls import redact_url
+from .plugins import installed_plugins, make_transport
+from .settings import Settings
+from .timeouts import timeout_seconds
+
+__all__ = ["discovery_for", "reject_options", "transport_for"]
+
+_PAGE = ("playwright", "postmessage")
+#: The transports of each scheme; the first is the one of ``auto``.
+_TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
+_REPLAY = "replay:"
+#: Schemes of MCP servers (:mod:`transports.adapters.mcp.servers`).
+_MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
+
+
+def transport_for(
+    target: str,
+    name: str,
+    *,
+    settings: Settings,
+    timeout: float | None,
+    headless: bool | None,
+    sampling: bool,
+    browser_options: Mapping[str, Any],
+    request_options: Mapping[str, Any],
+) -> Transport:
+    """Return the transport called ``name`` (or the best one, for ``auto``) for ``target``.
+
+    ``browser_options`` are for pages, ``request_options`` (``headers``, ``auth``) for addresses; ``sampling`` says that
+    somebody answers the questions of an MCP server. Raises :class:`~transports.errors.UsageError` for a target that
+    nothing reaches, a name that does not fit it, and an option that the transport does not take.
+    """
+    seconds = timeout_seconds(timeout, settings.browser_timeout)
+    if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
+        reject_options(browser_options, "an MCP server, which needs no browser")
+        return _mcp_transport(target, seconds, settings, sampling=sampling, **request_options)
+    if (plugged := _plugin_transport(target, name, seconds)) is not None:
+        reject_options({**browser_options, **request_options}, "the transport of another distribution")
+        return plugged
+    names = _transport_names(target)
+    if name not in ("auto", *names):
+        kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
+        raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, names))}")
+    chosen = names[0] if name == "auto" else name
+    if chosen == "replay":
+        from ..adapters.recording.replay import replay_of
+
+        reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
+        return replay_of(target[len(_REPLAY) :])
+    if chosen == "websocket":
+        from ..adapters.websocket import WebSocketTransport
+
+        reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
+        reject_options(_only(request_options, "auth"), "a WebSocket; give headers=")
+        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
+    reject_options(request_options, "a page; sign in with storage_state= or profile=")
+    headless = settings.headless if headless is None else headless
+    if chosen == "postmessage":
+        from ..adapters.postmessage import PostMessageTransport
+
+        reject_options(_only(browser_options, "page", "extension_page"), "an app that is embedded in a page of ours")
+        return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+    from ..adapters.playwright import PlaywrightTransport
+
+    return PlaywrightTransport(target, headless=headless, timeout=seconds, **browser_options)
+
+
+def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
+    """Return how to find the manifest of ``target``: only a page has one (PROTOCOL "Discovery"), or its recording."""
+    if target.lower().startswith(_REPLAY):
+        from ..adapters.recording.replay import ReplayTransport
+
+        return transport.discovering() if isinstance(transport, ReplayTransport) else None
+    if not target.lower().startswith(("http://", "https://")):
+        return None
+    return partial(discover, target, allow_private=settings.allow_private_addresses)
+
+
+def reject_options(options: Mapping[str, object], reason: str) -> None:
+    """Raise :class:`~transports.errors.UsageError` that names the ``options``, if there are any."""
+    if options:
+        raise UsageError(f"{', '.join(f'{option}=' for option in options)} cannot go with {reason}")
+
+
+def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _mcp_transport(target: str, seconds: float, settings: Settings, **options: Any) -> Transport:
+    try:
+        from ..adapters.mcp import MCPTransport
+    except ImportError as error:
+        raise UsageError(
+            f"MCP servers need the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+        ) from error
+    return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
+
+
+def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
+    """Return the transport of another distribution, if neither the name nor else the scheme is one of this kit."""
+    scheme = target.partition("://")[0].lower() if "://" in target else ""
+    own_names = {"auto", *(name for names in _TRANSPORTS.values() for name in names)}
+    wanted = name if name not in own_names else scheme if name == "auto" and scheme not in _TRANSPORTS else ""
+    return make_transport(wanted, target, timeout=seconds) if wanted else None
+
+
+def _transport_names(target: str) -> tuple[str, ...]:
+    """Return the names of the transports that reach ``target``; the first is the one of ``auto``."""
+    if extension_folder(target) is not None:
+        return ("playwright",)
+    if target.lower().startswith(_REPLAY):
+        return ("replay",)
+    try:
+        parts = urlsplit(target)
+        known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # http://[, a port of 99999 and the like
+        known = False
+    if not known:
+        also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins())
+        raise UsageError(
+            f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
+            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
+            f"replay:FILE{also}"
+        )
+    return _TRANSPORTS[parts.scheme]

@@ -1,0 +1,48 @@
+"""A blocking browser, which several sessions may share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..browser.process import launch
+from .bridge import blocking, taking_parameters_of
+from .lifetime import Resource, closing
+
+__all__ = ["Browser"]
+
+
+class Browser(Resource[launch.Browser]):
+    """A Chromium of our own that several sessions may share; see :class:`transports.Browser`::
+
+    with Browser() as browser:
+        with connect(url, browser=browser) as app: ...
+    """
+
+    @taking_parameters_of(launch.Browser)
+    def __init__(self, wrapped: launch.Browser) -> None:
+        super().__init__(wrapped)
+
+    load_extension = blocking(launch.Browser.load_extension)
+    responds = blocking(launch.Browser.responds)
+    restart = blocking(launch.Browser.restart)
+    close = closing(launch.Browser.aclose)
+
+    @property
+    def version(self) -> str:
+        """The browser's own version."""
+        return self.wrapped.version
+
+    @property
+    def attached(self) -> bool:
+        """Whether it is somebody else's, and goes on without us."""
+        return self.wrapped.attached
+
+    @property
+    def shares_context(self) -> bool:
+        """Whether all its sessions share one context."""
+        return self.wrapped.shares_context
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its temporary files."""
+        return self.wrapped.folder
