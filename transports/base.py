@@ -12,13 +12,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Literal, Protocol, Self, TypedDict, runtime_checkable
 
 from .binary import BinaryData, Handle
 from .errors import TransportError
 from .protocol.messages import Message
 
-__all__ = ["Features", "PageTools", "ResourcePage", "ResourceTools", "Transport"]
+__all__ = [
+    "Clip",
+    "Features",
+    "PageTools",
+    "PdfMargins",
+    "PdfOptions",
+    "ResourcePage",
+    "ResourceTools",
+    "ScreenshotOptions",
+    "Transport",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +50,78 @@ class Features:
     presets: bool = False
 
 
+class PdfMargins(TypedDict, total=False):
+    """Margins of a PDF: a number of CSS pixels, or a text with a unit (``"1cm"``, ``"0.5in"``)."""
+
+    top: str | float
+    right: str | float
+    bottom: str | float
+    left: str | float
+
+
+class PdfOptions(TypedDict, total=False):
+    """The options of ``render_to_pdf``: those of Playwright's ``page.pdf`` without ``path``.
+
+    ``width`` and ``height`` are as :class:`PdfMargins`; ``format`` is the name of a paper size (``"A4"``) and goes
+    before them. ``scale`` is from 0.1 to 2; ``page_ranges`` such as ``"1-5, 8"``. ``print_background`` is on unless
+    it is given as ``False``.
+    """
+
+    display_header_footer: bool
+    footer_template: str
+    format: str
+    header_template: str
+    height: str | float
+    landscape: bool
+    margin: PdfMargins
+    outline: bool
+    page_ranges: str
+    prefer_css_page_size: bool
+    print_background: bool
+    scale: float
+    tagged: bool
+    width: str | float
+
+
+class Clip(TypedDict):
+    """A rectangle of a page, in CSS pixels."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class ScreenshotOptions(TypedDict, total=False):
+    """The options of ``screenshot``: those of Playwright's ``page.screenshot`` without ``path``.
+
+    ``quality`` is from 0 to 100, for JPEG only; ``style`` is a style sheet that is applied meanwhile. Playwright's
+    ``mask`` and ``mask_color`` are missing: they take locators, which exist only beside a page.
+    """
+
+    animations: Literal["allow", "disabled"]
+    caret: Literal["hide", "initial"]
+    clip: Clip
+    full_page: bool
+    omit_background: bool
+    quality: int
+    scale: Literal["css", "device"]
+    style: str
+    type: Literal["jpeg", "png"]
+
+
 @runtime_checkable
 class PageTools(Protocol):
-    """The tools of a transport that has a page, beside calls. ``options`` are those of Playwright's ``page.pdf`` and
-    ``page.screenshot``. ``timeout`` is in seconds, unlike Playwright's own.
+    """The tools of a transport that has a page, besides calls. ``timeout`` is in seconds, unlike Playwright's own.
 
-    Both raise :class:`~transports.errors.UsageError` for an unknown option, and
+    Both raise :class:`~transports.errors.UsageError` for an option that does not exist or that the browser refuses, and
     :class:`~transports.errors.CallTimeout`.
     """
 
-    async def render_to_pdf(self, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
         """Return ``html`` as a PDF. It is rendered in a page of its own; the app's page does not change."""
 
-    async def screenshot(self, options: Mapping[str, object], *, timeout: float) -> BinaryData:
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         """Return an image of the app's page as it is now."""
 
 

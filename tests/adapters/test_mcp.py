@@ -135,7 +135,7 @@ async def test_files_in_text_and_in_structured_content_are_taken_out_by_the_pres
         assert list(books.artifacts) == [""]
 
 
-async def test_a_policy_of_the_caller_goes_before_the_preset(app: Connected) -> None:
+async def test_a_policy_of_the_caller_replaces_the_preset(app: Connected) -> None:
     async with app(routing=RoutingPolicy(heuristics=False)) as session:
         assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
 
@@ -160,7 +160,7 @@ async def test_a_large_blob_arrives_byte_for_byte(app: Connected) -> None:
         assert (ref.size_bytes, ref.sha256) == (3_000_001, digest(bytes(3_000_001)))
 
 
-async def test_an_answer_over_the_limit_costs_its_call_only(
+async def test_an_answer_over_the_limit_fails_only_its_call(
     app: Connected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "1000000")
@@ -221,7 +221,7 @@ async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Con
                 await asyncio.sleep(0.05)
 
 
-async def test_questions_reach_the_sessions_handler(app: Connected) -> None:
+async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
     asked: list[ElicitationRequest] = []
 
     async def blue(request: ElicitationRequest) -> Mapping[str, object]:
@@ -240,7 +240,7 @@ async def test_questions_reach_the_sessions_handler(app: Connected) -> None:
         assert (await session.call("ask")).data == {"action": "decline", "content": {}}
 
 
-async def test_a_models_words_come_from_the_handler_and_only_if_there_is_one(tmp_path: Path) -> None:
+async def test_sampling_is_answered_by_the_handler_and_offered_only_with_one(tmp_path: Path) -> None:
     def speak(request: ElicitationRequest) -> Mapping[str, object]:
         assert request.method == "sampling/create"
         return {"success": True, "data": {"result": value(request.params, "messages", 0, "content", "text") + "!"}}
@@ -304,7 +304,7 @@ async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> 
         )
 
 
-async def test_what_was_read_is_kept_until_it_changes(app: Connected) -> None:
+async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
     told: list[Notification] = []
 
     async def reads(session: Session) -> int:
@@ -350,7 +350,7 @@ async def test_links_stay_links(app: Connected) -> None:
         assert value((await session.call("record")).data, "reads") == before
 
 
-async def test_small_links_are_read_at_once_if_the_policy_says_so(app: Connected) -> None:
+async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100_000))
     async with app(routing=policy) as session:
         result = await session.call("export_links")
@@ -366,7 +366,7 @@ async def test_small_links_are_read_at_once_if_the_policy_says_so(app: Connected
         assert {"content.0.contents.0.text", ""} == set(result.artifacts)
 
 
-async def test_what_cannot_be_read_is_a_typed_error_and_leaves_nothing(app: Connected, tmp_path: Path) -> None:
+async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path / "out") as session:
         with pytest.raises(CapabilityError) as gone:
             await session.resources.read("tableau://views/gone")
@@ -379,7 +379,7 @@ async def test_what_cannot_be_read_is_a_typed_error_and_leaves_nothing(app: Conn
         assert (await session.resources.read("tableau://notes/1")).artifacts
 
 
-async def test_a_server_without_resources_is_quiet_about_them(tmp_path: Path) -> None:
+async def test_a_server_without_resources_logs_nothing_about_them(tmp_path: Path) -> None:
     async with connect(target("rude"), store=tmp_path) as session:
         assert not session.resources.available
         assert (await session.resources.list(), await session.resources.templates()) == ((), ())
@@ -396,7 +396,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
-async def test_a_server_that_is_killed_is_started_again_and_its_subscriptions_with_it(tmp_path: Path) -> None:
+async def test_a_killed_server_is_started_again_and_its_subscriptions_are_renewed(tmp_path: Path) -> None:
     before = children()
     told: list[Notification] = []
     session = connect(target("tableau"), store=tmp_path, on_notification=told.append)
@@ -421,14 +421,14 @@ async def test_a_server_that_is_killed_is_started_again_and_its_subscriptions_wi
     await until(lambda: children() <= before)
 
 
-async def test_a_call_that_may_be_repeated_waits_for_the_new_server(tmp_path: Path) -> None:
+async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> None:
     async with connect(target("rude"), store=tmp_path) as session:
         with pytest.raises(Disconnected):
             await session.call("killed")
         assert (await session.call("fine", idempotent=True)).artifacts
 
 
-async def test_an_http_server_that_goes_away_is_reached_again(tmp_path: Path) -> None:
+async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with http_server() as url:
         session = connect(f"mcp+{url}", headers=headers, store=tmp_path)
@@ -443,7 +443,7 @@ async def test_an_http_server_that_goes_away_is_reached_again(tmp_path: Path) ->
 # --- authentication ---------------------------------------------------------------------------------------------------
 
 
-async def test_who_has_no_token_does_not_get_in_and_no_error_shows_one(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_refused_and_no_error_shows_it(tmp_path: Path) -> None:
     with http_server() as url:
         with pytest.raises(ConnectFailed) as refused:
             async with connect(f"mcp+{url}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):

@@ -55,9 +55,7 @@ async def test_a_bad_answer_is_a_typed_error_and_the_next_call_works(
         assert words(await app.call("fine", idempotent=True)) == "fine"
 
 
-async def test_a_limit_that_the_caller_lowers_holds_for_what_ends_with_its_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_over_a_lowered_limit_fails_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_MAX_MESSAGE_BYTES", "10000000")
     async with connect(target("rude"), store=tmp_path) as app:
         with pytest.raises(TooLarge, match="10,000,000 bytes"):
@@ -92,7 +90,7 @@ async def test_a_flood_of_notifications_delays_no_answer(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("tool", ["deep_schema", "doubling_schema", "regex_schema", "remote_schema"])
-async def test_a_schema_made_to_hurt_does_not(tmp_path: Path, tool: str) -> None:
+async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
     """It is checked within bounds or not at all, and never fetched from anywhere."""
     async with connect(target("rude"), store=tmp_path) as app:
         result = await app.call(tool, {} if tool != "regex_schema" else {"x": "a" * 30}, timeout=10)
@@ -135,7 +133,7 @@ async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
     assert any("could not list its tools: no" in record.message for record in caplog.records)
 
 
-async def test_a_server_that_will_not_go_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(tmp_path: Path) -> None:
     """It ignores its stdin's end and SIGTERM, and a child of it holds its pipes."""
     before, began = descendants(), time.monotonic()
     async with connect(f"{target('rude')} deaf", store=tmp_path) as app:
@@ -146,9 +144,7 @@ async def test_a_server_that_will_not_go_is_ended_with_all_that_it_started(tmp_p
     assert descendants() <= before
 
 
-async def test_no_error_tells_what_the_server_was_given_in_confidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_error_shows_the_servers_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUDE_KEY", "sk-abcdef123456")
     script = str(FOLDER / "rude.py")
     entry = {"command": "python3", "args": [script], "env": {"RUDE_API_KEY": "${RUDE_KEY}"}}
@@ -159,7 +155,7 @@ async def test_no_error_tells_what_the_server_was_given_in_confidence(
         assert "sk-abcdef" not in str(failed.value.as_dict())
 
 
-async def test_an_error_of_the_tool_has_nothing_but_words(tmp_path: Path) -> None:
+async def test_an_unknown_tool_is_an_unknown_capability(tmp_path: Path) -> None:
     async with connect(target("rude"), store=tmp_path) as app:
         with pytest.raises(CapabilityError, match="the app has bad_blob, deep") as unknown:
             await app.call("zzz-there-is-none")

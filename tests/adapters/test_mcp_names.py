@@ -12,21 +12,21 @@ import pytest
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, VIEW
 from transports import UsageError, WebSocketTransport, connect
-from transports.adapters.mcp import HttpServer, MCPTransport, StdioServer, server_of
+from transports.adapters.mcp import HttpServer, MCPTransport, StdioServer, parse_server
 from transports.protocol.urls import redact_url
 from transports.sync import connect as connect_blocking
 
 
 def test_a_command_is_split_as_a_shell_does() -> None:
-    assert server_of("mcp+stdio:npx -y 'a server' --dir=\"/tmp/x y\"") == StdioServer(
+    assert parse_server("mcp+stdio:npx -y 'a server' --dir=\"/tmp/x y\"") == StdioServer(
         "npx", ("-y", "a server", "--dir=/tmp/x y")
     )
-    assert server_of("MCP+STDIO:echo $HOME; rm -rf /") == StdioServer("echo", ("$HOME;", "rm", "-rf", "/"))
+    assert parse_server("MCP+STDIO:echo $HOME; rm -rf /") == StdioServer("echo", ("$HOME;", "rm", "-rf", "/"))
 
 
 def test_addresses() -> None:
-    assert server_of("mcp+https://mcp.example/mcp?x=1") == HttpServer("https://mcp.example/mcp?x=1")
-    assert server_of("mcp+http://127.0.0.1:1/", {"A": "b"}) == HttpServer("http://127.0.0.1:1/", {"A": "b"})
+    assert parse_server("mcp+https://mcp.example/mcp?x=1") == HttpServer("https://mcp.example/mcp?x=1")
+    assert parse_server("mcp+http://127.0.0.1:1/", {"A": "b"}) == HttpServer("http://127.0.0.1:1/", {"A": "b"})
 
 
 def entries(tmp_path: Path, servers: object, key: str = "mcpServers") -> str:
@@ -50,15 +50,15 @@ def test_entries_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             "gemini": {"httpUrl": "https://g/mcp"},
         },
     )
-    assert server_of(f"{where}#git") == StdioServer("uvx", ("mcp-server-git", "x"), {"K": "k1"}, Path("/tmp"), "git")
-    far = server_of(f"{where}#far", {"X": "y"})
+    assert parse_server(f"{where}#git") == StdioServer("uvx", ("mcp-server-git", "x"), {"K": "k1"}, Path("/tmp"), "git")
+    far = parse_server(f"{where}#far", {"X": "y"})
     assert far == HttpServer("https://h/k1", {"Authorization": "Bearer k1", "X": "y"}, "far")
     assert "k1" not in repr(far).replace("https://h/k1", "")
-    assert server_of(f"{where}#gemini") == HttpServer("https://g/mcp", {}, "gemini")
+    assert parse_server(f"{where}#gemini") == HttpServer("https://g/mcp", {}, "gemini")
 
 
 def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) -> None:
-    assert server_of(entries(tmp_path, {"one": {"command": "x"}}, "servers")) == StdioServer("x", name="one")
+    assert parse_server(entries(tmp_path, {"one": {"command": "x"}}, "servers")) == StdioServer("x", name="one")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) 
         ({"a": {"command": "${NOT_SET_HERE}"}}, "", "NOT_SET_HERE, which is not set"),
     ],
 )
-def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, says: str) -> None:
+def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        server_of(entries(tmp_path, servers) + name)
+        parse_server(entries(tmp_path, servers) + name)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_entries_that_make_no_sense(tmp_path: Path, servers: Any, name: str, say
         ("mcp+ftp://x", "is no target"),
     ],
 )
-def test_targets_that_make_no_sense(where: str, says: str) -> None:
+def test_invalid_targets_are_refused(where: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         connect(where, store="none:")
 
@@ -101,10 +101,10 @@ def test_targets_that_make_no_sense(where: str, says: str) -> None:
 def test_a_file_that_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "mcp.json").write_text("{")
     with pytest.raises(UsageError, match="is no JSON"):
-        server_of(f"mcp:{tmp_path / 'mcp.json'}#x")
+        parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
 
 
-def test_options_go_where_they_belong() -> None:
+def test_options_that_do_not_fit_a_target_are_refused() -> None:
     with pytest.raises(UsageError, match=r"headers= are for servers behind an address"):
         connect("mcp+stdio:x", headers={"a": "b"}, store="none:")
     with pytest.raises(UsageError, match=r"profile= cannot go with an MCP server"):
@@ -117,12 +117,12 @@ def test_options_go_where_they_belong() -> None:
         MCPTransport("mcp+stdio:x", auth=object())  # type: ignore[arg-type]
 
 
-def test_what_is_shown_of_a_command_has_no_arguments() -> None:
+def test_a_command_is_shown_without_arguments() -> None:
     assert redact_url("mcp+stdio:server --api-key abc") == "mcp+stdio:server …"
     assert redact_url("mcp+stdio:server") == "mcp+stdio:server"
 
 
-def test_the_blocking_api_has_the_same(tmp_path: Path) -> None:
+def test_the_blocking_api_connects_to_a_server(tmp_path: Path) -> None:
     with connect_blocking(target("tableau"), store=tmp_path) as session:
         assert session.resources.available
         assert len(session.resources.list()) == 26

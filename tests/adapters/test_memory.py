@@ -50,7 +50,7 @@ async def transport() -> AsyncIterator[MemoryTransport]:
         yield opened
 
 
-async def test_what_it_lists(transport: MemoryTransport) -> None:
+async def test_handlers_are_listed_with_their_docstrings(transport: MemoryTransport) -> None:
     initialized = await ask(transport, Message("initialize"))
     assert [one["name"] for one in initialized["capabilities"]] == ["big", "hang", "fail", "elicit"]
     listed = await ask(transport, Message("capabilities/list"))
@@ -62,7 +62,7 @@ async def test_a_reply_carries_the_id_of_its_request(transport: MemoryTransport)
     assert (reply.id, reply.type, reply.payload) == ("7", "capabilities/call-result", [1])
 
 
-async def test_requests_it_does_not_know(transport: MemoryTransport) -> None:
+async def test_an_unknown_request_raises(transport: MemoryTransport) -> None:
     with pytest.raises(ProtocolError, match="capabilities/undo"):
         await ask(transport, Message("capabilities/undo"))
     answer = await ask(transport, request("nothing"))
@@ -96,7 +96,7 @@ async def test_small_content_comes_with_the_answer(transport: MemoryTransport) -
         assert (await ask(small, request("raw")))["data"] == BinaryData(b"x", "text/x")
 
 
-async def test_what_handlers_raise(transport: MemoryTransport) -> None:
+async def test_errors_of_handlers_become_answers(transport: MemoryTransport) -> None:
     refused = CapabilityError("no", code="MINE", retryable=True, retry_after=0.5, details={"a": 1}, alternatives=["b"])
     answer = await ask(transport, request("fail", error=refused))
     assert answer == {
@@ -156,7 +156,7 @@ async def test_events_come_in_order_and_end_with_the_transport(transport: Memory
     assert [message.payload async for message in transport.events()] == [0, 1, 2]
 
 
-async def test_an_answer_that_comes_too_late_is_ignored(transport: MemoryTransport) -> None:
+async def test_a_late_elicitation_response_is_ignored(transport: MemoryTransport) -> None:
     calling = asyncio.ensure_future(ask(transport, request("elicit", "5")))
     asked = await anext(transport.events())
     await ask(transport, Message("capabilities/cancel", {"callId": "5"}))
@@ -167,7 +167,7 @@ async def test_an_answer_that_comes_too_late_is_ignored(transport: MemoryTranspo
     await transport.notify(Message("elicitation/response", {"success": True}))
 
 
-async def test_the_first_answer_counts(transport: MemoryTransport) -> None:
+async def test_only_the_first_elicitation_response_counts(transport: MemoryTransport) -> None:
     calling = asyncio.ensure_future(ask(transport, request("elicit")))
     asked = await anext(transport.events())
     for n in (1, 2):
@@ -202,7 +202,7 @@ async def test_closing_ends_every_call_and_is_idempotent(caplog: pytest.LogCaptu
     assert caplog.records == []
 
 
-async def test_it_needs_to_be_opened() -> None:
+async def test_a_request_before_opening_raises() -> None:
     with pytest.raises(Disconnected):
         await ask(MemoryTransport({}), Message("initialize"))
     assert MemoryTransport({}).url is None

@@ -157,7 +157,7 @@ async def test_errors_are_the_same_errors(recorded: Make, replayed: Make) -> Non
     assert first[0]["retry_after"] == 5 and first[0]["details"] == {"day": "Sunday"}
 
 
-async def test_a_program_that_does_it_one_after_the_other(recorded: Make, replayed: Make) -> None:
+async def test_calls_recorded_in_parallel_replay_one_after_the_other(recorded: Make, replayed: Make) -> None:
     """What was done at once may be done in turn, and in another order."""
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
@@ -166,7 +166,7 @@ async def test_a_program_that_does_it_one_after_the_other(recorded: Make, replay
             assert (await app.call("shout", {"text": str(n)})).data == {"text": str(n)}
 
 
-async def test_calls_that_are_alike_are_answered_in_their_order(tmp_path: Path, file: Path, replayed: Make) -> None:
+async def test_equal_calls_are_answered_in_their_order(tmp_path: Path, file: Path, replayed: Make) -> None:
     count = itertools.count()
 
     async def tick(params: Mapping[str, object], call: Call) -> object:
@@ -272,7 +272,7 @@ async def test_other_content_was_not_recorded(recorded: Make, replayed: Make, tm
         assert (await app.call("copy", {"file": tmp_path / "same"})).artifacts["copy"].size_bytes == 7
 
 
-async def test_another_answer_to_the_app_was_not_recorded(recorded: Make, replayed: Make) -> None:
+async def test_a_different_answer_to_the_app_fails_its_call(recorded: Make, replayed: Make) -> None:
     async def says(name: str) -> Mapping[str, object]:
         return {"success": True, "data": {"value": name}}
 
@@ -340,7 +340,7 @@ async def refused(replayed: Make, match: str) -> BadRecording:
     return caught.value
 
 
-async def test_a_file_that_is_none(replayed: Make, file: Path) -> None:
+async def test_a_file_that_is_no_recording(replayed: Make, file: Path) -> None:
     await refused(replayed, "No such file.*abp call --record")
     for text in ("", "hello\n", '{"a": 1}\n', '{"abp_recording": "x"}\n'):
         file.write_text(text)
@@ -365,7 +365,7 @@ async def test_a_newer_version(recorded: Make, replayed: Make, file: Path) -> No
         ({"leaves": [{"path": [], "kind": "bytes", "sha256": "../../etc/passwd"}]}, r"sha256: String should match"),
     ],
 )
-async def test_what_was_edited_by_hand_is_named(
+async def test_an_edited_line_is_named(
     recorded: Make, replayed: Make, file: Path, change: dict[str, object], match: str
 ) -> None:
     lines = await written(recorded, file)
@@ -444,7 +444,7 @@ async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path)
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_no_recording_is_not_overwritten(recorded: Make, file: Path) -> None:
+async def test_a_file_that_is_no_recording_is_not_overwritten(recorded: Make, file: Path) -> None:
     file.write_text("my diary")
     with pytest.raises(UsageError, match="is no recording; name another file"):
         await recorded().__aenter__()

@@ -183,7 +183,7 @@ async def test_a_frozen_peer_is_given_up_within_its_time(tmp_path: Path) -> None
             assert asyncio.get_running_loop().time() - started < 3
 
 
-async def test_timeouts_reach_the_app_and_late_replies_reach_nobody(tmp_path: Path) -> None:
+async def test_timeouts_reach_the_app_and_late_replies_are_dropped(tmp_path: Path) -> None:
     async def late(socket: ServerConnection, request: dict[str, Any]) -> None:
         if request["payload"]["params"].get("late"):
             await asyncio.sleep(0.3)
@@ -228,7 +228,7 @@ async def test_addresses_that_are_no_websocket(tmp_path: Path) -> None:
             pass
 
 
-async def test_what_waits_to_be_sent_waits_without_memory(tmp_path: Path) -> None:
+async def test_messages_that_wait_to_be_sent_use_no_memory(tmp_path: Path) -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.pause_reading()
 
@@ -305,7 +305,7 @@ async def test_a_proxy_is_used_by_option_and_by_environment(tmp_path: Path, monk
     await proxy.wait_closed()
 
 
-async def test_two_hundred_connections_leave_nothing(tmp_path: Path) -> None:
+async def test_two_hundred_connections_leave_no_task_and_no_file_descriptor(tmp_path: Path) -> None:
     async with running(echo) as app:
         tasks, files = len(asyncio.all_tasks()), psutil.Process().num_fds()
         threads = psutil.Process().num_threads()
@@ -318,7 +318,7 @@ async def test_two_hundred_connections_leave_nothing(tmp_path: Path) -> None:
         assert psutil.Process().num_threads() <= threads + 8  # the loop's own pool
 
 
-async def test_using_it_closed_is_a_typed_error() -> None:
+async def test_using_a_closed_transport_raises_a_typed_error() -> None:
     transport = WebSocketTransport("ws://127.0.0.1:9/")
     with pytest.raises(TransportError):
         await transport.notify(__import__("transports").Message("shutdown", {}))

@@ -37,7 +37,7 @@ def counts(app: Session) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("fault", ["cut", "no_close"])
-async def test_a_cut_fails_all_that_wait_and_the_next_call_reconnects(fixture: Fixture, fault: str) -> None:
+async def test_a_cut_fails_all_calls_under_way_and_the_next_call_reconnects(fixture: Fixture, fault: str) -> None:
     async with session(fixture) as app:
         waiting = [asyncio.ensure_future(app.call("job.wait")) for _ in range(3)]
         await asyncio.sleep(0.1)
@@ -97,7 +97,7 @@ async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fix
         assert (await app.call("file.list")).artifacts
 
 
-async def test_twice_foreign_and_late_replies_reach_nobody(fixture: Fixture) -> None:
+async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) -> None:
     async with session(fixture) as app:
         for fault in ("duplicate", "foreign"):
             assert (await app.call(f"wire.{fault}", {"value": fault})).data["value"] == fault  # type: ignore[call-overload, index]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,3 +34,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)  # lazy: also after a test that leaked a descriptor
+
+
+@pytest.fixture
+def ticking_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading of the clock is 10 ms after the one before, so that what is stored first is older."""
+    readings = itertools.count()
+    start = time.time()
+    monkeypatch.setattr(time, "time", lambda: start + 0.01 * next(readings))

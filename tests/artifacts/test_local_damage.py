@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import PDF, PNG, assert_empty, inner, refuse_links, run_script, visible
-from transports.artifacts import ArtifactRef, LocalStore
+from transports.artifacts import LocalStore
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
 # --- deleting, damage, drift -----------------------------------------------------------------------------------------
@@ -30,15 +30,6 @@ async def test_delete_keeps_content_that_another_artifact_has(store: LocalStore,
     assert await store.get(two.id) == PDF
     assert await store.delete(two.id)
     assert_empty(root)
-
-
-async def test_list_is_oldest_first(store: LocalStore) -> None:
-    refs: list[ArtifactRef] = []
-    for number in range(5):
-        refs.append(await store.put_bytes(os.urandom(10), namespace="zyxwv"[number]))
-        await asyncio.sleep(0.003)
-    await store.put_bytes(await store.get(refs[0].id), namespace="z")  # storing again does not make it younger
-    assert [ref.id for ref in await store.list()] == [ref.id for ref in refs]
 
 
 async def test_reader_finishes_after_delete(store: LocalStore) -> None:

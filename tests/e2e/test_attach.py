@@ -72,7 +72,7 @@ async def test_a_page_with_its_app_is_driven_without_reloading_it(page: Page, tm
         assert await page.evaluate("[globalThis.state, globalThis.loads]") == ["half typed", 1]
 
 
-async def test_it_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path) -> None:
+async def test_the_callers_page_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path) -> None:
     await page.goto(f"{fixture.url}?ownevents=assign")
     look = f"[{OURS}, String(window.print), Object.keys(abp).map(k => k + typeof abp[k])]"
     before = await page.evaluate(look)
@@ -109,7 +109,7 @@ async def test_one_page_serves_one_session_after_the_other(page: Page, tmp_path:
         assert await page.evaluate("[localStorage.getItem('note'), globalThis.loads]") == ["second", 1]
 
 
-async def test_a_page_elsewhere_goes_there(page: Page, tmp_path: Path) -> None:
+async def test_a_page_at_another_address_navigates_to_the_app(page: Page, tmp_path: Path) -> None:
     async with notebook("One") as one, notebook("Two") as two:
         await page.goto(one)
         async with connect(two, page=page, store=tmp_path) as app:
@@ -172,7 +172,9 @@ async def test_large_content_leaves_the_callers_downloads_alone(
 # --- a context of the caller's ----------------------------------------------------------------------------------------
 
 
-async def test_a_context_lends_its_cookies_and_keeps_its_pages(theirs: PlaywrightBrowser, tmp_path: Path) -> None:
+async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(
+    theirs: PlaywrightBrowser, tmp_path: Path
+) -> None:
     async with notebook() as url:
         context = await theirs.new_context()
         await context.add_cookies([{"name": "note", "value": "signed-in", "url": url}])
@@ -331,7 +333,7 @@ async def test_many_sessions_share_one_attached_browser(tmp_path: Path) -> None:
         assert await tabs_of(cdp_url) == ["mine"]
 
 
-async def test_where_nothing_is_to_attach_to_says_how_to_start_it(tmp_path: Path) -> None:
+async def test_attaching_to_nothing_says_how_to_start_a_browser(tmp_path: Path) -> None:
     with pytest.raises(ConnectFailed, match=r"--remote-debugging-port=9222") as caught:
         async with connect("http://127.0.0.1:1/", cdp_url="http://me:secret@127.0.0.1:9/?token=x", store=tmp_path):
             pass

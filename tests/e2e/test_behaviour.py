@@ -31,8 +31,8 @@ from transports import (
     connect,
 )
 from transports.adapters.mcp import MCPTransport
-from transports.adapters.recording import Recording, recording_of
-from transports.adapters.recording.replay import replay_of
+from transports.adapters.recording import Recording, record_transport
+from transports.adapters.recording.page_tools import replay_transport
 from transports.browser import transport as transport_module
 from transports.browser.page.channel import Channel, PlaywrightChannel
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
@@ -140,11 +140,13 @@ async def test_behaviour(
     files = (itertools.count(), itertools.count())
     with recorded as first:
         subject = Subject(
-            lambda: recording_of(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")), tmp_path / "a", fixture.url
+            lambda: record_transport(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")),
+            tmp_path / "a",
+            fixture.url,
         )
         await verify(behaviour, subject)
     with replayed as second:
-        subject = Subject(lambda: replay_of(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
+        subject = Subject(lambda: replay_transport(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
         await verify(behaviour, subject, DIFFERENCES[name])
     assert second == first
 

@@ -91,12 +91,12 @@ async def test_content_goes_out_and_in(without_cdp: Callable[..., Session], fixt
                 assert value(received, "received") == "ArrayBuffer"
 
 
-async def test_a_browser_that_never_tells_of_a_download_is_asked_once(
+async def test_a_browser_without_download_events_is_tried_once(
     browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sandbox without allow-downloads gives no event at all."""
     reach_without_cdp(monkeypatch)
-    monkeypatch.setattr(expected_module, "_SILENCE", 0.3)
+    monkeypatch.setattr(expected_module, "_START_TIMEOUT", 0.3)
     context = await browser.playwright.new_context()
     page = await context.new_page()
 
@@ -143,7 +143,7 @@ async def test_a_browser_that_makes_no_pdf_says_so(
         assert (await app.call("file.list")).artifacts
 
 
-async def test_a_new_document_is_a_loss_and_a_new_fragment_is_none(without_cdp: Callable[..., Session]) -> None:
+async def test_a_new_document_loses_the_app_and_a_new_fragment_does_not(without_cdp: Callable[..., Session]) -> None:
     async with notebook() as url, without_cdp(url) as app, app.events() as events:
         page = app.transport._agent.page  # type: ignore[attr-defined]
         await page.evaluate("location.hash = '#/chapter/2'; history.pushState(null, '', '/elsewhere')")
@@ -160,13 +160,15 @@ async def test_a_new_document_is_a_loss_and_a_new_fragment_is_none(without_cdp: 
         await app.call("note.read")
 
 
-async def test_a_page_that_navigates_in_mid_call(without_cdp: Callable[..., Session], fixture: Fixture) -> None:
+async def test_a_page_that_navigates_during_a_call_fails_it(
+    without_cdp: Callable[..., Session], fixture: Fixture
+) -> None:
     async with without_cdp(fixture.url) as app:
         with pytest.raises(Disconnected):
             await app.call("fault.navigate")
 
 
-async def test_a_page_of_the_callers_is_left_as_it_was(without_cdp: Callable[..., Session]) -> None:
+async def test_the_callers_page_is_left_as_it_was_without_cdp(without_cdp: Callable[..., Session]) -> None:
     async with notebook() as url, without_cdp(url) as any_app:
         context = await shared_of(any_app).new_context()
         page = await context.new_page()
@@ -192,7 +194,9 @@ async def test_a_spinning_page_ends_at_the_deadline(
                 await app.call("fault.spin", timeout=1)
 
 
-async def test_a_renderer_that_dies(browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_crashed_renderer_is_replaced(
+    browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: Any
+) -> None:
     reach_without_cdp(monkeypatch)
     context = await browser.playwright.new_context()
     async with connect(fixture.url, context=context, store=tmp_path) as app:
@@ -219,7 +223,7 @@ async def test_a_browser_can_be_named(fixture: Fixture, tmp_path: Path) -> None:
         assert browser.engine == "chromium" and browser.version
 
 
-async def test_a_name_goes_before_the_setting_and_an_executable_before_both(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_overrides_the_setting_and_an_executable_overrides_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABP_BROWSER", "/bin/true")
     unnamed, named = find_browser(), find_browser(name="chromium")
     assert unnamed is not None and unnamed.path == "/bin/true"
@@ -228,14 +232,14 @@ async def test_a_name_goes_before_the_setting_and_an_executable_before_both(monk
     assert given is not None and given.path == "/bin/false"
 
 
-async def test_a_name_that_no_browser_has(tmp_path: Path) -> None:
+async def test_an_unknown_browser_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chromium, chrome, msedge, firefox, webkit"):
         async with connect("http://127.0.0.1:1/", browser="netscape", store=tmp_path):
             pass
 
 
 @pytest.mark.parametrize("name", ["chrome", "msedge", "firefox", "webkit"])
-async def test_a_browser_that_is_not_there_says_how_to_get_it(
+async def test_a_missing_browser_says_how_to_install_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -246,7 +250,7 @@ async def test_a_browser_that_is_not_there_says_how_to_get_it(
     assert set(ENGINES) >= {name}
 
 
-async def test_playwrights_own_build_goes_before_the_systems_where_it_must(
+async def test_playwrights_build_of_firefox_and_webkit_is_preferred(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in ("1490", "1572"):
@@ -256,7 +260,7 @@ async def test_playwrights_own_build_goes_before_the_systems_where_it_must(
         program.chmod(0o755)
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     choice = find_browser(name="firefox")
-    assert choice is not None and choice.own and choice.path == str(program)
+    assert choice is not None and choice.built_by_playwright and choice.path == str(program)
 
 
 async def test_no_process_of_a_firefox_is_left(fixture: Fixture, tmp_path: Path, firefox: Browser) -> None:

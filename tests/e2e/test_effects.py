@@ -76,7 +76,7 @@ async def eventually(holds: Any, seconds: float = 3.0) -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
-async def test_an_app_that_does_it_all_in_one_call(connected: Connect, fixture: Fixture, strict: bool) -> None:
+async def test_every_side_effect_in_one_call(connected: Connect, fixture: Fixture, strict: bool) -> None:
     """It kept window.print in its first script; it calls alert, confirm and prompt, opens windows, downloads, asks for
     a file and writes to the clipboard."""
     async with connected(base=fixture.strict_url if strict else fixture.url) as app:
@@ -129,7 +129,7 @@ async def test_effects_are_in_the_document_and_the_summary(connected: Connect) -
         assert "effects" not in (await app.call("file.list")).as_dict()
 
 
-async def test_outputs_give_way_to_a_file_in_the_answer(connected: Connect) -> None:
+async def test_a_file_in_the_answer_goes_before_outputs(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, "print", "download", binary=True)
         assert list(result.artifacts) == ["file", "captured.0", "captured.1"]
@@ -155,7 +155,7 @@ async def test_dialogs_are_answered_as_the_caller_decided(
         assert [effect.detail["answer"] for effect in result.effects] == ["accepted", said, said]
 
 
-async def test_what_cannot_be_chosen_is_refused() -> None:
+async def test_unknown_dialog_and_permission_options_are_refused() -> None:
     with pytest.raises(UsageError, match="dialogs="):
         PlaywrightTransport("http://localhost/", dialogs="ask")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="teleport"):
@@ -221,7 +221,7 @@ PICTURE = """async () => {
 }"""
 
 
-async def test_images_fields_shadows_and_styles_that_are_gone_are_printed(connected: Connect) -> None:
+async def test_removed_images_fields_shadow_trees_and_styles_are_printed(connected: Connect) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
         await app.transport._agent.page.evaluate(PICTURE)  # type: ignore[attr-defined]
@@ -232,14 +232,14 @@ async def test_images_fields_shadows_and_styles_that_are_gone_are_printed(connec
             assert any(max(abs(a - b) for a, b in zip(colour, other, strict=True)) < 9 for other in found), colour
 
 
-async def test_prints_of_two_calls_at_once_are_each_its_own(connected: Connect) -> None:
+async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> None:
     async with connected() as app:
         texts = [f"number {n}" for n in range(4)]
         results = await asyncio.gather(*(ui(app, {"kind": "print", "text": text}) for text in texts))
         assert [text_of(path) for result in results for path in files(result)] == texts
 
 
-async def test_print_looks_like_a_native_and_tells_the_app_what_browsers_tell(connected: Connect) -> None:
+async def test_print_looks_native_and_fires_the_browsers_events(connected: Connect) -> None:
     async with connected() as app:
         page = app.transport._agent.page  # type: ignore[attr-defined]
         seen = await page.evaluate(
@@ -276,7 +276,7 @@ async def test_downloads_of_the_app_and_ours_do_not_disturb_each_other(connected
     assert list((tmp_path / "out" / ".abp" / "staging").iterdir()) == []
 
 
-async def test_what_begins_outside_any_call_comes_with_the_next(connected: Connect) -> None:
+async def test_outputs_outside_any_call_come_with_the_next_call(connected: Connect) -> None:
     async with connected() as app:
         assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
         await asyncio.sleep(2.5)
@@ -291,7 +291,7 @@ async def test_what_begins_outside_any_call_comes_with_the_next(connected: Conne
         assert list((await app.call("file.list")).artifacts) == [""]
 
 
-async def test_too_many_outputs_outside_any_call_are_dropped_and_that_is_said(connected: Connect) -> None:
+async def test_too_many_outputs_outside_any_call_are_dropped_with_a_warning(connected: Connect) -> None:
     async with connected() as app:
         await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
         await asyncio.sleep(0.5)
@@ -300,7 +300,7 @@ async def test_too_many_outputs_outside_any_call_are_dropped_and_that_is_said(co
         assert "2 outputs that began before this call were too many and are lost" in result.warnings
 
 
-async def test_outputs_of_a_call_that_fails_come_with_the_next(connected: Connect) -> None:
+async def test_outputs_of_a_failed_call_come_with_the_next_call(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(CapabilityError):
             await ui(app, {"kind": "download", "seed": 4}, "nonsense")
@@ -309,7 +309,7 @@ async def test_outputs_of_a_call_that_fails_come_with_the_next(connected: Connec
         assert [ref.sha256 for ref in result.artifacts.values()] == [digest(1000, 4)]
 
 
-async def test_a_download_that_does_not_end_in_time_holds_no_answer_back(connected: Connect) -> None:
+async def test_a_download_that_does_not_end_in_time_does_not_delay_the_answer(connected: Connect) -> None:
     async with connected() as app:
         started = time.monotonic()
         endless = "/faults/long/1000/0/endless.bin?endless=1"
@@ -330,7 +330,7 @@ async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> No
         assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
 
 
-async def test_apps_in_one_browser_get_their_own(connected: Connect) -> None:
+async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Connect) -> None:
     async with connected() as one, connected() as other:
         results = await asyncio.gather(
             *(ui(app, {"kind": "download", "seed": seed}) for seed, app in enumerate((one, other)))
@@ -339,7 +339,7 @@ async def test_apps_in_one_browser_get_their_own(connected: Connect) -> None:
         assert hashes == [[digest(1000, 0)], [digest(1000, 1)]]
 
 
-async def test_nothing_is_left(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_downloads_leave_no_file_behind(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     before = {path.name for path in browser.folder.iterdir()}
     tasks = asyncio.all_tasks()
     transport = PlaywrightTransport(fixture.url, browser=browser)
@@ -369,7 +369,7 @@ async def test_nothing_is_left(fixture: Fixture, browser: Browser, tmp_path: Pat
         ("download", 1000),
     ],
 )
-async def test_what_a_window_shows_is_an_output_if_it_is_content(
+async def test_a_window_that_shows_content_becomes_an_output(
     connected: Connect, shows: str, content: bytes | int | None
 ) -> None:
     async with connected() as app:
@@ -405,7 +405,7 @@ ASKED = ["notifications", "geolocation", "camera", "clipboard", "midi", "fonts",
 
 
 @pytest.mark.parametrize("name", ASKED)
-async def test_nothing_that_asks_for_a_permission_waits(connected: Connect, name: str) -> None:
+async def test_permission_requests_are_decided_at_once(connected: Connect, name: str) -> None:
     async with connected() as app:
         (answer,) = got(await ui(app, {"kind": "ask", "name": name}))
         assert answer in ("denied", "error 1", "NotAllowedError", "NotFoundError", [])
@@ -481,7 +481,7 @@ def call_of(capability: str, **params: object) -> Message:
 
 
 @pytest.mark.parametrize("unload", [False, True], ids=["", "beforeunload"])
-async def test_a_navigation_in_mid_call_is_told(fixture: Fixture, browser: Browser, unload: bool) -> None:
+async def test_a_navigation_during_a_call_is_announced(fixture: Fixture, browser: Browser, unload: bool) -> None:
     transport = PlaywrightTransport(fixture.url, browser=browser)
     async with listening(transport) as heard:
         page = transport._agent.page  # type: ignore[union-attr]
@@ -500,7 +500,7 @@ def effects_of(heard: list[Message]) -> list[object]:
     return [message.payload for message in heard if message.type == "effect"]
 
 
-async def test_a_crash_in_mid_call_is_told(fixture: Fixture, browser: Browser) -> None:
+async def test_a_crash_during_a_call_is_announced(fixture: Fixture, browser: Browser) -> None:
     transport = PlaywrightTransport(fixture.url, browser=browser)
     async with listening(transport) as heard:
         cdp = transport._agent.cdp  # type: ignore[union-attr]
@@ -556,7 +556,7 @@ addEventListener('message', async ({ data, source, origin }) => {
 
 
 @pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
-async def test_an_embedded_app_hangs_nothing_and_loses_nothing(
+async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
     browser: Browser, tmp_path: Path, sandbox: str | None
 ) -> None:
     async def page(_: web.Request) -> web.Response:

@@ -412,9 +412,7 @@ async def test_an_app_that_goes_away_never_answers_for_the_new_page(host: OpenHo
     assert not {"lost", "gone"} & {message["id"] for message in await app.heard("capabilities/call-result")}
 
 
-async def test_the_page_that_shouts_is_heard_as_foreign_and_answers_all_the_same(
-    host: OpenHost, fixture: Fixture
-) -> None:
+async def test_a_foreign_frame_that_posts_replies_does_not_disturb_the_app(host: OpenHost, fixture: Fixture) -> None:
     app = await host(f"{fixture.embed_url}/shouting", initialize=False)
     session = await app.request("initialize", {"agent": {"name": "test"}}, "the-id")
     assert session["app"]["name"] == "Workbench"
@@ -441,7 +439,7 @@ async def test_pages_that_do_not_let_themselves_be_driven(host: OpenHost, fixtur
     assert (variant != "silent") == any(fixture.url in line and "frame" in line.lower() for line in app.console)
 
 
-async def test_unframed_the_script_does_nothing(browser: Browser, fixture: Fixture) -> None:
+async def test_the_script_does_nothing_outside_a_frame(browser: Browser, fixture: Fixture) -> None:
     page = await browser.playwright.new_page()
     await page.goto(fixture.embed_url)
     assert await page.evaluate("typeof __abp_progress") == "undefined"
@@ -536,7 +534,7 @@ async def test_initialize_waits_for_an_app_that_comes_late_and_repeats_count_onc
 
 
 @pytest.mark.parametrize(("query", "part"), [("absent", "no window.abp"), ("half", "no call()")])
-async def test_an_app_that_never_comes_is_told_of(host: OpenHost, own: str, query: str, part: str) -> None:
+async def test_an_app_that_never_comes_is_reported(host: OpenHost, own: str, query: str, part: str) -> None:
     app = await host(f"{own}app?{query}", initialize=False)
     answer = await app.initialize()
     assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
@@ -570,7 +568,9 @@ async def test_a_failing_initialize_is_answered(host: OpenHost, own: str, how: s
         ("detached", "OPERATION_FAILED", "detached"),
     ],
 )
-async def test_what_cannot_be_answered_is_said(host: OpenHost, own: str, name: str, code: str, part: str) -> None:
+async def test_an_answer_that_cannot_be_posted_is_an_error(
+    host: OpenHost, own: str, name: str, code: str, part: str
+) -> None:
     app = await host(f"{own}app")
     answer = await app.call(name)
     assert answer["success"] is False and answer["error"]["retryable"] is False

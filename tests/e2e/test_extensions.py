@@ -89,7 +89,7 @@ async def test_several_extensions_in_one_browser(tmp_path: Path) -> None:
         assert len(set(await asyncio.gather(*map(one, folders)))) == 3
 
 
-async def test_a_page_can_be_named(tmp_path: Path) -> None:
+async def test_the_extension_page_can_be_named(tmp_path: Path) -> None:
     folder = another(tmp_path / "named", "Named")
     (folder / "pages").mkdir()
     html = (folder / "abp-app.html").read_text().replace("abp-app.js", "/abp-app.js")
@@ -101,7 +101,9 @@ async def test_a_page_can_be_named(tmp_path: Path) -> None:
         connect(str(folder))
 
 
-async def test_what_is_no_extension_is_refused_before_a_browser_starts(tmp_path: Path, browser: Browser) -> None:
+async def test_a_folder_without_an_extension_is_refused_before_a_browser_starts(
+    tmp_path: Path, browser: Browser
+) -> None:
     with pytest.raises(UsageError, match=r"no manifest\.json"):
         connect(f"extension:{tmp_path}")
     with pytest.raises(UsageError, match="is no target"):

@@ -41,7 +41,7 @@ async def test_size_decides_the_rung(connected: Connect, size: int, rung: str | 
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
-async def test_without_the_first_rung_the_next_one_serves(connected: Connect, way: str) -> None:
+async def test_the_stream_is_used_if_downloads_are_not(connected: Connect, way: str) -> None:
     async with connected() as app:
         ladder = ladder_of(app)
         ladder._downloads = None  # a browser that is not ours to download with
@@ -50,7 +50,7 @@ async def test_without_the_first_rung_the_next_one_serves(connected: Connect, wa
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
-async def test_the_last_rung_serves_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_rungs", lambda self, size: ["slices"])
     async with connected() as app:
         assert await generated(app, 13 * MB + 5, 3, way) == digest(13 * MB + 5, 3)
@@ -61,10 +61,10 @@ async def test_a_page_that_may_not_download_falls_back(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sandbox without allow-downloads gives no event at all: the next rung is tried after a silence."""
-    monkeypatch.setattr(downloads_module, "_SILENCE", 0.3)
+    monkeypatch.setattr(downloads_module, "_START_TIMEOUT", 0.3)
     transport = PlaywrightTransport(fixture.url, browser=browser)
 
-    original = transport._enter
+    original = transport._load_app
 
     async def sandboxed(page: Any, agent: Any) -> None:
         async def add_sandbox(route: Any) -> None:
@@ -75,7 +75,7 @@ async def test_a_page_that_may_not_download_falls_back(
         await page.route(fixture.url, add_sandbox)
         await original(page, agent)
 
-    monkeypatch.setattr(transport, "_enter", sandboxed)
+    monkeypatch.setattr(transport, "_load_app", sandboxed)
     async with connect(fixture.url, transport=transport, store=tmp_path) as app:
         assert await generated(app, 20 * MB, 4) == digest(20 * MB, 4)
         assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
@@ -98,7 +98,7 @@ async def test_large_results_of_one_page_at_once(connected: Connect) -> None:
 async def test_very_large_content_goes_in_slices_of_one_download_each(
     connected: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ladder_module, "_WHOLE_UP_TO", 16 * MB)
+    monkeypatch.setattr(ladder_module, "_MAX_WHOLE", 16 * MB)
     monkeypatch.setattr(ladder_module, "_SLICE", 8 * MB)
     async with connected() as app:
         for way in ("buffer", "blob"):
@@ -112,6 +112,30 @@ async def test_half_a_gigabyte(connected: Connect) -> None:
         assert ladder_of(app).used["download"] == 1
 
 
+async def gone(folder: Path) -> None:
+    """Wait until the folder holds no file: the browser may still be cancelling a download."""
+    async with asyncio.timeout(10):
+        while [path for path in folder.rglob("*") if path.is_file()]:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_download_that_begins_after_its_call_was_cancelled_is_no_download_of_the_app(
+    connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled(*_: object) -> str:
+        raise asyncio.CancelledError
+
+    async with connected() as app:
+        with monkeypatch.context() as patch:
+            patch.setattr(downloads_module.CdpDownloads, "_wait_for_start", cancelled)
+            with pytest.raises(asyncio.CancelledError):
+                await app.call("file.generate", {"megabytes": 40, "as": "blob"})
+        await asyncio.sleep(0.5)  # the download begins now
+        result = await app.call("file.generate", {"megabytes": 1})
+        assert len(result.artifacts) == 1 and not result.effects and not result.warnings
+        await gone(tmp_path / "out" / ".abp" / "staging")
+
+
 async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(app.call("file.generate", {"megabytes": 384, "as": "blob"}))
@@ -123,8 +147,7 @@ async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tm
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        await asyncio.sleep(0.2)
-        assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        await gone(tmp_path / "out")
         assert await generated(app, 5 * MB, 7) == digest(5 * MB, 7)
 
 

@@ -61,7 +61,7 @@ def ancestors(process: psutil.Process) -> set[int]:
     ("victim", "expected", "seconds"),
     [("browser", BrowserCrashed, 1.0), ("renderer", PageCrashed, 1.0), ("driver", BrowserCrashed, 1.0)],
 )
-async def test_a_death_in_mid_call_is_told_at_once_and_mended(
+async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
     fixture: Fixture, scratch: Path, tmp_path: Path, victim: str, expected: type[Disconnected], seconds: float
 ) -> None:
     known = {process.pid for process in processes()}
@@ -139,7 +139,7 @@ async def test_no_task_is_left(fixture: Fixture, scratch: Path, tmp_path: Path) 
     assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
 
 
-async def test_a_browser_that_cannot_start_is_said_so(
+async def test_a_browser_that_cannot_start_raises_with_the_reason(
     scratch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(BrowserNotFound, match="ABP_BROWSER"):
@@ -158,9 +158,7 @@ async def test_a_browser_that_cannot_start_is_said_so(
             pass
 
 
-async def test_folders_of_dead_processes_are_swept_and_others_are_not(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = scratch / "abp-run-999999999-5-abc"
     dead.mkdir()
     (dead / "profile").write_text("x")

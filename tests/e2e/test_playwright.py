@@ -76,7 +76,7 @@ async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, 
             assert Path(ref.path).read_bytes() == pattern(size), shape
 
 
-async def test_places_are_paths_into_the_answer(connected: Connect) -> None:
+async def test_artifacts_are_keyed_by_paths_in_the_answer(connected: Connect) -> None:
     async with connected() as app:
         mixed = await app.call("shape", {"shape": "mixed"})
         assert {"large", "small", "blob", "text", "nested.0.item"} == set(mixed.artifacts)
@@ -143,7 +143,7 @@ async def test_the_native_capabilities_give_whole_files(connected: Connect, fixt
 
 
 @pytest.mark.parametrize("auth", ["none", "bearer", "bearerLine", "bearerToken", "query", "cookie"])
-async def test_every_kind_of_download_auth(connected: Connect, auth: str) -> None:
+async def test_downloads_with_every_kind_of_authorization(connected: Connect, auth: str) -> None:
     async with connected() as app:
         result = await app.call("file.generate", {"bytes": 70_000, "as": "url", "auth": auth})
         assert result.artifacts["file"].sha256 == digest(70_000, 0)
@@ -157,7 +157,7 @@ async def test_urls_that_only_the_page_can_read(connected: Connect, fixture: Fix
             assert result.artifacts["file"].sha256 == digest(70_000, 0)
 
 
-async def test_a_lying_size_stores_nothing_and_the_session_goes_on(connected: Connect, tmp_path: Path) -> None:
+async def test_a_wrong_size_stores_nothing_and_the_session_survives(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
         lies: list[tuple[str, dict[str, object]]] = [
             ("wrong_size", {}),
@@ -178,7 +178,7 @@ async def test_a_lying_size_stores_nothing_and_the_session_goes_on(connected: Co
         assert (await app.call("shape", {"shape": "Blob"})).artifacts["file"].size_bytes == 1024
 
 
-async def test_a_lie_about_held_content_is_found_before_it_moves(connected: Connect) -> None:
+async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: Connect) -> None:
     """The page knows the real size of content it holds."""
     transport_used: dict[str, int] = {}
     async with connected() as app:
@@ -297,7 +297,7 @@ async def test_elicitation_reaches_the_handler_and_its_answer_the_app(connected:
     assert [request.method for request in asked] == ["elicitation/input"]
 
 
-async def test_without_a_handler_nothing_is_agreed_to(connected: Connect) -> None:
+async def test_elicitations_are_declined_without_a_handler(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(CapabilityError) as caught:
             await app.call("files.clear")
@@ -333,7 +333,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
     ("query", "words"),
     [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws")],
 )
-async def test_a_page_without_a_whole_abp_says_what_was_seen(connected: Connect, query: str, words: str) -> None:
+async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, query: str, words: str) -> None:
     with pytest.raises(NotAbpApp, match=words):
         async with connected(query, grace=0.3):
             pass
@@ -348,7 +348,7 @@ async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connec
         assert "export.pdf" in app.capabilities
 
 
-async def test_a_failing_initialize_is_an_error_with_the_apps_words(connected: Connect) -> None:
+async def test_a_failing_initialize_raises_with_the_apps_message(connected: Connect) -> None:
     with pytest.raises(ABPError, match="initialize"):
         async with connected("?initfails"):
             pass
@@ -361,7 +361,7 @@ async def test_an_address_where_nothing_listens(browser: Browser) -> None:
             pass
 
 
-async def test_a_navigation_in_mid_call_is_a_loss_for_this_call_and_the_app_is_opened_again(connected: Connect) -> None:
+async def test_a_navigation_during_a_call_fails_it_and_the_app_is_opened_again(connected: Connect) -> None:
     heard: list[str] = []
     async with connected(on_notification=lambda notification: heard.append(notification.event)) as app:
         with pytest.raises(Disconnected) as caught:
@@ -372,7 +372,7 @@ async def test_a_navigation_in_mid_call_is_a_loss_for_this_call_and_the_app_is_o
     assert heard == ["connection/lost", "connection/restored"]
 
 
-async def test_native_dialogs_hang_nothing(connected: Connect) -> None:
+async def test_native_dialogs_do_not_block_a_call(connected: Connect) -> None:
     async with connected() as app:
         for kind in ("alert", "confirm", "prompt"):
             await app.call("fault.alert", {"kind": kind}, timeout=5)

@@ -74,7 +74,7 @@ async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
         assert transport_of(app).ladder.used == {"download": 1, "stream": 0, "slices": 0}
 
 
-async def test_relative_downloads_are_the_apps(fixture: Fixture, embedded: Embedded) -> None:
+async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixture, embedded: Embedded) -> None:
     async with embedded() as app:
         assert app.transport.url == fixture.embed_url
         ref = (await app.call("file.generate", {"bytes": 5000, "as": "url"})).artifacts["file"]
@@ -84,7 +84,7 @@ async def test_relative_downloads_are_the_apps(fixture: Fixture, embedded: Embed
 # --- who is believed --------------------------------------------------------------------------------------------------
 
 
-async def test_windows_that_shout_the_right_shape_and_id_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
+async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
     """A frame inside the app, of another origin, which knows each id and answers first."""
     heard: list[str] = []
     async with embedded(f"{fixture.embed_url}/shouting") as app, app.events() as events:
@@ -106,7 +106,7 @@ async def test_a_window_of_the_apps_own_origin_is_not_the_app(fixture: Fixture, 
     """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
     async with embedded() as app:
         transport = transport_of(app)
-        harness = transport._page_agent().page
+        harness = transport._require_agent().page
         context = harness.context
         shout = """(url) => {
           const opened = window.open(url, "_blank");
@@ -195,12 +195,12 @@ async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_
         assert counts["delivered"] == 3
 
 
-async def test_an_initialize_that_nobody_heard_is_said_again(embedded: Embedded, odd: str) -> None:
+async def test_an_unanswered_initialize_is_repeated(embedded: Embedded, odd: str) -> None:
     async with embedded(f"{odd}/?late") as app:
         assert app.info.name == "Odd"
 
 
-async def test_an_app_that_is_slow_to_greet_is_not_taken_for_one_that_refuses(embedded: Embedded, odd: str) -> None:
+async def test_a_slow_initialize_is_not_taken_for_a_refusal(embedded: Embedded, odd: str) -> None:
     async with embedded(f"{odd}/?slow") as app:
         assert app.info.name == "Odd"
 
@@ -209,16 +209,16 @@ async def test_an_app_that_is_slow_to_greet_is_not_taken_for_one_that_refuses(em
 
 
 @pytest.mark.parametrize("how", ["href", "reload", "away"])
-async def test_an_app_that_goes_away_in_mid_call_is_a_loss_and_is_embedded_again(embedded: Embedded, how: str) -> None:
+async def test_an_app_that_navigates_during_a_call_fails_it_and_is_embedded_again(embedded: Embedded, how: str) -> None:
     async with embedded() as app:
         with pytest.raises(Disconnected, match="navigated or reloaded"):
             await app.call("fault.navigate", {"how": how}, timeout=10)
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
-async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
+async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
         await page.evaluate("document.querySelector('iframe').remove()")
@@ -229,9 +229,9 @@ async def test_a_frame_that_is_removed_is_a_loss(embedded: Embedded) -> None:
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
-async def test_a_frame_whose_process_crashes_is_a_loss(embedded: Embedded) -> None:
+async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         frame = await page.context.new_cdp_session(page.main_frame.child_frames[0])
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
@@ -249,7 +249,7 @@ async def test_a_frame_whose_process_crashes_is_a_loss(embedded: Embedded) -> No
     ("path", "reason"),
     [("denied", r"X-Frame-Options: DENY"), ("ancestors", r"frame-ancestors 'none'")],
 )
-async def test_an_app_that_refuses_to_be_framed_is_said_so(
+async def test_an_app_that_refuses_to_be_framed_raises_with_its_policy(
     fixture: Fixture, embedded: Embedded, path: str, reason: str
 ) -> None:
     with pytest.raises(ConnectFailed, match=rf"refuses to be embedded \({reason}\).*transport='playwright'"):
@@ -257,7 +257,7 @@ async def test_an_app_that_refuses_to_be_framed_is_said_so(
             pass
 
 
-async def test_an_app_that_is_not_there_is_said_so(embedded: Embedded, unused: int = 3) -> None:
+async def test_an_address_that_cannot_be_embedded_raises_with_the_reason(embedded: Embedded, unused: int = 3) -> None:
     with pytest.raises(ConnectFailed, match="start the app or correct the address"):
         async with embedded(f"http://127.0.0.1:{unused}/"):
             pass
@@ -298,7 +298,7 @@ async def test_a_call_that_times_out_is_cancelled_in_the_app_and_forgotten_here(
                 await asyncio.sleep(0.02)
 
 
-async def test_a_printed_page_is_the_apps_and_whole(embedded: Embedded) -> None:
+async def test_the_whole_embedded_app_is_printed(embedded: Embedded) -> None:
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
     async with embedded() as app:
@@ -313,26 +313,26 @@ async def test_a_printed_page_is_the_apps_and_whole(embedded: Embedded) -> None:
 
 async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         assert page.url == f"{HARNESS_ORIGIN}/"
         assert await page.evaluate("isSecureContext") is True
         assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
 
 
 @pytest.mark.parametrize("sandbox", ["", "allow-scripts", "allow-same-origin"])
-async def test_a_sandbox_in_which_nobody_can_speak_is_refused(sandbox: str) -> None:
+async def test_a_sandbox_without_scripts_or_origin_is_refused(sandbox: str) -> None:
     with pytest.raises(UsageError, match="allow-scripts and allow-same-origin"):
         PostMessageTransport("http://127.0.0.1:8000/", sandbox=sandbox)
 
 
-async def test_sandbox_and_permissions_are_the_iframes(embedded: Embedded) -> None:
+async def test_sandbox_and_allow_are_attributes_of_the_iframe(embedded: Embedded) -> None:
     async with embedded(sandbox=None, allow="fullscreen") as app:
-        page = transport_of(app)._page_agent().page
+        page = transport_of(app)._require_agent().page
         frame = page.locator("iframe")
         assert await frame.get_attribute("sandbox") is None
         assert await frame.get_attribute("allow") == "fullscreen"
     async with embedded() as app:
-        sandbox = await transport_of(app)._page_agent().page.locator("iframe").get_attribute("sandbox")
+        sandbox = await transport_of(app)._require_agent().page.locator("iframe").get_attribute("sandbox")
         assert sandbox is not None
         assert "allow-top-navigation" not in sandbox
         assert "allow-modals" not in sandbox

@@ -63,7 +63,7 @@ async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture:
         assert not [path for path in browser.folder.iterdir() if path.is_file()]
 
 
-async def test_a_profile_in_use_is_a_typed_error_that_says_what_to_do(tmp_path: Path) -> None:
+async def test_a_profile_in_use_raises_with_what_to_do(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     script = (
         "import asyncio, sys\n"
@@ -113,7 +113,7 @@ async def test_a_profile_left_by_a_dead_process_can_be_used(tmp_path: Path) -> N
             await note(app)
 
 
-async def test_a_profile_that_is_no_folder(tmp_path: Path) -> None:
+async def test_a_profile_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="must be a folder"):
         async with connect("http://127.0.0.1:1/", profile=tmp_path / "file", store=tmp_path / "out"):
@@ -138,7 +138,7 @@ async def test_a_storage_state_signs_in_from_a_value_or_a_file(browser: Browser,
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"secret": 1}'])
-async def test_a_state_that_cannot_be_read(browser: Browser, tmp_path: Path, text: str | None) -> None:
+async def test_an_unreadable_storage_state_is_refused(browser: Browser, tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "state.json"
     if text is not None:
         file.write_text(text)
@@ -151,7 +151,7 @@ async def test_a_state_that_cannot_be_read(browser: Browser, tmp_path: Path, tex
 # --- many at once -----------------------------------------------------------------------------------------------------
 
 
-async def test_sessions_at_once_in_one_browser_never_cross(browser: Browser, tmp_path: Path) -> None:
+async def test_parallel_sessions_in_one_browser_stay_separate(browser: Browser, tmp_path: Path) -> None:
     """Two sessions on two apps and ten on one, opened together, their calls interleaved."""
     async with notebook("One") as one, notebook("Two") as two, notebook("Ten") as ten:
         together = asyncio.Barrier(12)

@@ -31,7 +31,7 @@ def makers(fixture: Fixture, browser: Browser, tmp_path: Path) -> tuple[Make, Ma
     )
 
 
-async def test_effects_and_what_came_beside_the_answer(makers: tuple[Make, Make]) -> None:
+async def test_effects_and_outputs_are_replayed(makers: tuple[Make, Make]) -> None:
     steps = [{"kind": "confirm", "message": "Sure?"}, {"kind": "download"}, {"kind": "print"}]
     seen = []
     for make in makers:
@@ -44,19 +44,19 @@ async def test_effects_and_what_came_beside_the_answer(makers: tuple[Make, Make]
     assert {kind for kind, _, _ in seen[0][1]} >= {"dialog", "download", "print"} and len(seen[0][0]) >= 2
 
 
-async def test_the_pages_tools(makers: tuple[Make, Make]) -> None:
+async def test_page_tools_are_replayed(makers: tuple[Make, Make]) -> None:
     seen = []
     for make in makers:
         async with make() as app:
             picture = await app.screenshot(full_page=True)
             document = await app.render_to_pdf("<h1>Hi</h1>", format="A4")
             with pytest.raises(ABPError):
-                await app.screenshot(full_page="often")
+                await app.screenshot(full_page="often")  # type: ignore[arg-type]
             seen.append((picture.artifacts["image"].sha256, document.artifacts["document"].sha256))
     assert seen[0] == seen[1]
 
 
-async def test_what_the_manifest_told(makers: tuple[Make, Make]) -> None:
+async def test_the_manifest_is_replayed(makers: tuple[Make, Make]) -> None:
     seen = []
     for make in makers:
         async with make() as app:
@@ -64,7 +64,7 @@ async def test_what_the_manifest_told(makers: tuple[Make, Make]) -> None:
     assert seen[0] == seen[1]
 
 
-async def test_a_page_that_is_lost_and_opened_again(makers: tuple[Make, Make]) -> None:
+async def test_a_reconnection_is_replayed(makers: tuple[Make, Make]) -> None:
     seen = []
     for make in makers:
         async with make() as app, app.events() as events:
@@ -77,7 +77,7 @@ async def test_a_page_that_is_lost_and_opened_again(makers: tuple[Make, Make]) -
     assert seen[0] == seen[1] and seen[0][2] == [False, True]
 
 
-async def test_a_page_that_is_no_app(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_a_failed_connection_is_replayed(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     url, file = f"{fixture.url}static/blank.html", tmp_path / "page.jsonl"
     words = []
     for session in (

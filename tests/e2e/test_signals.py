@@ -48,7 +48,7 @@ class Run:
             self.family |= {one.pid: one for one in (root, *root.children(recursive=True))}
         for one in psutil.process_iter():
             if one.pid not in self.family:
-                with suppress(psutil.Error):
+                with suppress(psutil.Error, ProcessLookupError):  # os.getsid raises the second once it has ended
                     mine = one.environ().get("TMPDIR", "").startswith(str(self.cli.temp))
                     if mine or os.getsid(one.pid) == self.process.pid:
                         self.family[one.pid] = one

@@ -23,7 +23,7 @@ from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport,
 from transports.browser.page import syncpage
 from transports.browser.page.agent import PageAgent
 from transports.browser.page.channel import open_channel
-from transports.browser.page.syncpage import PageRunner, async_page
+from transports.browser.page.syncpage import PageRunner, to_async
 from transports.browser.process.find import find_browser
 from transports.sync import Browser, connect, discover
 
@@ -108,7 +108,7 @@ def page() -> Iterator[sync_api.Page]:
 def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page) -> None:
     statuses: list[int] = []
     page.on("response", lambda response: statuses.append(response.status))
-    asynchronous, runner = async_page(page), PageRunner(page)
+    asynchronous, runner = to_async(page), PageRunner(page)
 
     async def install() -> PageAgent:
         agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None)
@@ -180,11 +180,11 @@ def test_after_playwright_has_stopped() -> None:
 def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("playwright._impl._sync_base.SyncBase._sync")
     with pytest.raises(UsageError, match=r"transports\.connect"):
-        async_page(page)
+        to_async(page)
     monkeypatch.undo()
     with pytest.raises(UsageError, match=r"playwright\.sync_api"):
         anything: Any = "a page"
-        syncpage.asynchronous(anything)
+        syncpage.to_async(anything)
 
 
 def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from playwright.async_api import Page
 
 from tests.e2e.conftest import Connect
 from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
+from transports.base import PdfOptions, ScreenshotOptions
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -26,10 +31,28 @@ async def test_html_becomes_a_pdf(connected: Connect) -> None:
             "playwright",
         )
         assert text_of(ref.path).split() == ["Grüße", "from", "a", "script"]
-        pages = await app.render_to_pdf("<p>one</p>" * 200, format="A4", landscape=True, pageRanges="2")
+        pages = await app.render_to_pdf("<p>one</p>" * 200, format="A4", landscape=True, page_ranges="2")
         ((width, height),) = pages_of(pages.artifacts["document"].path)
         assert (width, height) == pytest.approx((842, 595), abs=2)  # A4, landscape
         assert (await app.call("file.list")).artifacts  # the app has not noticed
+
+
+async def test_options_in_camel_case_come_from_json(connected: Connect) -> None:
+    options = json.loads('{"format": "A4", "pageRanges": "2"}')
+    async with connected() as app:
+        pages = await app.render_to_pdf("<p>one</p>" * 200, **options)
+        assert len(pages_of(pages.artifacts["document"].path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "left_out"),
+    [(PdfOptions, Page.pdf, set()), (ScreenshotOptions, Page.screenshot, {"timeout", "mask", "mask_color"})],
+)
+async def test_the_options_are_those_of_playwright(
+    options: type, method: Callable[..., object], left_out: set[str]
+) -> None:
+    known = set(inspect.signature(method).parameters) - {"self", "path"}
+    assert set(options.__annotations__) == known - left_out
 
 
 async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect, fixture: Fixture) -> None:
@@ -45,10 +68,10 @@ async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect,
         assert len(context.pages) == 1
 
 
-async def test_what_the_page_shows(connected: Connect) -> None:
+async def test_screenshots_of_the_page(connected: Connect) -> None:
     async with connected() as app:
         seen = {}
-        ways: dict[str, dict[str, object]] = {
+        ways: dict[str, ScreenshotOptions] = {
             "png": {},
             "full": {"full_page": True},
             "jpeg": {"type": "jpeg", "quality": 50},
@@ -62,7 +85,7 @@ async def test_what_the_page_shows(connected: Connect) -> None:
         assert len(seen["png"].convert("RGB").getcolors(1 << 24) or []) > 50  # something is there
 
 
-async def test_an_embedded_app_has_them_too(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     transport = PostMessageTransport(fixture.embed_url, browser=browser)
     async with connect(fixture.embed_url, transport=transport, store=tmp_path) as app:
         assert text_of((await app.render_to_pdf("<p>hello</p>")).artifacts["document"].path).split() == ["hello"]
@@ -70,10 +93,15 @@ async def test_an_embedded_app_has_them_too(fixture: Fixture, browser: Browser, 
         assert len(image.convert("RGB").getcolors(1 << 24) or []) > 50
 
 
-async def test_bad_options_and_slow_pages_are_said_so(connected: Connect) -> None:
+async def test_wrong_options_and_slow_pages_raise(connected: Connect) -> None:
     async with connected() as app:
+        # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.
         with pytest.raises(UsageError, match=r"render_to_pdf has no option colour; there are .*landscape"):
-            await app.render_to_pdf("x", colour=True)
+            await app.render_to_pdf("x", colour=True)  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match="screenshot has no option path"):
+            await app.screenshot(path="picture.png")  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match="screenshot: the browser refused"):
+            await app.screenshot(type="gif")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="render_to_pdf: the browser refused"):
             await app.render_to_pdf("x", format="A99")
         with pytest.raises(CallTimeout, match=r"within 1 s"):
@@ -81,7 +109,7 @@ async def test_bad_options_and_slow_pages_are_said_so(connected: Connect) -> Non
         assert (await app.call("file.list")).artifacts
 
 
-async def test_an_app_without_a_page_has_none(fixture: Fixture, tmp_path: Path) -> None:
+async def test_an_app_without_a_page_has_no_page_tools(fixture: Fixture, tmp_path: Path) -> None:
     async with connect(fixture.ws_url, store=tmp_path) as app:
         for work in (app.render_to_pdf("x"), app.screenshot()):
             with pytest.raises(UsageError, match="needs an app in a page; this one is reached by websocket"):

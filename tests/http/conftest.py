@@ -1,7 +1,8 @@
 """Fixtures of the tests of downloads and discovery."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,11 @@ def fake_public(monkeypatch: pytest.MonkeyPatch) -> str:
     real = addresses.is_public
     monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.2" or real(address))
     return "127.0.0.2"
+
+
+@pytest.fixture
+def unused_port() -> Iterator[int]:
+    """A port that is taken and on which nobody listens."""
+    with socket.socket() as sock:  # bound and not listening
+        sock.bind(("127.0.0.1", 0))
+        yield sock.getsockname()[1]

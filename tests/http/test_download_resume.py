@@ -1,7 +1,5 @@
 """Downloads whose body breaks off: resumed where the server proves that it is the same content, else begun again."""
 
-import socket
-from collections.abc import Iterator
 from email.utils import formatdate
 
 import pytest
@@ -147,13 +145,6 @@ async def test_connection_refused_is_tried_again(get: Get, unused_port: int) -> 
         await get(f"http://127.0.0.1:{unused_port}/?token={TOKEN}")
     assert caught.value.retryable and caught.value.code == "DOWNLOAD_FAILED"
     clean(caught.value, TOKEN)
-
-
-@pytest.fixture
-def unused_port() -> Iterator[int]:
-    with socket.socket() as sock:  # bound and not listening
-        sock.bind(("127.0.0.1", 0))
-        yield sock.getsockname()[1]
 
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"], ids=["no-answer", "half-a-head"])

@@ -37,7 +37,6 @@ from transports import (
     UsageError,
     artifacts,
 )
-from transports import http as discovery
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
 from transports.session import connect as asynchronous
@@ -107,7 +106,14 @@ def ours(before: Collection[threading.Thread] = ()) -> list[str]:
 
 RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"}
 #: A session is given these and drives them; their users await nothing.
-GIVEN = {"Call", "MemoryTransport", "PlaywrightTransport", "PostMessageTransport", "Transport", "WebSocketTransport"}
+GIVEN = {
+    "MemoryTransport",
+    "PageTools",
+    "PlaywrightTransport",
+    "PostMessageTransport",
+    "Transport",
+    "WebSocketTransport",
+}
 #: Playwright's own objects, which can be awaited in the session's loop only; and a stream of the loop's: ``stage()``
 #: takes chunks.
 LEFT_OUT = {"Browser.playwright", "Browser.cdp"}
@@ -133,7 +139,6 @@ def namesakes() -> Iterator[tuple[str, Any, Any]]:
         value = getattr(transports, name, None) or getattr(artifacts, name)
         if (awaited(value) and name not in GIVEN) or name in ("connect", "open_store"):
             yield name, value, getattr(transports.sync, name)
-    yield "discover", discovery.discover, transports.sync.discover
 
 
 def methods() -> Iterator[tuple[str, Any, Any]]:

@@ -28,14 +28,14 @@ from ..protocol.messages import PROTOCOL_VERSION, Message
 __all__ = ["Call", "Handler", "MemoryTransport"]
 
 #: Seconds for handlers to end once they are cancelled.
-_CLOSE = 1.0
+_CLOSE_TIMEOUT = 1.0
 
 Handler: TypeAlias = Callable[[Mapping[str, object], "Call"], Awaitable[object]]
 
 
 @dataclass(slots=True)
 class Call:
-    """What a handler knows of its call, and how it speaks to the client meanwhile."""
+    """The call that a handler is answering, and the handler's way to send to the client meanwhile."""
 
     id: str
     capability: str
@@ -50,14 +50,18 @@ class Call:
         self._transport.emit(Message("notification", {"event": event, "data": data}))
 
     async def elicit(self, method: str, params: Mapping[str, object]) -> Mapping[str, Any]:
-        """Ask the client; returns ``{success, data?, cancelled?}``."""
+        """Ask the client a question and return its answer, ``{success, data?, cancelled?}``. Waits without a limit."""
         return await self._transport.ask(Message("elicitation/request", {"method": method, "params": dict(params)}))
 
 
 class MemoryTransport(Transport):
-    """An ABP app made of coroutine functions. A handler returns the answer's ``data`` (content as ``bytes`` or
-    :class:`~transports.BinaryData`), or raises :class:`~transports.errors.CapabilityError`. ``answers`` maps
-    capabilities to raw answers, for apps that break the rules."""
+    """An ABP app made of coroutine functions.
+
+    A handler returns the answer's ``data`` (content as ``bytes`` or :class:`~transports.BinaryData`), or raises
+    :class:`~transports.errors.CapabilityError`. A handler that raises :class:`~transports.errors.CallTimeout` or
+    :class:`~transports.errors.Disconnected` plays a failure of the transport. ``answers`` maps capabilities to raw
+    answers, for apps that break the rules.
+    """
 
     name = "memory"
     features = Features(listing=True)
@@ -67,26 +71,29 @@ class MemoryTransport(Transport):
         self._answers = answers or {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._running: dict[str, asyncio.Task[object]] = {}
-        self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+        self._elicitations: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._held: dict[str, bytes] = {}
-        self._keys = itertools.count()
+        self._handle_ids = itertools.count()
         self._closed = True
         #: Ids of calls that were cancelled, and why.
         self.cancelled: dict[str, str] = {}
 
     async def open(self) -> None:
+        """Start accepting requests."""
         self._closed = False
 
     async def aclose(self) -> None:
+        """Cancel the handlers that are running, and wait one second at most for them to end."""
         self._closed = True
         self._events.put_nowait(None)
         tasks = tuple(self._running.values())
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_CLOSE)
+            await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
+        """Answer a request as an app would: ``initialize``, ``capabilities/list``, ``…/call`` or ``…/cancel``."""
         if self._closed:
             raise Disconnected("the transport is closed; connect again")
         payload: Any = message.payload
@@ -110,15 +117,15 @@ class MemoryTransport(Transport):
                 result = {"callId": payload["callId"], "cancelled": self._cancel(payload)}
             case _:
                 raise ProtocolError(f"this transport has no request {message.type!r}")
-        return Message(f"{message.type}-result", self._hold(result), id=message.id)
+        return Message(f"{message.type}-result", self._hold_large_content(result), id=message.id)
 
     async def _call(self, payload: Any, timeout: float) -> object:
         name, call_id = payload["capability"], payload["options"]["callId"]
         if name in self._answers:
             return self._answers[name]
         if name not in self._handlers:
-            return _refusal(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
-        task = asyncio.ensure_future(_perform(self._handlers[name], payload["params"], Call(call_id, name, self)))
+            return _error_answer(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
+        task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], Call(call_id, name, self)))
         self._running[call_id] = task
         task.add_done_callback(lambda _: self._running.pop(call_id, None))
         done, _ = await asyncio.wait((task,), timeout=timeout)
@@ -140,10 +147,10 @@ class MemoryTransport(Transport):
         self.cancelled[payload["callId"]] = payload.get("reason", "")
         return task.cancel()
 
-    def _hold(self, result: object) -> object:
-        """Large content stays here, behind a handle, as in a page."""
-        places: dict[Place, object] = {}
-        with contextlib.suppress(ProtocolError):  # too deep: the session finds that out by itself
+    def _hold_large_content(self, result: object) -> object:
+        """Replace content over 256 KiB by handles, as a page does."""
+        replacements: dict[Place, object] = {}
+        with contextlib.suppress(ProtocolError):  # nested too deeply: the session reports that
             for item in find(result):
                 binary = item.binary
                 if (
@@ -151,59 +158,63 @@ class MemoryTransport(Transport):
                     and isinstance(binary.content, bytes)
                     and len(binary.content) > 1 << 18
                 ):
-                    key = str(next(self._keys))
+                    key = str(next(self._handle_ids))
                     self._held[key] = binary.content
-                    places[item.path] = BinaryData(
+                    replacements[item.path] = BinaryData(
                         Handle(key, len(binary.content)), binary.mime_type, binary.size, binary.filename, binary.extra
                     )
-        return replace(result, places)
+        return replace(result, replacements)
 
     async def notify(self, message: Message) -> None:
-        if message.type == "elicitation/response" and (asked := self._asked.get(message.id or "")):
+        """Take an ``elicitation/response``; other messages are ignored."""
+        if message.type == "elicitation/response" and (elicitation := self._elicitations.get(message.id or "")):
             payload: Any = message.payload
-            if not asked.done():
-                asked.set_result(payload)
+            if not elicitation.done():
+                elicitation.set_result(payload)
 
     def emit(self, message: Message) -> None:
         """Send an event to the client."""
         self._events.put_nowait(message)
 
     async def ask(self, message: Message) -> Mapping[str, Any]:
-        """Send an elicitation request and wait for its answer."""
+        """Send an elicitation request to the client and wait for its answer."""
         message.id = key = str(uuid.uuid4())
-        self._asked[key] = asyncio.get_running_loop().create_future()
+        self._elicitations[key] = asyncio.get_running_loop().create_future()
         self.emit(message)
         try:
-            return await self._asked[key]
+            return await self._elicitations[key]
         finally:
-            del self._asked[key]
+            del self._elicitations[key]
 
     async def events(self) -> AsyncIterator[Message]:
+        """Yield what handlers sent, in order, until the transport is closed."""
         while (message := await self._events.get()) is not None:
             yield message
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Write held content to ``path``. Raises :class:`~transports.errors.UnsupportedBinary` if it was released."""
         if handle.id not in self._held:
             raise UnsupportedBinary("the content is no longer there")
         await asyncio.to_thread(path.write_bytes, self._held[handle.id])
 
     async def release(self, handle: Handle) -> None:
+        """Forget held content."""
         self._held.pop(handle.id, None)
 
 
-async def _perform(handler: Handler, params: Mapping[str, object], call: Call) -> object:
-    """The answer that an app would make of what its handler does, or a failure of the transport that it plays."""
+async def _run_handler(handler: Handler, params: Mapping[str, object], call: Call) -> object:
+    """Run a handler; return the answer that an app would give, or the failure of a transport that it plays."""
     try:
         return {"success": True, "data": await handler(params, call)}
     except (CallTimeout, Disconnected) as error:
         return error
     except ABPError as error:
-        return _refusal(error)
+        return _error_answer(error)
     except Exception as error:  # noqa: BLE001 - whatever an app throws is an answer
-        return _refusal(CapabilityError(f"the app threw {type(error).__name__}: {error}"))
+        return _error_answer(CapabilityError(f"the app threw {type(error).__name__}: {error}"))
 
 
-def _refusal(error: ABPError) -> dict[str, object]:
+def _error_answer(error: ABPError) -> dict[str, object]:
     described: dict[str, object] = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if error.retry_after is not None:
         described["retryAfter"] = error.retry_after * 1000

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..base import Features
-from ..browser.effects.effects import Dialogs
+from ..browser.effects.page_effects import Dialogs
 from ..browser.page.agent import PageAgent
-from ..browser.page.navigation import why_not_loaded
+from ..browser.page.navigation import explain_load_failure
 from ..browser.process.extension import extension_folder, extension_page_in
 from ..browser.process.launch import Browser
-from ..browser.source import Source, StorageState
+from ..browser.source import PageSource, StorageState
 from ..browser.timeouts import playwright_timeout
 from ..browser.transport import PageTransport
 from ..errors import ConnectFailed, NotAbpApp, UsageError
@@ -30,21 +30,21 @@ class PlaywrightTransport(PageTransport):
     """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
     page is ``extension_page``).
 
-    ``browser`` is the name of one to start (see :class:`~transports.Browser`), or a running ``Browser``
-    to share. Instead of a browser of ours:
+    ``browser`` is the name of one to start (see :class:`~transports.Browser`), or a running ``Browser`` to share.
+    Without a browser of ours, one of these says where the page is:
 
     - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
-      is; at another address than ``url`` the page goes there. It stays open.
+      is; a page at another address than ``url`` navigates there. It stays open.
     - ``context``: the caller's own context, in which a page of ours is opened, and closed again.
-    - ``cdp_url``: a running Chromium, where a tab of ours is opened and closed.
+    - ``cdp_url``: a running Chromium, where a tab of ours is opened, and closed again.
 
-    ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` what
-    ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how long
-    after the page has loaded ``window.abp`` may take to appear.
+    ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` is what
+    ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how many
+    seconds ``window.abp`` may take to appear after the page has loaded.
 
-    ``dialogs`` is how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"`` (a prompt with the text
-    it suggests). ``permissions`` are the names of what the app may do as if a user had agreed (``"clipboard-read"``,
-    ``"geolocation"``, …); everything else that a browser asks about is denied. Neither is for a caller's own page.
+    ``dialogs`` says how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"`` (a prompt with the text
+    it suggests). ``permissions`` are granted as if a user had agreed (``"clipboard-read"``, ``"geolocation"``, …);
+    everything else that a browser asks about is denied. Neither is for a caller's own page.
 
     Raises :class:`~transports.errors.UsageError` if options contradict each other.
     """
@@ -73,11 +73,11 @@ class PlaywrightTransport(PageTransport):
         if extension_page is not None and folder is None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
         self._extension_page = extension_page_in(folder, extension_page) if folder else ""
-        source = Source(browser, page, context, profile, storage_state, cdp_url, folder, headless)
+        source = PageSource(browser, page, context, profile, storage_state, cdp_url, folder, headless)
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = grace
 
-    async def _enter(self, page: Page, agent: PageAgent) -> None:
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
         from playwright.async_api import Error
 
         if self._source.extension is not None and self._browser is not None:
@@ -90,7 +90,7 @@ class PlaywrightTransport(PageTransport):
                     self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
                 )
             except Error as error:
-                reason = why_not_loaded(str(error), self._target)
+                reason = explain_load_failure(str(error), self._target)
                 raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
             status = response.status if response else None
         seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
@@ -112,11 +112,11 @@ class PlaywrightTransport(PageTransport):
             raise NotAbpApp(f"{page} has a window.abp without {' and '.join(seen['missing'])}: it is not whole")
 
 
-def _same_document(shown: str, target: str) -> bool:
-    """Whether a page that shows one address need not go to the other. A fragment counts only if it is asked for."""
-    there, wanted = urlsplit(shown), urlsplit(target)
-    fragment = wanted.fragment in ("", there.fragment)
-    return fragment and _document(there) == _document(wanted)
+def _same_document(current: str, target: str) -> bool:
+    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
+    loaded, wanted = urlsplit(current), urlsplit(target)
+    fragment = wanted.fragment in ("", loaded.fragment)
+    return fragment and _document(loaded) == _document(wanted)
 
 
 def _document(parts: SplitResult) -> tuple[str, str, str, str]:

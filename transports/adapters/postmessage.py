@@ -1,7 +1,7 @@
 """The postMessage transport: an app made to be embedded, in an iframe of a harness page (PROTOCOL "Envelope").
 
 The harness is a page of ours at an origin of its own, answered inside the browser: no server is needed, and none of its
-requests reaches a network. Buffers cross by transfer list, so the app gives its copy away instead of making another.
+requests reaches a network. Buffers in parameters are transferred, not copied.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from ..base import Features
 from ..binary import BinaryData, Handle
 from ..browser.page.agent import PageAgent
-from ..browser.page.navigation import why_not_loaded
+from ..browser.page.navigation import explain_load_failure
 from ..browser.process.launch import Browser
-from ..browser.source import Source, StorageState
+from ..browser.source import PageSource, StorageState
 from ..browser.transport import PageTransport
 from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError
 from ..protocol.messages import Message
@@ -33,31 +33,33 @@ __all__ = ["HARNESS_ORIGIN", "PostMessageTransport"]
 
 logger = logging.getLogger("transports.postmessage")
 
-#: Where the harness page stands. ``.localhost`` is a secure context without https, so that http and https apps can be
-#: embedded alike and keep what secure contexts offer; the name is its own site, so that the app gets its own process.
+#: The origin of the harness page. ``.localhost`` is a secure context without https, so that http and https apps can
+#: both be embedded and keep what secure contexts offer. The name is a site of its own, so that the app gets a process.
 HARNESS_ORIGIN = "http://abp-harness.localhost"
 _HARNESS = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
 <style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
-#: In every frame, before the app's first script: ``print`` is a signal (PROTOCOL), and the browser's own one would
-#: stop the frame.
-_PRINT = f"""if (self !== top) {{
+#: Runs in every frame before the app's first script: ``print`` becomes a message (PROTOCOL), since the browser's own
+#: would block the frame.
+_PRINT_SCRIPT = f"""if (self !== top) {{
   const post = top.postMessage.bind(top);
   self.print = function print() {{ post({{type: "print"}}, {HARNESS_ORIGIN!r}); }};
 }}"""
-#: Inches: US Letter and its margins, as Chromium has them by default, and the tallest page that PDF allows.
-_PAPER, _MARGIN, _TALLEST = 11.0, 0.4, 200.0
-_PER_INCH = 96  # CSS pixels
+#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
+_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
+_PIXELS_PER_INCH = 96  # CSS pixels
 _PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
 #: No top navigation (the app could leave the harness), no popups, no modal dialogs.
 _SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 
 
 class PostMessageTransport(PageTransport):
-    """The app at ``url``, embedded.
+    """The app at ``url``, embedded in an iframe.
 
     ``sandbox`` and ``allow`` are the attributes of the iframe (HTML "The iframe element"); ``sandbox=None`` leaves the
-    attribute out. ``allow-same-origin`` is needed: messages to an app without an origin could not be addressed.
-    The other options are as for :class:`~transports.PlaywrightTransport`.
+    attribute out. ``allow-same-origin`` is required: a message to an app without an origin cannot be addressed. The
+    other options are as for :class:`~transports.PlaywrightTransport`.
+
+    Raises :class:`~transports.errors.UsageError` if options contradict each other.
     """
 
     name = "postmessage"
@@ -80,13 +82,13 @@ class PostMessageTransport(PageTransport):
     ) -> None:
         if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
             raise UsageError("sandbox= needs allow-scripts and allow-same-origin, or the app cannot be spoken with")
-        source = Source(browser, None, context, profile, storage_state, cdp_url, headless=headless)
+        source = PageSource(browser, None, context, profile, storage_state, cdp_url, headless=headless)
         super().__init__(url, source=source, timeout=timeout)
         self._sandbox = sandbox
         self._allow = allow
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
-        self._process: CDPSession | None = None
+        self._app_session: CDPSession | None = None
 
     @property
     def url(self) -> str | None:
@@ -96,49 +98,54 @@ class PostMessageTransport(PageTransport):
     @property
     def counts(self) -> Mapping[str, int]:
         """How many messages were ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown``, ``malformed`` or
-        ``foreign`` (from another window or origin); may be a moment old."""
+        ``foreign`` (from another window or origin). May be 50 ms old.
+        """
         return self._counts
 
-    async def _enter(self, page: Page, agent: PageAgent) -> None:
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
         from playwright.async_api import Error
 
-        with contextlib.suppress(Error):  # a browser without that permission asks for none
+        with contextlib.suppress(Error):  # older browsers do not know this permission, and never ask for it
             await page.context.grant_permissions(["local-network-access"], origin=HARNESS_ORIGIN)
-        await page.add_init_script(script=_PRINT)
-        await page.route(f"{HARNESS_ORIGIN}/", _answer)
+        await page.add_init_script(script=_PRINT_SCRIPT)
+        await page.route(f"{HARNESS_ORIGIN}/", _serve_harness)
         await page.goto(f"{HARNESS_ORIGIN}/")
         await page.unroute(f"{HARNESS_ORIGIN}/")  # interception would slow down the app's own requests
-        seen = _Navigation(page)
+        navigation = _NavigationWatcher(page)
         try:
             await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
             frame = page.main_frame.child_frames[0]
-            while not frame.url:  # Playwright hears of it a little later than the page
+            while not frame.url:  # Playwright learns of the address a little later than the page
                 await asyncio.sleep(0.01)
         finally:
-            seen.close()
+            navigation.close()
         if frame.url.startswith("chrome-error:"):
-            raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {await seen.reason(self._target)}")
+            raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {await navigation.reason(self._target)}")
         self._frame = frame
-        self._status = seen.status
+        self._status = navigation.status
         parts = urlsplit(frame.url)
-        await agent.invoke("talkTo", f"{parts.scheme}://{parts.netloc}", timeout=self._timeout)
+        await agent.invoke("setOrigin", f"{parts.scheme}://{parts.netloc}", timeout=self._timeout)
         await self._watch(frame, agent)
 
     async def _watch(self, frame: Frame, agent: PageAgent) -> None:
-        """An app of another site runs in a process of its own, which can die alone."""
+        """Watch the frame, and its process: an app of another site has a process of its own, which can crash alone."""
         from playwright.async_api import Error
 
-        self._process = None
+        self._app_session = None
         removed = Disconnected("the embedded app's frame was removed; call again")
-        frame.page.on("framedetached", lambda gone: agent.lose(removed) if gone is frame else None)
+        frame.page.on("framedetached", lambda gone: agent.mark_lost(removed) if gone is frame else None)
         with contextlib.suppress(Error):
-            self._process = process = await frame.page.context.new_cdp_session(frame)
+            self._app_session = process = await frame.page.context.new_cdp_session(frame)
             crashed = Disconnected("the embedded app's process crashed; call again")
-            process.on("Inspector.targetCrashed", lambda _: agent.lose(crashed))
+            process.on("Inspector.targetCrashed", lambda _: agent.mark_lost(crashed))
             await process.send("Inspector.enable")
-            await self._effects.embedded(process)
+            await self._effects.watch_frame(process)
 
     async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request to the embedded app.
+
+        Raises :class:`~transports.errors.NotAbpApp` if ``initialize`` gets no reply in time.
+        """
         try:
             return await super().request(message, timeout=timeout)
         except CallTimeout as error:
@@ -152,8 +159,8 @@ class PostMessageTransport(PageTransport):
             ) from error
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        if kind == "gone":
-            self._page_agent().lose(Disconnected("the embedded app navigated or reloaded; call again"))
+        if kind == "unloaded":
+            self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded; call again"))
         elif kind == "counts":
             self._counts = Counter(payload)
         elif kind == "unknown":
@@ -162,30 +169,33 @@ class PostMessageTransport(PageTransport):
             super()._on_event(kind, payload)
 
     async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
-        """The browser prints top pages only, and cuts frames where its paper ends: for a moment the frame is as tall as
-        the printed app, and so is the paper."""
-        agent = self._page_agent()
-        if self._process is None:
+        """Print the app. A browser prints top pages only, and cuts a frame where its paper ends.
+
+        So the frame and the paper become as tall as the printed app for a moment.
+        """
+        agent = self._require_agent()
+        if self._app_session is None:
             return await super()._print_page()
         try:
-            await self._in_app("Emulation.setEmulatedMedia", {"media": "print"})
+            await self._send_to_app("Emulation.setEmulatedMedia", {"media": "print"})
             await agent.invoke("resize", _PRINTED_WIDTH, None, timeout=self._timeout)
-            metrics = await self._in_app("Page.getLayoutMetrics", {})
+            metrics = await self._send_to_app("Page.getLayoutMetrics", {})
             height = metrics["cssContentSize"]["height"]
             await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
-            tall = min(max(_PAPER, height / _PER_INCH + 2 * _MARGIN), _TALLEST)
+            tall = min(max(_PAPER_HEIGHT, height / _PIXELS_PER_INCH + 2 * _MARGIN), _MAX_PAPER_HEIGHT)
             return await super()._print_page(paper_height=tall)
         finally:
-            await self._in_app("Emulation.setEmulatedMedia", {"media": ""})
+            await self._send_to_app("Emulation.setEmulatedMedia", {"media": ""})
             await agent.invoke("resize", None, None, timeout=self._timeout)
 
-    async def _in_app(self, method: str, params: dict[str, object]) -> dict[str, Any]:
-        assert self._process is not None
-        sent = self._process.send(method, params)
-        reply: dict[str, Any] = await self._page_agent().bounded(sent, method, timeout=self._timeout)
+    async def _send_to_app(self, method: str, params: dict[str, object]) -> dict[str, Any]:
+        assert self._app_session is not None
+        sent = self._app_session.send(method, params)
+        reply: dict[str, Any] = await self._require_agent().with_deadline(sent, method, timeout=self._timeout)
         return reply
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Write content of the app to ``path``. A ``blob:`` URL of the app cannot be read from the harness."""
         if handle.id.startswith("blob:"):
             raise TransportError(
                 "a blob: URL of an embedded app can be read by that app only; have it answer with the Blob itself"
@@ -193,13 +203,13 @@ class PostMessageTransport(PageTransport):
         await super().save(handle, path, timeout=timeout)
 
 
-async def _answer(route: Route) -> None:
+async def _serve_harness(route: Route) -> None:
     headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-src *"}
     await route.fulfill(body=_HARNESS, content_type="text/html; charset=utf-8", headers=headers)
 
 
-class _Navigation:
-    """What became of the requests for the frame's document."""
+class _NavigationWatcher:
+    """Records what became of the requests for the frame's document."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -225,10 +235,10 @@ class _Navigation:
         return self._response.status if self._response else None
 
     async def reason(self, url: str) -> str:
-        """Why the frame shows an error page."""
+        """Return why the frame shows an error page, for ``url``."""
         failure = (self._failed.failure if self._failed else None) or "the browser does not say why"
         if "BLOCKED_BY_RESPONSE" not in failure or self._response is None:
-            return why_not_loaded(failure, url)
+            return explain_load_failure(failure, url)
         async with asyncio.timeout(5.0):
             headers = await self._response.all_headers()
         policy = headers.get("content-security-policy", "")

@@ -1,4 +1,4 @@
-"""What is lost is opened again: a page that crashed, went elsewhere or spins, a browser that died (FAULTS 1-5, 10)."""
+"""Opens a lost page again: one that crashed, navigated away or hangs, or whose browser died (FAULTS 1-5, 10)."""
 
 from __future__ import annotations
 
@@ -14,27 +14,31 @@ from ..protocol.messages import Message
 from ..tasks import backoff_delay
 from .page.agent import PageAgent
 
-__all__ = ["keep"]
+__all__ = ["reconnect"]
 
 logger = logging.getLogger("transports.browser")
 
 
-async def keep(
+async def reconnect(
     agent: PageAgent,
     *,
-    ours: Callable[[TransportError], bool],
+    can_reopen: Callable[[TransportError], bool],
     reopen: Callable[[], Awaitable[PageAgent]],
-    tell: Callable[[Message], None],
+    emit: Callable[[Message], None],
 ) -> None:
-    """Until it is cancelled, or loses what is not ``ours`` to open, have ``reopen`` open what was lost, with growing,
-    jittered delays; ``tell`` the session of each loss and each return."""
-    while ours(error := await asyncio.shield(agent.lost)):
-        tell(Message("connection/lost", {"reason": error.message}))
+    """Watch the page of ``agent`` and call ``reopen`` each time it is lost.
+
+    Failed attempts are repeated for ever, with growing, jittered delays (:func:`~transports.tasks.backoff_delay`).
+    ``emit`` gets a ``connection/lost`` event at each loss and a ``connection/restored`` one at each return, in that
+    order. Ends when it is cancelled, or at a loss that ``can_reopen`` refuses.
+    """
+    while can_reopen(error := await asyncio.shield(agent.lost)):
+        emit(Message("connection/lost", {"reason": error.message}))
         for attempt in count(1):
             try:
                 agent = await reopen()
                 break
-            except (TransportError, PlaywrightError, TimeoutError) as failed:
-                logger.info("the page could not be opened again: %s", failed)
+            except (TransportError, PlaywrightError, TimeoutError) as failure:
+                logger.info("the page could not be opened again: %s", failure)
             await asyncio.sleep(backoff_delay(attempt))
-        tell(Message("connection/restored", {"reason": error.message}))
+        emit(Message("connection/restored", {"reason": error.message}))

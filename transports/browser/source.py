@@ -1,4 +1,4 @@
-"""Which browser, which profile, whose page: where a session's page comes from, and what becomes of it afterwards."""
+"""Where a session's page comes from (browser, profile, context or the caller's own page), and how it is closed."""
 
 from __future__ import annotations
 
@@ -15,46 +15,56 @@ from ..errors import ConnectFailed, UsageError, first_line
 from .page.agent import PageAgent
 from .process.launch import Browser
 from .process.runfolder import RunFolder
-from .transfer.cdp_downloads import Downloads
-from .transfer.playwright_downloads import ExpectedDownloads
+from .transfer.cdp_downloads import CdpDownloads
+from .transfer.playwright_downloads import PlaywrightDownloads
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-__all__ = ["Source", "StorageState", "Tab", "closing"]
+__all__ = ["PageSource", "StorageState", "Tab", "close_quietly"]
 
-#: Cookies and local storage, as Playwright's ``context.storage_state()`` gives them, or a file of that.
+#: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A page for one session. ``given``: it is the caller's, may hold an app already, and goes on without us.
-    ``folder`` is for files of ours; ``browser`` is ``None`` where we know only the page."""
+    """A page for one session.
+
+    ``borrowed`` is true for the caller's own page: it may hold an app already, and stays open after the session.
+    ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
+    """
 
     page: Page
     folder: Path
     browser: Browser | None
-    given: bool = False
+    borrowed: bool = False
 
-    async def downloads(self, agent: PageAgent) -> Downloads | ExpectedDownloads | None:
-        """How the browser itself can write content to our disk, without changing what its user's own downloads do."""
+    async def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
+        """Return the way in which the browser can write content to the local disk, or ``None`` if it must not.
+
+        A browser that was attached to keeps its user's download settings, so it gets ``None``.
+        """
         browser = self.browser
         if browser is None:
-            return ExpectedDownloads(agent, asyncio.Semaphore(1))
+            return PlaywrightDownloads(agent, asyncio.Semaphore(1))
         if browser.attached:
             return None
         if browser.engine != "chromium" or agent.channel.cdp is None:
-            return ExpectedDownloads(agent, browser.download_slots)
+            return PlaywrightDownloads(agent, browser.download_slots)
         context_id = (await agent.target())["browserContextId"]
-        # In a context that sessions share they would turn each other's folder; one folder serves all.
+        # Sessions that share a context would change each other's download folder, so one folder serves all of them.
         shared = None if browser.context is None else self.folder
-        return Downloads(agent, browser.cdp, context_id, browser.download_slots, folder=shared)
+        return CdpDownloads(agent, browser.cdp, context_id, browser.download_slots, folder=shared)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """The options that say where a page comes from; :class:`~transports.errors.UsageError` where they contradict."""
+class PageSource:
+    """The options that say where a page comes from.
+
+    At most one of ``browser`` (a running one), ``page``, ``context``, ``profile`` and ``cdp_url`` may be given.
+    Raises :class:`~transports.errors.UsageError` if options contradict each other.
+    """
 
     browser: Browser | str | None = None
     page: Page | None = None
@@ -66,16 +76,16 @@ class Source:
     headless: bool = True
 
     def __post_init__(self) -> None:
-        whose = {
+        owners = {
             "browser": self.browser if isinstance(self.browser, Browser) else None,
             "page": self.page,
             "context": self.context,
             "profile": self.profile,
             "cdp_url": self.cdp_url,
         }
-        given = [name for name, value in whose.items() if value is not None]
+        given = [name for name, value in owners.items() if value is not None]
         if len(given) > 1:
-            raise UsageError(f"{'= and '.join(given)}= each say whose page it is; give one of them")
+            raise UsageError(f"{'= and '.join(given)}= each say owners page it is; give one of them")
         elsewhere = given and given[0] in ("page", "context", "cdp_url")
         if elsewhere and isinstance(self.browser, str):
             raise UsageError(f"{given[0]}= is in a browser that runs already; leave browser= out")
@@ -85,10 +95,13 @@ class Source:
         if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
             raise UsageError("storage_state= is for a new context; one that is there already keeps its own")
         for name, kind in (("page", "Page"), ("context", "BrowserContext")):
-            _require_async(name, whose[name], kind)
+            _require_async(name, owners[name], kind)
 
     async def start(self, stack: AsyncExitStack, *, timeout: float) -> Browser | None:
-        """The browser, running; ``None`` if the page or context is the caller's."""
+        """Return the running browser, or ``None`` if the page or context is the caller's.
+
+        A browser that is started here is closed with ``stack``. ``timeout`` in seconds covers the start.
+        """
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
@@ -103,18 +116,21 @@ class Source:
         )
         return await stack.enter_async_context(browser)
 
-    async def open(self, stack: AsyncExitStack, browser: Browser | None, before: Tab | None = None) -> Tab:
-        """The page; ``stack`` gets what is to be undone. With ``before``, one in that page's place: in the same
-        context, with its cookies and storage. Raises :class:`~transports.errors.ConnectFailed`."""
+    async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
+        """Open the page; what must be closed again is pushed to ``stack``.
+
+        With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
+        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser opens no page.
+        """
         from playwright.async_api import Error
 
         try:
-            if before is None:
+            if previous is None:
                 return await self._open(stack, browser)
-            await closing(before.page)
-            page = await before.page.context.new_page()
-            stack.push_async_callback(closing, page)
-            return replace(before, page=page)
+            await close_quietly(previous.page)
+            page = await previous.page.context.new_page()
+            stack.push_async_callback(close_quietly, page)
+            return replace(previous, page=page)
         except Error as error:
             first = first_line(error)
             hint = ""
@@ -126,21 +142,21 @@ class Source:
 
     async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         if self.page is not None:
-            return Tab(self.page, stack.enter_context(RunFolder()), None, given=True)
+            return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
         context = self.context or (browser.context if browser else None)
         if context is not None:
             page = await context.new_page()
-            stack.push_async_callback(closing, page)
+            stack.push_async_callback(close_quietly, page)
             return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
         assert browser is not None
         context = await browser.playwright.new_context(
-            accept_downloads=browser.engine != "chromium", storage_state=self._state()
+            accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
         )
-        if browser is self.browser:  # a browser of our own takes its context along
-            stack.push_async_callback(closing, context)
+        if browser is self.browser:  # shared with other sessions; a browser of our own closes its contexts itself
+            stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
 
-    def _state(self) -> Any:
+    def _loaded_storage_state(self) -> Any:
         state = self.storage_state
         if state is None:
             return None
@@ -165,8 +181,8 @@ def _require_async(option: str, value: object, kind: str) -> None:
         raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
 
 
-async def closing(thing: Page | BrowserContext) -> None:
-    """Close a page or context, in time; one whose browser hangs is ended with the browser."""
+async def close_quietly(thing: Page | BrowserContext) -> None:
+    """Close a page or context within two seconds. Never raises: what hangs is ended with the browser."""
     from playwright.async_api import Error
 
     with contextlib.suppress(Error, TimeoutError):

@@ -1,4 +1,4 @@
-"""What a browser can do beside driving an app: HTML to PDF, a picture of the page."""
+"""Makes PDFs of HTML and pictures of a page: what a browser offers besides driving an app."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error
 
+from ..base import PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError, first_line
-from .source import Tab, closing
+from .source import Tab, close_quietly
 from .timeouts import playwright_timeout
 
 if TYPE_CHECKING:
@@ -20,67 +21,57 @@ if TYPE_CHECKING:
 
 __all__ = ["render_to_pdf", "screenshot"]
 
-#: As ``page.pdf`` and ``page.screenshot`` of Playwright have them; ``camelCase`` is understood too.
-_PDF = {
-    "display_header_footer",
-    "footer_template",
-    "format",
-    "header_template",
-    "height",
-    "landscape",
-    "margin",
-    "outline",
-    "page_ranges",
-    "prefer_css_page_size",
-    "print_background",
-    "scale",
-    "tagged",
-    "width",
-}
-_SCREENSHOT = {"clip", "full_page", "omit_background", "quality", "scale", "type"}
 
+async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
+    """Return ``html`` as a PDF; ``timeout`` in seconds.
 
-async def render_to_pdf(tab: Tab, html: str, options: Mapping[str, object], *, timeout: float) -> BinaryData:
-    """``html`` as a PDF, made in a page that sees neither the app nor its cookies; where the app shares its context
-    with others, in a page beside it."""
-    given: dict[str, Any] = {"print_background": True, **_checked(options, _PDF, "render_to_pdf")}
-    with _explained("render_to_pdf", timeout):
-        async with asyncio.timeout(timeout), _page_beside(tab) as page:
+    The HTML is loaded in a page that sees neither the app nor its cookies. If the app's context is shared with other
+    sessions, it is loaded in another page of that context.
+    """
+    given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
+    with _map_errors("render_to_pdf", timeout):
+        async with asyncio.timeout(timeout), _separate_page(tab) as page:
             await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
             return BinaryData(await page.pdf(**given), "application/pdf")
 
 
-async def screenshot(page: Page, options: Mapping[str, object], *, timeout: float) -> BinaryData:
-    """What the page shows now, or with ``full_page`` all of it, as PNG or (``type="jpeg"``) JPEG."""
-    given: dict[str, Any] = _checked(options, _SCREENSHOT, "screenshot")
-    with _explained("screenshot", timeout):
+async def screenshot(page: Page, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+    """Return what the page shows now as PNG or JPEG (``type="jpeg"``), with ``full_page`` all of it; seconds."""
+    given: dict[str, Any] = _validated(options, ScreenshotOptions, "screenshot")
+    with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
             data = await page.screenshot(**given, timeout=playwright_timeout(timeout))
     return BinaryData(data, "image/jpeg" if given.get("type") == "jpeg" else "image/png")
 
 
-def _checked(options: Mapping[str, object], known: set[str], what: str) -> dict[str, object]:
+def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:
+    """Return the options in ``snake_case``. A type checker sees wrong ones; this is for those that come as JSON.
+
+    ``camelCase``, as Playwright has it in JavaScript, is accepted too.
+    """
     named = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
-    if unknown := sorted(set(named) - known):
-        raise UsageError(f"{what} has no option {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    if unknown := sorted(set(named) - set(kind.__annotations__)):
+        raise UsageError(
+            f"{tool} has no option {', '.join(unknown)}; there are {', '.join(sorted(kind.__annotations__))}"
+        )
     return named
 
 
 @contextlib.asynccontextmanager
-async def _page_beside(tab: Tab) -> AsyncIterator[Page]:
+async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
     browser, context = tab.browser, tab.page.context
-    apart = None
+    separate = None
     if browser is not None and not browser.shares_context:
-        apart = context = await browser.playwright.new_context()
+        separate = context = await browser.playwright.new_context()
     page = await context.new_page()
     try:
         yield page
     finally:
-        await closing(apart or page)
+        await close_quietly(separate or page)
 
 
 @contextlib.contextmanager
-def _explained(what: str, timeout: float) -> Iterator[None]:
+def _map_errors(what: str, timeout: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.recording import Recording, recording_of
+from ..adapters.recording import Recording, record_transport
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
 from ..base import Transport
 from ..errors import UsageError
@@ -111,7 +111,9 @@ def connect(
         )
     discovery = discovery_for(target, transport, settings)
     if record is not None:
-        transport = recorder = recording_of(transport, record if isinstance(record, Recording) else Recording(record))
+        transport = recorder = record_transport(
+            transport, record if isinstance(record, Recording) else Recording(record)
+        )
         discovery = recorder.discovering(discovery) if discovery else None
     return Session(
         transport,

@@ -10,10 +10,10 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
-from ..base import PageTools, Transport
+from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
 from ..binary.detect import Found
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
@@ -242,18 +242,26 @@ class Session:
         """
         return await self.store.export(artifact, path)
 
-    async def render_to_pdf(self, /, html: str, *, timeout: float | None = None, **options: object) -> Result:
-        """``html`` as a PDF, stored as the artifact ``document``; only for apps in a page. ``options`` are those of
-        Playwright's ``page.pdf`` (``format="A4"``, ``landscape=True``, …). Raises
-        :class:`~transports.errors.UsageError` where there is no page or such option, and
-        :class:`~transports.errors.CallTimeout` after ``timeout`` seconds."""
+    async def render_to_pdf(
+        self, /, html: str, *, timeout: float | None = None, **options: Unpack[PdfOptions]
+    ) -> Result:
+        """Print ``html`` with the app's browser and store the PDF as the artifact ``document``.
+
+        ``options`` are those of Playwright's ``page.pdf``: ``format="A4"``, ``landscape=True``, … (:class:`PdfOptions
+        <transports.base.PdfOptions>`). ``timeout`` is in seconds; Playwright's own would be milliseconds. Raises
+        :class:`~transports.errors.UsageError` if the app is not in a page or an option does not exist, and
+        :class:`~transports.errors.CallTimeout`.
+        """
         seconds, tools = self._page_tools("render_to_pdf", timeout)
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
-    async def screenshot(self, /, *, timeout: float | None = None, **options: object) -> Result:
-        """What the app's page shows, stored as the artifact ``image``; only for apps in a page. ``options`` are those
-        of Playwright's ``page.screenshot`` (``full_page=True``, ``type="jpeg"``, …). Raises as
-        :meth:`render_to_pdf`."""
+    async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
+        """Take a picture of the app's page and store it as the artifact ``image``.
+
+        ``options`` are those of Playwright's ``page.screenshot``: ``full_page=True``, ``type="jpeg"``, …
+        (:class:`ScreenshotOptions <transports.base.ScreenshotOptions>`). ``timeout`` is in seconds; Playwright's own
+        would be milliseconds. Raises as :meth:`render_to_pdf`.
+        """
         seconds, tools = self._page_tools("screenshot", timeout)
         return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
 

@@ -56,10 +56,10 @@ def transport_for(
         raise UsageError(f"no transport is called {name!r}; for {kind} there is {' or '.join(map(repr, names))}")
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording.replay import replay_of
+        from ..adapters.recording.page_tools import replay_transport
 
         reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
-        return replay_of(target[len(_REPLAY) :])
+        return replay_transport(target[len(_REPLAY) :])
     if chosen == "websocket":
         from ..adapters.websocket import WebSocketTransport
 

@@ -137,9 +137,9 @@ def _unwrapped(value: Any) -> Any:
     if isinstance(value, Blocking):
         return value.wrapped
     if type(value).__module__.startswith("playwright.sync_api"):
-        from ..browser.page.syncpage import asynchronous
+        from ..browser.page.syncpage import to_async
 
-        return asynchronous(value)
+        return to_async(value)
     return value
 
 

@@ -1,15 +1,15 @@
 """MCP servers as apps (extra ``[mcp]``): imported only where such a target is used.
 
-* :mod:`.servers` — which server a target means.
-* :mod:`.process`, :mod:`.http`, :mod:`.wire` — how its messages travel.
-* :mod:`.mending` — lists that the SDK would refuse for one bad entry.
-* :mod:`.connection` — greeted, listened to, and ended; :mod:`.keeper` — and opened again.
-* :mod:`.requests` — a request and what comes of it; :mod:`.questions` — what the server asks.
+* :mod:`.servers` — which server a target names.
+* :mod:`.process`, :mod:`.http` — the two ways to a server; :mod:`.wire` — lines of JSON-RPC and base64 in them.
+* :mod:`.tool_repair` — lists of tools that the SDK would refuse because of one bad entry.
+* :mod:`.connection` — one initialized connection; :mod:`.reconnect` — opens it again when it is lost.
+* :mod:`.requests` — a request and its result; :mod:`.questions` — what the server asks of the client.
 * :mod:`.translation` — tools as capabilities, results as answers.
 * :mod:`.transport` — all of it behind the Transport contract.
 """
 
-from .servers import HttpServer, Server, StdioServer, server_of
+from .servers import HttpServer, Server, StdioServer, parse_server
 from .transport import MCPTransport
 
-__all__ = ["HttpServer", "MCPTransport", "Server", "StdioServer", "server_of"]
+__all__ = ["HttpServer", "MCPTransport", "Server", "StdioServer", "parse_server"]

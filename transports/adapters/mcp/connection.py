@@ -1,4 +1,4 @@
-"""One connection to an MCP server: greeted, listened to, and ended."""
+"""One connection to an MCP server, from the handshake to its end."""
 
 from __future__ import annotations
 
@@ -32,25 +32,29 @@ from .http import http_streams
 from .process import Stderr, stdio_streams
 from .questions import Questions
 from .servers import Server, StdioServer
-from .tool_repair import Streams, mending
+from .tool_repair import Streams, repair_tools
 
-__all__ = ["Connection", "first_of"]
+__all__ = ["Connection", "root_cause"]
 
 logger = logging.getLogger("transports.mcp")
 
 #: Seconds until a stream of changes that broke is opened again.
-_AGAIN = 1.0
+_RETRY_DELAY = 1.0
 
 
 class Connection:
-    """A greeted server, as long as it is there. ``lost`` is done once it is not, with the reason."""
+    """An initialized server, as long as it is reachable.
+
+    ``lost`` is done once it is not, with the reason as text. ``emit`` gives messages to the session. ``sampling`` says
+    whether the server may ask for messages of a model; ``max_bytes`` limits one message.
+    """
 
     def __init__(
         self,
         server: Server,
         auth: httpx2.Auth | None,
         questions: Questions,
-        tell: Callable[[Message], None],
+        emit: Callable[[Message], None],
         *,
         sampling: bool,
         max_bytes: int,
@@ -62,35 +66,37 @@ class Connection:
         self._auth = auth
         self._questions = questions
         self._sampling = sampling
-        self._tell = tell
+        self._emit = emit
         self._listening: dict[str, asyncio.Task[None]] = {}
 
-    def lose(self, reason: str) -> None:
-        """It is over, or has to be."""
+    def mark_lost(self, reason: str) -> None:
+        """Declare the connection lost. Only the first reason counts."""
         if not self.lost.done():
             self.lost.set_result(reason)
 
     @property
     def is_modern(self) -> bool:
-        """Whether the server speaks 2026-07-28 or later: changes come over streams that are asked for."""
+        """Whether the server speaks 2026-07-28 or later, where changes come over streams that the client asks for."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @asynccontextmanager
-    async def opened(self, timeout: float) -> AsyncIterator[None]:
-        """Start or reach the server and greet it, within so many seconds. Raises
-        :class:`~transports.errors.ConnectFailed`."""
+    async def open(self, timeout: float) -> AsyncIterator[None]:
+        """Start or reach the server and initialize it within ``timeout`` seconds; closed when the block ends.
+
+        Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message.
+        """
         stderr = Stderr(self.server) if isinstance(self.server, StdioServer) else None
         streams: Streams
         if isinstance(self.server, StdioServer):
             assert stderr is not None
-            streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, gone=self.lose)
+            streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
         else:
             streams = http_streams(self.server, self._auth, max_bytes=self.max_bytes)
         self.client = Client(
-            mending(streams),
+            repair_tools(streams),
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
-            message_handler=self._heard,
+            message_handler=self._on_message,
             client_info=Implementation(name="abp-transports", version=package_version()),
             log_level="info",
             cache=None,
@@ -108,31 +114,31 @@ class Connection:
                 httpx2.HTTPError,
                 TimeoutError,
             ) as error:
-                raise self._refused(error, timeout, stderr.told() if stderr else "") from error
+                raise self._connect_error(error, timeout, stderr.summary() if stderr else "") from error
             except ExceptionGroup as group:
-                raise self._refused(first_of(group), timeout, "") from group
-            stack.push_async_callback(self._deafen)
+                raise self._connect_error(root_cause(group), timeout, "") from group
+            stack.push_async_callback(self._stop_all)
             self._listen_to_lists()
             yield
 
-    def _refused(self, error: BaseException, timeout: float, said: str) -> ABPError:
+    def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
         if isinstance(error, ABPError):
             return error
         if isinstance(error, TimeoutError):
-            return ConnectFailed(f"{self.server} did not answer within {timeout:g} s{said}; is it an MCP server?")
+            return ConnectFailed(f"{self.server} did not answer within {timeout:g} s{stderr}; is it an MCP server?")
         if self.lost.done():
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
-        reason = first_line(self.server.without_secrets(str(error)))[:200] or type(error).__name__
+        reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
             reason = "its greeting is not what MCP says"
-        return ConnectFailed(f"{self.server} cannot be connected: {reason}{said}")
+        return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         match message:
             case ToolListChangedNotification():
-                self._tell(Message("capabilities/changed", {}))
+                self._emit(Message("capabilities/changed", {}))
             case ResourceUpdatedNotification():
                 self._notify("notifications/resources/updated", {"uri": str(message.params.uri)})
             case ResourceListChangedNotification():
@@ -147,31 +153,31 @@ class Connection:
                 pass  # progress goes to its call
 
     def _notify(self, event: str, data: object) -> None:
-        self._tell(Message("notification", {"event": event, "data": data}))
+        self._emit(Message("notification", {"event": event, "data": data}))
 
     def _listen_to_lists(self) -> None:
         able = self.client.server_capabilities
         if self.is_modern and (able.tools or able.resources):
-            heard = self._listen("", (), bool(able.tools), bool(able.resources))
-            heard.add_done_callback(lambda done: done.cancelled() or done.exception())  # a server may have no news
+            opened = self._listen("", (), bool(able.tools), bool(able.resources))
+            opened.add_done_callback(lambda done: done.cancelled() or done.exception())  # a server may have no news
 
     async def listen(self, uri: str) -> None:
-        """Hear of the changes of one resource. Raises :class:`mcp.MCPError` if the server does not tell of them."""
-        heard = self._listen(uri, (uri,), False, False)
+        """Subscribe to the changes of one resource. Raises :class:`mcp.MCPError` if the server does not report them."""
+        opened = self._listen(uri, (uri,), False, False)
         try:
-            await asyncio.shield(heard)
+            await asyncio.shield(opened)
         except BaseException:
-            await self.deaf(uri)
+            await self.stop_listening(uri)
             raise
 
-    async def deaf(self, uri: str) -> None:
-        """Hear of them no more."""
+    async def stop_listening(self, uri: str) -> None:
+        """End the subscription to one resource."""
         if task := self._listening.pop(uri, None):
             await cancel_and_wait((task,))
 
     def _listen(self, key: str, uris: Iterable[str], tools: bool, resources: bool) -> asyncio.Future[None]:
-        """Keep a stream of changes open, until :meth:`deaf`; what is returned is done once the first is."""
-        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Keep a stream of changes open until :meth:`stop_listening`; the future is done once it is first open."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def listening() -> None:
             while not self.lost.done():
@@ -179,31 +185,31 @@ class Connection:
                     async with self.client.listen(
                         tools_list_changed=tools, resources_list_changed=resources, resource_subscriptions=tuple(uris)
                     ) as changes:
-                        if not heard.done():
-                            heard.set_result(None)
-                        async for _ in changes:  # told by `_heard` as well, as in the older protocol
+                        if not opened.done():
+                            opened.set_result(None)
+                        async for _ in changes:  # `_on_message` gets them too, as in the older protocol
                             pass
                 except MCPError as error:
                     logger.info("%s tells of no changes: %s", self.server, error.error.message)
-                    if not heard.done():
-                        heard.set_exception(error)
+                    if not opened.done():
+                        opened.set_exception(error)
                     return
                 except SubscriptionLost:
                     pass
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RETRY_DELAY)
 
         if key not in self._listening:
             self._listening[key] = asyncio.ensure_future(listening())
         else:
-            heard.set_result(None)
-        return heard
+            opened.set_result(None)
+        return opened
 
-    async def _deafen(self) -> None:
+    async def _stop_all(self) -> None:
         await cancel_and_wait(self._listening.values())
 
 
-def first_of(error: BaseException) -> BaseException:
-    """What a group of errors is about."""
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error inside nested exception groups, or the error itself."""
     inner = error
     while isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]

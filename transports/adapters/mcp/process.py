@@ -1,7 +1,7 @@
 """An MCP server as a process: its messages over stdin and stdout, and its end.
 
-The SDK's own client (2.3) splits all that has come so far again with every chunk: 50 MB in one line take 20 seconds.
-Here chunks are joined once, a line has a limit, and what is over it costs its call and not the session.
+The SDK's own client (2.3) splits everything received so far again with every chunk: 50 MB in one line take 20 seconds.
+Here chunks are joined once, a line has a limit, and a line over it fails its call and not the session.
 """
 
 from __future__ import annotations
@@ -22,55 +22,64 @@ from mcp.shared.message import SessionMessage
 
 from ...errors import ConnectFailed
 from .servers import StdioServer
-from .wire import Lines, encoded
+from .wire import LineReader, encode_line
 
 __all__ = ["Stderr", "stdio_streams"]
 
 logger = logging.getLogger("transports.mcp")
 
-_CHUNK = 1 << 20
-#: Bytes of stderr that are kept, and characters of it that a message has.
-_KEPT, _TOLD = 8192, 500
-#: Seconds for a server to end once its stdin is closed, then once it was asked to, then once it was killed.
-_PATIENCE = 1.0
-_LOOK = 0.01
+_CHUNK_BYTES = 1 << 20
+#: Bytes of stderr that are kept, and characters of it in a message.
+_STDERR_BYTES, _STDERR_CHARS = 8192, 500
+#: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
+_GRACE = 1.0
+_POLL_INTERVAL = 0.01
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 class Stderr:
-    """The end of what a server writes to stderr, for messages."""
+    """The last 8 KiB that a server wrote to stderr, for error messages."""
 
     def __init__(self, server: StdioServer) -> None:
         self._server = server
-        self._kept = b""
+        self._tail = b""
 
     def add(self, chunk: bytes) -> None:
-        self._kept = (self._kept + chunk)[-_KEPT:]
+        """Append a chunk."""
+        self._tail = (self._tail + chunk)[-_STDERR_BYTES:]
 
-    def told(self) -> str:
-        """``"; it said: …"``, or nothing."""
-        text = self._server.without_secrets(self._kept.decode(errors="replace"))
+    def summary(self) -> str:
+        """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
+        text = self._server.redact(self._tail.decode(errors="replace"))
         text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        return f"; it said: …{text[-_TOLD:]}" if len(text) > _TOLD else f"; it said: {text}" if text else ""
+        return (
+            f"; it said: …{text[-_STDERR_CHARS:]}"
+            if len(text) > _STDERR_CHARS
+            else f"; it said: {text}"
+            if text
+            else ""
+        )
 
 
 @asynccontextmanager
 async def stdio_streams(
-    server: StdioServer, stderr: Stderr, *, max_bytes: int, gone: Callable[[str], None]
+    server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
 ) -> AsyncIterator[Streams]:
-    """Start the server; the streams that the SDK's session speaks over. ``gone`` is told why the server ended, if it
-    does by itself. At the end the server and all that it started are ended, which takes three seconds at the most.
+    """Start the server and yield the streams that the SDK's session speaks over.
 
-    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started.
+    ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
+    it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
+
+    Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process = await _started(server)
+    process = await _start(server)
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     tasks = [
         asyncio.ensure_future(work)
         for work in (
-            _read(process, Lines(max_bytes), received, lambda: gone(_epitaph(server, process, stderr))),
+            _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
             _write(process, waiting),
             _listen(process, stderr),
         )
@@ -79,7 +88,7 @@ async def stdio_streams(
         yield incoming, outgoing
     finally:
         with anyio.CancelScope(shield=True):
-            await _end(process)
+            await _terminate(process)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -87,7 +96,7 @@ async def stdio_streams(
             stream.close()
 
 
-async def _started(server: StdioServer) -> asyncio.subprocess.Process:
+async def _start(server: StdioServer) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             server.command,
@@ -98,7 +107,7 @@ async def _started(server: StdioServer) -> asyncio.subprocess.Process:
             env=get_default_environment() | dict(server.env),
             cwd=server.cwd,
             start_new_session=True,
-            limit=_CHUNK,
+            limit=_CHUNK_BYTES,
         )
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
@@ -107,77 +116,82 @@ async def _started(server: StdioServer) -> asyncio.subprocess.Process:
 
 async def _read(
     process: asyncio.subprocess.Process,
-    lines: Lines,
+    lines: LineReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
-    gone: Callable[[], None],
+    on_exit: Callable[[], None],
 ) -> None:
     assert process.stdout is not None
     try:
         with received:
-            while chunk := await process.stdout.read(_CHUNK):
+            while chunk := await process.stdout.read(_CHUNK_BYTES):
                 for line in lines.split(chunk):
-                    for message in await lines.messages(line):
+                    for message in await lines.parse(line):
                         await received.send(message)
             with contextlib.suppress(TimeoutError):  # its stdout is closed: it should be over
-                await asyncio.wait_for(process.wait(), _PATIENCE)
-            gone()
+                await asyncio.wait_for(process.wait(), _GRACE)
+            on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # nobody listens any more
+        pass  # the session has closed its stream
 
 
 async def _write(process: asyncio.subprocess.Process, waiting: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(ConnectionError):  # that the server is gone is told by its stdout
+    with contextlib.suppress(ConnectionError):  # the end of its stdout reports that it is gone
         async for message in waiting:
-            process.stdin.write(encoded(message))
+            process.stdin.write(encode_line(message))
             await process.stdin.drain()
 
 
 async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
     assert process.stderr is not None
-    while chunk := await process.stderr.read(_KEPT):
+    while chunk := await process.stderr.read(_STDERR_BYTES):
         stderr.add(chunk)
 
 
-def _epitaph(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
+def _exit_reason(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
     code = process.returncode
-    how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal(-code)
-    return f"{server} {how}{stderr.told()}"
+    how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
+    return f"{server} {how}{stderr.summary()}"
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return f"was ended by {signal.Signals(number).name}"
     except ValueError:
         return f"was ended by signal {number}"
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Politely (MCP "Shutdown": close stdin, ask, kill), and all of the group, since others may hold its pipes."""
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
+
+    The whole group is killed even if the server has ended, since its children may hold its pipes.
+    """
     if process.stdin is not None:
         process.stdin.close()
-    if not await _ended(process):
-        _tell(process, signal.SIGTERM)
-        await _ended(process)
+    if not await _wait_for_exit(process):
+        _signal_group(process, signal.SIGTERM)
+        await _wait_for_exit(process)
     if sys.platform != "win32":
-        _tell(process, signal.SIGKILL)
-    if not await _ended(process):
+        _signal_group(process, signal.SIGKILL)
+    if not await _wait_for_exit(process):
         logger.warning("the process %d is still there after it was killed", process.pid)
-    transport = process._transport  # type: ignore[attr-defined]  # else it waits for whoever holds its pipes
+    transport = process._transport  # type: ignore[attr-defined]  # else it waits for others that hold its pipes
     transport.close()
 
 
-async def _ended(process: asyncio.subprocess.Process) -> bool:
-    """Whether it ends in time. ``process.wait()`` would also wait for others that hold its pipes."""
-    deadline = asyncio.get_running_loop().time() + _PATIENCE
+async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
+    """Return whether the process ends within a second. ``process.wait()`` would also wait for others that hold its
+    pipes.
+    """
+    deadline = asyncio.get_running_loop().time() + _GRACE
     while process.returncode is None:
         if asyncio.get_running_loop().time() >= deadline:
             return False
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
     return True
 
 
-def _tell(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             process.terminate()

@@ -1,4 +1,4 @@
-"""What a server asks of the client, answered by the session's handler."""
+"""Passes what a server asks of the client to the session's handler, and the answer back."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from mcp_types import (
 
 from ...protocol.messages import Message
 from ...protocol.payloads import ElicitationRequest
-from .translation import elicited, question_of, sampled, sampling_of
+from .translation import to_elicit_result, to_elicitation, to_sampling_elicitation, to_sampling_result
 
 __all__ = ["Questions"]
 
 
 class Questions:
-    """Questions on their way to the session and back; ``tell`` gives it a message."""
+    """Questions that wait for an answer. ``emit`` gives a message to the session."""
 
-    def __init__(self, tell: Callable[[Message], None]) -> None:
-        self._tell = tell
-        self._asked: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+    def __init__(self, emit: Callable[[Message], None]) -> None:
+        self._emit = emit
+        self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
 
     async def elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        """The person's answer (MCP "Elicitation")."""
-        return elicited(params, await self._ask(question_of(params)))
+        """Ask the user (MCP "Elicitation"). Called by the SDK."""
+        return to_elicit_result(params, await self._ask(to_elicitation(params)))
 
     async def sample(
         self, context: ClientRequestContext, params: CreateMessageRequestParams
     ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
-        """A model's words (MCP "Sampling")."""
-        return sampled(await self._ask(sampling_of(params)))
+        """Ask for a message of a language model (MCP "Sampling"). Called by the SDK."""
+        return to_sampling_result(await self._ask(to_sampling_elicitation(params)))
 
     async def _ask(self, question: ElicitationRequest) -> Mapping[str, Any]:
         key = str(uuid.uuid4())
-        self._asked[key] = asyncio.get_running_loop().create_future()
-        self._tell(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))
+        self._pending[key] = asyncio.get_running_loop().create_future()
+        self._emit(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))
         try:
-            return await self._asked[key]
+            return await self._pending[key]
         finally:
-            del self._asked[key]
+            del self._pending[key]
 
     def answer(self, message: Message) -> None:
-        """The session's ``elicitation/response``."""
-        asked = self._asked.get(message.id or "")
-        if asked is not None and not asked.done() and isinstance(message.payload, Mapping):
-            asked.set_result(message.payload)
+        """Take an ``elicitation/response`` of the session; one that nobody waits for is ignored."""
+        answer = self._pending.get(message.id or "")
+        if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
+            answer.set_result(message.payload)
 
     def close(self) -> None:
-        """Nobody will answer any more."""
-        for asked in self._asked.values():
-            asked.cancel()
+        """Cancel all questions, since nobody will answer them any more."""
+        for answer in self._pending.values():
+            answer.cancel()

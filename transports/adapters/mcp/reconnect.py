@@ -1,4 +1,4 @@
-"""A server that ended or went away is started or reached again."""
+"""Starts or reaches a lost server again."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from collections.abc import Callable
 from ...errors import ABPError, Disconnected, first_line
 from ...protocol.messages import Message
 from ...tasks import MAX_DELAY, backoff_delay
-from .connection import Connection, first_of
+from .connection import Connection, root_cause
 
-__all__ = ["Keeper"]
+__all__ = ["Reconnector"]
 
 logger = logging.getLogger("transports.mcp")
 
 
-class Keeper:
-    """Holds the connection to one server. ``make`` makes a new one; ``tell`` hears of each loss and each return, if
-    connections are to be made ``again``. ``timeout`` in seconds is for each of them.
+class Reconnector:
+    """Holds the connection to one server.
 
-    A task of its own opens and closes them, since the SDK wants both to be done by one.
+    ``make`` creates a connection. With ``reconnect`` a lost one is replaced, with growing, jittered delays, and
+    ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds is for opening each.
+
+    A task of its own opens and closes the connections, since the SDK requires one task for both.
     """
 
     def __init__(
-        self, make: Callable[[], Connection], tell: Callable[[Message], None], *, timeout: float, again: bool
+        self, make: Callable[[], Connection], emit: Callable[[Message], None], *, timeout: float, reconnect: bool
     ) -> None:
         self._make = make
-        self._tell = tell
+        self._emit = emit
         self._timeout = timeout
-        self._again = again
+        self._reconnect = reconnect
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def is_there(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether there is a connection now."""
         return self._connection is not None and not self._connection.lost.done()
 
-    def connected(self) -> Connection:
-        """The connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
+    def connection(self) -> Connection:
+        """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
         if self._connection is None or self._connection.lost.done():
             raise Disconnected(
                 "the MCP server is not there now; wait until it is back, or connect again", details={"sent": False}
@@ -47,44 +49,44 @@ class Keeper:
         return self._connection
 
     async def open(self) -> None:
-        """Make the first connection. Raises :class:`~transports.errors.ConnectFailed`."""
+        """Open the first connection. Raises :class:`~transports.errors.ConnectFailed`."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.ensure_future(self._keep(opened))
+        self._task = asyncio.ensure_future(self._run(opened))
         await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
             await self._task  # raises why
 
     async def aclose(self) -> None:
-        """End the connection, and make no other."""
+        """Close the connection, and open no other."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
             if not self._task.cancelled():
-                self._task.exception()  # raised by open(), or of a connection that nobody needs any more
+                self._task.exception()  # open() has raised it, or the connection is not needed any more
         self._connection = None
 
-    async def _keep(self, opened: asyncio.Future[None]) -> None:
+    async def _run(self, opened: asyncio.Future[None]) -> None:
         attempt, reason = 1, ""
         clock = asyncio.get_running_loop().time
         while True:
             began, connection = clock(), self._make()
             try:
-                async with connection.opened(self._timeout):
+                async with connection.open(self._timeout):
                     self._connection = connection
                     if opened.done():
-                        self._tell(Message("connection/restored", {"reason": reason}))
+                        self._emit(Message("connection/restored", {"reason": reason}))
                     else:
                         opened.set_result(None)
                     await asyncio.shield(connection.lost)
             except Exception as error:  # whatever ends the SDK's tasks ends the connection
                 if not opened.done():
                     raise
-                connection.lose(_reason(connection, error))
+                connection.mark_lost(_reason(connection, error))
             if self._connection is connection:  # it was there
                 self._connection = None
                 reason = connection.lost.result()
-                self._tell(Message("connection/lost", {"reason": reason}))
-                if not self._again:
+                self._emit(Message("connection/lost", {"reason": reason}))
+                if not self._reconnect:
                     return
                 if clock() - began > MAX_DELAY:
                     attempt = 1
@@ -94,8 +96,8 @@ class Keeper:
 
 
 def _reason(connection: Connection, error: Exception) -> str:
-    inner = first_of(error)
+    inner = root_cause(error)
     if isinstance(inner, ABPError):
         return inner.message
-    said = first_line(connection.server.without_secrets(str(inner)))[:200]
-    return f"the connection to {connection.server} broke: {said or type(inner).__name__}"
+    detail = first_line(connection.server.redact(str(inner)))[:200]
+    return f"the connection to {connection.server} broke: {detail or type(inner).__name__}"

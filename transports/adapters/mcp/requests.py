@@ -1,7 +1,8 @@
-"""One request to a server and what comes of it, with the SDK's errors as ours."""
+"""Sends one request to a server, and maps the SDK's errors to ours."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
@@ -17,71 +18,99 @@ from mcp_types import (
     InputRequiredResult,
     InputResponses,
     Request,
+    Tool,
 )
 from pydantic import RootModel, ValidationError
 
 from ...errors import ABPError, CapabilityError, Disconnected, ProtocolError, TooLarge
 from .connection import Connection
-from .http import is_over
+from .http import is_size_error
 from .wire import OVER_LIMIT, UNREADABLE, with_content
 
-__all__ = ["sent", "told"]
+__all__ = ["list_tools", "map_errors", "send_request"]
 
-#: Times that a server may ask before it answers (protocol 2026-07-28).
-_ROUNDS = 20
-#: Characters of a server's words in a message.
-_LONGEST = 2000
-_CODES = {INVALID_PARAMS: "INVALID_PARAMS", METHOD_NOT_FOUND: "NOT_SUPPORTED", -32002: "RESOURCE_NOT_FOUND"}
-#: What the SDK says where an HTTP server has forgotten the session: nothing has run.
-_EXPIRED = "Session terminated"
+logger = logging.getLogger("transports.mcp")
 
-#: Makes the request anew, with answers to what the server asked and its state.
-Make: TypeAlias = "Callable[[InputResponses | None, str | None], Request[Any, Any]]"
+#: How often a server may ask a question before it answers (protocol 2026-07-28).
+_MAX_ROUNDS = 20
+#: Pages of a list that are read at most: a faulty server may have no last one.
+_MAX_PAGES = 100
+#: Characters of a server's own message in ours.
+_MAX_TEXT = 2000
+_ERROR_CODES = {INVALID_PARAMS: "INVALID_PARAMS", METHOD_NOT_FOUND: "NOT_SUPPORTED", -32002: "RESOURCE_NOT_FOUND"}
+#: The SDK's message when an HTTP server has forgotten the session, which means that the request did not run.
+_SESSION_EXPIRED = "Session terminated"
+
+#: Builds the request again, with the answers to the server's questions and its state.
+MakeRequest: TypeAlias = "Callable[[InputResponses | None, str | None], Request[Any, Any]]"
 
 _T = TypeVar("_T")
 
 
 class _Raw(RootModel[dict[str, Any]]):
-    """A result as it came: the SDK has compared it with the protocol's schema already."""
+    """A result as it came. The SDK has checked it against the protocol's schema already."""
 
 
-async def sent(connection: Connection, make: Make, progress: ProgressFnT | None = None) -> dict[str, Any]:
-    """A request's result, with content in the place of its long base64, however often the server asks something before
-    (protocol 2026-07-28). Raises as :func:`told`."""
-    return with_content(await told(connection, _finished(connection, make, progress)))  # type: ignore[no-any-return]
+async def send_request(
+    connection: Connection, make: MakeRequest, progress: ProgressFnT | None = None
+) -> dict[str, Any]:
+    """Send a request and return its result, with content in the place of its long base64.
+
+    ``make`` builds the request, again for each question that the server asks before it answers (protocol 2026-07-28).
+    ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
+    :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
+    """
+    return with_content(await map_errors(connection, _exchange(connection, make, progress)))  # type: ignore[no-any-return]
 
 
-async def _finished(connection: Connection, make: Make, progress: ProgressFnT | None) -> dict[str, Any]:
+async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
     session = connection.client.session
     responses: InputResponses | None = None
     state: str | None = None
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         request = make(responses, state)
         try:
             raw = await session.send_request(request, _Raw, progress_callback=progress)
         except MCPError as error:
             if error.code != HEADER_MISMATCH:
                 raise
-            await connection.client.list_tools()  # headers are made of a tool's schema, which has changed
+            await connection.client.list_tools()  # the SDK makes headers of the tool's schema, which has changed
             raw = await session.send_request(request, _Raw, progress_callback=progress)
         result = raw.root
         if result.get("resultType") != "input_required":
             return result
         required = InputRequiredResult.model_validate(result, by_name=False)
         responses, state = {}, required.request_state
-        for key, asked in (required.input_requests or {}).items():
+        for key, question in (required.input_requests or {}).items():
             context = ClientRequestContext(session=session, request_id=key)
-            response = await session.dispatch_input_request(context, asked)
+            response = await session.dispatch_input_request(context, question)
             if isinstance(response, ErrorData):
                 raise MCPError.from_error_data(response)
             responses[key] = response
-    raise ProtocolError(f"the server asked {_ROUNDS} times and never answered")
+    raise ProtocolError(f"the server asked {_MAX_ROUNDS} times and never answered")
 
 
-async def told(connection: Connection, work: Awaitable[_T]) -> _T:
-    """What the SDK gives. Raises :class:`~transports.errors.CapabilityError` where the server refuses (``details`` has
-    JSON-RPC's ``code``), :class:`~transports.errors.Disconnected`, :class:`~transports.errors.TooLarge` and
-    :class:`~transports.errors.ProtocolError`."""
+async def list_tools(connection: Connection) -> dict[str, Tool]:
+    """Return the server's tools by name, from all pages of the list, 100 at most. Raises as :func:`map_errors`."""
+    tools: dict[str, Tool] = {}
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
+        tools.update((tool.name, tool) for tool in page.tools)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tools
+    logger.warning("%s lists its tools on more than %d pages; the rest is left out", connection.server, _MAX_PAGES)
+    return tools
+
+
+async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
+    """Await work of the SDK, and raise its errors as ours.
+
+    Raises :class:`~transports.errors.CapabilityError` if the server refuses (``details["code"]`` is JSON-RPC's),
+    :class:`~transports.errors.Disconnected`, :class:`~transports.errors.TooLarge` and
+    :class:`~transports.errors.ProtocolError`.
+    """
     try:
         return await work
     except MCPError as error:
@@ -95,20 +124,20 @@ async def told(connection: Connection, work: Awaitable[_T]) -> _T:
 
 
 def _error(connection: Connection, error: MCPError) -> ABPError:
-    code, said, data = error.error.code, error.error.message, error.error.data
-    if code == OVER_LIMIT or is_over(said):
+    code, text, data = error.error.code, error.error.message, error.error.data
+    if code == OVER_LIMIT or is_size_error(text):
         return TooLarge(
             f"the server sent a message over the limit of {connection.max_bytes:,} bytes; raise "
             "ABP_MAX_MESSAGE_BYTES, or ask it for less",
             details={"limit": connection.max_bytes},
         )
     if code == UNREADABLE:
-        return ProtocolError(said)
-    said = connection.server.without_secrets(said)[:_LONGEST]
-    if code == CONNECTION_CLOSED or said == _EXPIRED:
-        connection.lose(f"{connection.server} is gone ({said})")
-        never = {"sent": False} if said == _EXPIRED else {}
+        return ProtocolError(text)
+    text = connection.server.redact(text)[:_MAX_TEXT]
+    if code == CONNECTION_CLOSED or text == _SESSION_EXPIRED:
+        connection.mark_lost(f"{connection.server} is gone ({text})")
+        never = {"sent": False} if text == _SESSION_EXPIRED else {}
         return Disconnected(f"{connection.lost.result()}; call again once it is back", details=never)
     return CapabilityError(
-        said, code=_CODES.get(code), details={"code": code} if data is None else {"code": code, "data": data}
+        text, code=_ERROR_CODES.get(code), details={"code": code} if data is None else {"code": code, "data": data}
     )

@@ -1,4 +1,4 @@
-"""Which MCP server a target means: a command line, an address, or an entry of a configuration file of agents."""
+"""Finds the MCP server that a target names: a command line, an address, or an entry of a configuration file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from urllib.parse import urlsplit
 from ...errors import UsageError
 from ...protocol.urls import redact_url
 
-__all__ = ["HttpServer", "Server", "StdioServer", "server_of"]
+__all__ = ["HttpServer", "Server", "StdioServer", "parse_server"]
 
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
-#: Shorter values are words that a message may need.
-_SECRET = 6
+#: Characters of a secret at least; shorter values may be ordinary words of a message.
+_MIN_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
 class StdioServer:
-    """A server that is started, and spoken to over its stdin and stdout. ``env`` is added to the few variables that a
-    server inherits (``PATH``, ``HOME`` …); ``name`` is what messages call it."""
+    """A server that is started as a process, and spoken to over its stdin and stdout.
+
+    ``env`` is added to the few variables that a server inherits (``PATH``, ``HOME`` …); ``name`` is used in messages.
+    """
 
     command: str
     args: tuple[str, ...] = field(default=(), repr=False)
@@ -38,18 +40,18 @@ class StdioServer:
     def __str__(self) -> str:
         return self.name or Path(self.command).name
 
-    def without_secrets(self, text: str) -> str:
-        """What the server said, without what it was given in confidence."""
+    def redact(self, text: str) -> str:
+        """Return text of the server without the secrets in its environment and options."""
         given = [arg.partition("=")[2] for arg in self.args if _SECRET_OPTION.match(arg)]
         given += [
             value for option, value in zip(self.args, self.args[1:], strict=False) if _SECRET_OPTION.match(option)
         ]
-        return _without(text, [*given, *self.env.values()])
+        return _redact(text, [*given, *self.env.values()])
 
 
 @dataclass(frozen=True, slots=True)
 class HttpServer:
-    """A server behind an ``http(s)://`` address (streamable HTTP). ``headers`` go with every request."""
+    """A server behind an ``http(s)://`` address (streamable HTTP). ``headers`` are sent with every request."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -58,36 +60,39 @@ class HttpServer:
     def __str__(self) -> str:
         return self.name or redact_url(self.url)
 
-    def without_secrets(self, text: str) -> str:
-        """What went wrong, without the headers."""
+    def redact(self, text: str) -> str:
+        """Return text without the values of the headers and the secret parts of the address."""
         words = [word for value in self.headers.values() for word in (value, *value.split())]
-        return _without(text.replace(self.url, redact_url(self.url)), words)
+        return _redact(text.replace(self.url, redact_url(self.url)), words)
 
 
 Server: TypeAlias = StdioServer | HttpServer
 
 
-def _without(text: str, secrets: list[str]) -> str:
-    for secret in sorted({secret for secret in secrets if len(secret) >= _SECRET}, key=len, reverse=True):
+def _redact(text: str, secrets: list[str]) -> str:
+    for secret in sorted({secret for secret in secrets if len(secret) >= _MIN_SECRET}, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
 
 
-def server_of(target: str, headers: Mapping[str, str] | None = None) -> Server:
-    """The server that a target means: ``mcp+stdio:COMMAND ARG …`` (split as a shell does, never given to one),
-    ``mcp+http(s)://…``, or ``mcp:FILE#NAME``, an entry under ``mcpServers`` or ``servers`` of a file as agents keep
-    them (without ``#NAME``: the only one). ``headers`` are for addresses, and go before those of an entry.
+def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Server:
+    """Return the server that a target names.
 
-    Raises :class:`~transports.errors.UsageError`.
+    - ``mcp+stdio:COMMAND ARG …`` is split as a shell does, and never given to a shell.
+    - ``mcp+http(s)://…`` is an address.
+    - ``mcp:FILE#NAME`` is an entry under ``mcpServers`` or ``servers`` of a configuration file; without ``#NAME`` the
+      only one.
+
+    ``headers`` are for addresses, and override those of an entry. Raises :class:`~transports.errors.UsageError`.
     """
     scheme, _, rest = target.partition(":")
     match scheme.lower():
         case "mcp+stdio":
-            server: Server = _command(rest)
+            server: Server = _from_command(rest)
         case "mcp+http" | "mcp+https":
-            server = _address(target[4:])
+            server = _from_url(target[4:])
         case "mcp":
-            server = _entry(rest)
+            server = _from_file(rest)
         case _:
             raise UsageError(
                 f"{redact_url(target)!r} is no MCP server; give mcp+stdio:COMMAND, mcp+https://… or mcp:FILE#NAME"
@@ -99,7 +104,7 @@ def server_of(target: str, headers: Mapping[str, str] | None = None) -> Server:
     return HttpServer(server.url, {**server.headers, **headers}, server.name)
 
 
-def _command(line: str) -> StdioServer:
+def _from_command(line: str) -> StdioServer:
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -109,7 +114,7 @@ def _command(line: str) -> StdioServer:
     return StdioServer(words[0], tuple(words[1:]))
 
 
-def _address(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
+def _from_url(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
     try:
         parts = urlsplit(url)
         known = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -120,7 +125,7 @@ def _address(url: str, headers: Mapping[str, str] | None = None, name: str = "")
     return HttpServer(url, dict(headers or {}), name)
 
 
-def _entry(place: str) -> Server:
+def _from_file(place: str) -> Server:
     file, _, name = place.rpartition("#") if "#" in place else (place, "", "")
     path = Path(file).expanduser()
     try:
@@ -139,10 +144,10 @@ def _entry(place: str) -> Server:
         raise UsageError(
             f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(listed)))}: mcp:{file}#NAME"
         )
-    return _configured(entry, name, f"{name} in {file}")
+    return _server_from_entry(entry, name, f"{name} in {file}")
 
 
-def _configured(entry: Mapping[str, object], name: str, where: str) -> Server:
+def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
         raise UsageError(
@@ -150,7 +155,7 @@ def _configured(entry: Mapping[str, object], name: str, where: str) -> Server:
         )
     url = entry.get("url", entry.get("httpUrl", entry.get("serverUrl")))
     if isinstance(url, str):
-        return _address(_expanded(url, where), _texts(entry.get("headers"), f"{where}: headers"), name)
+        return _from_url(_expand_variables(url, where), _string_map(entry.get("headers"), f"{where}: headers"), name)
     command, args, cwd = entry.get("command"), entry.get("args", []), entry.get("cwd")
     if not isinstance(command, str) or not command:
         raise UsageError(f"{where} has neither a command nor a url")
@@ -159,24 +164,24 @@ def _configured(entry: Mapping[str, object], name: str, where: str) -> Server:
     if cwd is not None and not isinstance(cwd, str):
         raise UsageError(f"{where}: cwd must be a text")
     return StdioServer(
-        _expanded(command, where),
-        tuple(_expanded(arg, where) for arg in args),
-        _texts(entry.get("env"), f"{where}: env"),
-        Path(_expanded(cwd, where)).expanduser() if cwd else None,
+        _expand_variables(command, where),
+        tuple(_expand_variables(arg, where) for arg in args),
+        _string_map(entry.get("env"), f"{where}: env"),
+        Path(_expand_variables(cwd, where)).expanduser() if cwd else None,
         name,
     )
 
 
-def _texts(value: object, where: str) -> dict[str, str]:
+def _string_map(value: object, where: str) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
         raise UsageError(f"{where} must be an object of texts")
-    return {str(key): _expanded(item, where) for key, item in value.items()}
+    return {str(key): _expand_variables(item, where) for key, item in value.items()}
 
 
-def _expanded(text: str, where: str) -> str:
-    """``text`` with variables of the environment in it, as agents' files have them."""
+def _expand_variables(text: str, where: str) -> str:
+    """Return ``text`` with environment variables filled in, in the notations of agents' configuration files."""
 
     def value(found: re.Match[str]) -> str:
         given = os.environ.get(found[1], found[2])

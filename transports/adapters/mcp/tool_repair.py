@@ -1,4 +1,4 @@
-"""Lists of tools with one that is not what MCP says: the SDK would refuse the whole list."""
+"""Repairs lists of tools: the SDK refuses a whole list for one tool that breaks the protocol."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse, Tool
 from pydantic import ValidationError
 
-__all__ = ["Streams", "mending"]
+__all__ = ["Streams", "repair_tools"]
 
 logger = logging.getLogger("transports.mcp")
 
-#: What pydantic can still write is 255 levels, and a schema stands below others.
-_DEEPEST = 200
+#: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
+_MAX_DEPTH = 200
 
 Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
 
 
 @asynccontextmanager
-async def _mending(streams: Streams) -> AsyncIterator[tuple[Any, Any]]:
+async def _repair_tools(streams: Streams) -> AsyncIterator[tuple[Any, Any]]:
     async with streams as (reading, writing):
-        yield _Mended(reading), writing
+        yield _RepairedStream(reading), writing
 
 
-def mending(streams: Streams) -> Transport:
-    """The same streams, where a schema that lacks its type gets one, one that is nested too deeply is left out, and so
-    is a tool that makes no sense."""
-    return _mending(streams)
+def repair_tools(streams: Streams) -> Transport:
+    """Wrap the streams of a server so that every list of tools is one that the SDK accepts.
+
+    A schema without its type gets one; a schema that is nested too deeply is dropped, and so is a tool that is still
+    invalid then. Each drop is logged as a warning.
+    """
+    return _repair_tools(streams)
 
 
-class _Mended:
-    """A stream of messages that come in."""
+class _RepairedStream:
+    """A stream of incoming messages, each repaired."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -46,13 +49,13 @@ class _Mended:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return _mended(await self._stream.receive())
+        return _repaired(await self._stream.receive())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return _mended(await anext(self._stream))
+        return _repaired(await anext(self._stream))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -67,8 +70,8 @@ class _Mended:
         return bool(await self._stream.__aexit__(exc_type, exc, tb))
 
 
-def _mended(message: SessionMessage | Exception) -> SessionMessage | Exception:
-    """Only ``tools/list`` answers with a list of that name at the top."""
+def _repaired(message: SessionMessage | Exception) -> SessionMessage | Exception:
+    """Repair the tools of a response; only ``tools/list`` has a list of that name at the top."""
     if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
         result = message.message.result
         if isinstance(tools := result.get("tools"), list):
@@ -94,12 +97,12 @@ def _tool(tool: object) -> Mapping[str, Any] | None:
 
 
 def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """A tool's schema; nothing of one that is nested so deeply that the SDK could not take it."""
+    """Return a tool's schema, or an empty one if it is nested more deeply than the SDK can handle."""
     schema = tool.get(key)
     if not isinstance(schema, dict):
         return {}
     level: list[object] = [schema]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         level = [
             item
             for node in level
@@ -108,5 +111,7 @@ def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         ]
         if not level:
             return schema
-    logger.warning("left out %s of the tool %.80r: it is nested deeper than %d levels", key, tool.get("name"), _DEEPEST)
+    logger.warning(
+        "left out %s of the tool %.80r: it is nested deeper than %d levels", key, tool.get("name"), _MAX_DEPTH
+    )
     return {}

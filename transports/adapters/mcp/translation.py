@@ -1,4 +1,4 @@
-"""Tools as capabilities, results as answers, and questions of a server as those of an app. No I/O."""
+"""Translates between MCP and ABP: tools to capabilities, results to answers, questions to elicitations. No I/O."""
 
 from __future__ import annotations
 
@@ -24,18 +24,30 @@ from ...binary.detect import Found, Place, replace
 from ...errors import CapabilityError, ProtocolError
 from ...protocol.envelope import to_descriptor as descriptor
 from ...protocol.payloads import ElicitationRequest
-from .wire import tree_of
+from .wire import parse_json_text
 
-__all__ = ["answer_of", "arguments_of", "capability_of", "elicited", "question_of", "refusal", "sampled", "sampling_of"]
+__all__ = [
+    "error_answer",
+    "to_answer",
+    "to_arguments",
+    "to_capability",
+    "to_elicit_result",
+    "to_elicitation",
+    "to_sampling_elicitation",
+    "to_sampling_result",
+]
 
-#: Characters of a server's words in a message.
-_LONGEST = 2000
-#: A model that is not named.
+#: Characters of a server's own message in ours.
+_MAX_TEXT = 2000
+#: Name of a model that the handler does not name.
 _UNNAMED = "unknown"
 
 
-def capability_of(tool: Tool) -> dict[str, object]:
-    """A tool as an app would list it. Its result may have content blocks beside what ``outputSchema`` tells of."""
+def to_capability(tool: Tool) -> dict[str, object]:
+    """Return a tool as an app would list it.
+
+    ``additionalProperties`` of its output schema is dropped: the answer may also hold content blocks.
+    """
     listed: dict[str, object] = {
         "name": tool.name,
         "title": tool.title,
@@ -49,9 +61,11 @@ def capability_of(tool: Tool) -> dict[str, object]:
     return listed
 
 
-def arguments_of(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
-    """Parameters with their content as base64: bare where the tool's schema wants a text, else as a descriptor. Reads
-    files."""
+def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
+    """Return parameters with their content as base64. Reads files, so call it in a thread.
+
+    Content is a bare text where the tool's schema wants a string, and a descriptor elsewhere.
+    """
     placed: dict[Place, object] = {found.path: _argument(found, schema) for found in content}
     return replace(dict(params), placed)
 
@@ -77,19 +91,19 @@ def _argument(found: Found, schema: Mapping[str, object]) -> object:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-def answer_of(result: Mapping[str, Any]) -> dict[str, object]:
-    """``tools/call``'s result as an ABP answer.
+def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
+    """Return ``tools/call``'s result as an ABP answer.
 
-    ``data`` is the structured content, whose fields are the tool's own. The blocks stand under ``content``, but for a
-    text that only says the same again (MCP "Structured Content"), or those that the structured content holds itself.
-    Where both want that name, the two stand side by side as MCP has them.
+    ``data`` is the structured content, whose fields are the tool's own. The content blocks stand under ``content``,
+    except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
+    content itself holds. If both have that name, they stand side by side as in MCP.
     """
     blocks, structured = list(result.get("content") or []), result.get("structuredContent")
     if result.get("isError"):
         return {"success": False, "error": _error(blocks, structured)}
     if not isinstance(structured, dict):
         return {"success": True, "data": {"content": blocks}}
-    more = [block for block in blocks if not _says(block, structured)] if structured.get("content") != blocks else []
+    more = [block for block in blocks if not _repeats(block, structured)] if structured.get("content") != blocks else []
     if not more:
         return {"success": True, "data": structured}
     if "content" in structured:
@@ -97,8 +111,8 @@ def answer_of(result: Mapping[str, Any]) -> dict[str, object]:
     return {"success": True, "data": {**structured, "content": more}}
 
 
-def _says(block: object, structured: Mapping[str, object]) -> bool:
-    """Whether a block is the structured content as text; some SDKs wrap a plain value as ``{"result": …}``."""
+def _repeats(block: object, structured: Mapping[str, object]) -> bool:
+    """Whether a text block repeats the structured content. Some SDKs wrap a plain value as ``{"result": …}``."""
     text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
     if not isinstance(text, str):
         return False
@@ -106,27 +120,29 @@ def _says(block: object, structured: Mapping[str, object]) -> bool:
     if text == alone:
         return True
     try:
-        value = tree_of(text)
+        value = parse_json_text(text)
     except ProtocolError:
         return False
     return value == structured or (alone is not None and value == alone)
 
 
 def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
-    """What the server says of its failure; a structured error of the ABP kind is taken as it is."""
+    """Return the error of a failed tool. A structured error of the ABP kind is taken as it is."""
     texts = [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
-    said = structured.get("error") if isinstance(structured, dict) else None
-    if isinstance(said, dict) and isinstance(said.get("code"), str):
-        return said
-    error: dict[str, object] = {"message": "\n".join(texts).strip()[:_LONGEST] or "the tool failed and did not say why"}
+    given = structured.get("error") if isinstance(structured, dict) else None
+    if isinstance(given, dict) and isinstance(given.get("code"), str):
+        return given
+    error: dict[str, object] = {
+        "message": "\n".join(texts).strip()[:_MAX_TEXT] or "the tool failed and did not say why"
+    }
     others = [block for block in blocks if not (isinstance(block, dict) and block.get("type") == "text")]
     if others or structured is not None:
         error["details"] = {"content": others, **({"structuredContent": structured} if structured is not None else {})}
     return error
 
 
-def refusal(error: CapabilityError) -> dict[str, object]:
-    """What a server refused (JSON-RPC), as an ABP answer."""
+def error_answer(error: CapabilityError) -> dict[str, object]:
+    """Return the ABP answer for a request that the server refused with a JSON-RPC error."""
     described = {"code": error.code, "message": error.message, "details": error.details}
     return {"success": False, "error": described}
 
@@ -134,9 +150,11 @@ def refusal(error: CapabilityError) -> dict[str, object]:
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def question_of(params: ElicitRequestParams) -> ElicitationRequest:
-    """A server's question as an app asks it (PROTOCOL "App → client"): a form is an input with a schema, an address
-    that a person should visit is to be confirmed."""
+def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
+    """Return a server's question as an app would ask it (PROTOCOL "App → client").
+
+    A form is an input with a schema; an address that a person should visit is a confirmation.
+    """
     if isinstance(params, ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
     asked: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
@@ -146,16 +164,19 @@ def question_of(params: ElicitRequestParams) -> ElicitationRequest:
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
-    """The form as the server would fill it in, if it says so for all that is required. Nothing is agreed to that way:
-    MCP does not tell what is destructive."""
+    """Return the form's defaults, if it has one for every required field.
+
+    Forms with a default of ``True`` have none: MCP does not say which actions are destructive, so nothing is agreed to
+    without a person.
+    """
     fields = schema.get("properties", {})
     given = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
     complete = bool(given) and set(schema.get("required", ())) <= set(given)
     return given if complete and True not in [value is True for value in given.values()] else None
 
 
-def elicited(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
-    """The handler's answer for the server. A value for a form of one field may come without its name."""
+def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
+    """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
     if not answer.get("success"):
         return ElicitResult(action="decline")
     data = answer.get("data")
@@ -173,15 +194,15 @@ def elicited(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitRe
         return ElicitResult(action="decline")
 
 
-def sampling_of(params: CreateMessageRequestParams) -> ElicitationRequest:
-    """A request for a model's words; ``params`` are MCP's own."""
+def to_sampling_elicitation(params: CreateMessageRequestParams) -> ElicitationRequest:
+    """Return a request for a model's message as an elicitation, ``sampling/create``; ``params`` are MCP's own."""
     return ElicitationRequest(
         method="sampling/create", params=params.model_dump(by_alias=True, mode="json", exclude_none=True)
     )
 
 
-def sampled(answer: Mapping[str, Any]) -> CreateMessageResult | ErrorData:
-    """The handler's ``{result}``: a text, or a message as MCP has it."""
+def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | ErrorData:
+    """Return the handler's ``{result}`` for the server: a text, or a message in MCP's form."""
     data = answer.get("data") if answer.get("success") else None
     result = data.get("result") if isinstance(data, Mapping) else None
     if isinstance(result, str):

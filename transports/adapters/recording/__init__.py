@@ -1,17 +1,19 @@
-"""A conversation with an app in a file, so that tests run without the app (``docs/testing.md``).
+"""Records a conversation with an app in a file, so that tests run without the app (``docs/testing.md``).
 
 * :mod:`.entries` — the lines of the file, as models; errors as lines, and back.
 * :mod:`.content` — messages as JSON, their content beside the file.
 * :mod:`.file` — writing and reading both.
 * :mod:`.recorder` — a transport that records another one; :mod:`.tee` copies content on its way.
-* :mod:`.replay` — :class:`~.replay.ReplayTransport` plays a recording.
-* :mod:`.script` — what was recorded, in the order in which it is replayed;
-  :mod:`.replay_progress` — how far it has come.
+* :mod:`.replay` — :class:`~.replay.ReplayTransport` plays a recording; :mod:`.page_tools` — both with a page's tools.
+* :mod:`.discovery` — the manifest of a page that was read meanwhile.
+* :mod:`.script` — the recorded operations, found by what was asked;
+  :mod:`.replay_progress` — how far a replay has come.
 """
 
 from __future__ import annotations
 
 from .file import Recording
-from .recorder import Recorder, recording_of
+from .page_tools import record_transport
+from .recorder import Recorder
 
-__all__ = ["Recorder", "Recording", "recording_of"]
+__all__ = ["Recorder", "Recording", "record_transport"]

@@ -1,4 +1,4 @@
-"""Messages as JSON: what is content is taken out of a payload, kept beside the file, and put back."""
+"""Messages as JSON: binary content is taken out of a payload, stored beside the file, and put back."""
 
 from __future__ import annotations
 
@@ -13,64 +13,70 @@ from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import BadEncoding
 from ...protocol.redaction import Redactor
-from .entries import Leaf
+from .entries import ContentEntry
 from .file import Reader
 
-__all__ = ["Packer", "hashed", "unpacked", "unpacked_leaf"]
+__all__ = ["ContentPacker", "hash_content", "unpack", "unpack_content"]
 
-#: Characters from which on a text is kept as a file.
-_LONG = 64 * 1024
-#: Bytes up to which content is written without a thread.
-_SMALL = 64 * 1024
+#: Longer texts, in characters, are stored as files.
+_MAX_INLINE_CHARS = 64 * 1024
+#: Content of more bytes is written in a thread.
+_THREAD_FROM = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Packer:
-    """Takes content out of payloads, and secrets out of their texts. ``keep`` stores content, or only hashes it."""
+class ContentPacker:
+    """Takes content out of payloads, and secrets out of their texts.
 
-    keep: Callable[[Iterable[bytes | memoryview]], str]
+    ``store`` writes content and returns its SHA-256; for a replay it only computes that.
+    """
+
+    store: Callable[[Iterable[bytes | memoryview]], str]
     scrubber: Redactor
 
-    async def packed(self, payload: object, *, given: bool = False) -> tuple[object, list[Leaf]]:
-        """A payload as JSON and its content. ``given`` are parameters: what counts of their content is its bytes, in
-        whatever way they came."""
-        found: list[tuple[Place, object]] = []
-        plain = _without(self.scrubber.tree(payload), (), found)
-        return plain, [await self.leaf(value, path, given=given) for path, value in found]
+    async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
+        """Return a payload as JSON, and its content.
 
-    async def leaf(self, value: object, path: Place = (), *, given: bool = False) -> Leaf:
-        """One content."""
+        With ``is_parameter`` content is recorded as its bytes, in whatever encoding it came: two calls with the same
+        bytes are the same call.
+        """
+        found: list[tuple[Place, object]] = []
+        plain = _extract(self.scrubber.tree(payload), (), found)
+        return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in found]
+
+    async def leaf(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
+        """Return the entry of one content, which is stored."""
         match value:
             case BinaryData(content=Handle(id=handle, size=length)):
-                return _described(value, Leaf(path=[*path], kind="handle", handle=handle, length=length))
-            case BinaryData() if given or isinstance(value.content, bytes | LocalFile):
-                sha256 = await self._keep(_bytes(value), value.size)
-                return _described(value, Leaf(path=[*path], kind="bytes", sha256=sha256))
+                return _with_description(value, ContentEntry(path=[*path], kind="handle", handle=handle, length=length))
+            case BinaryData() if is_parameter or isinstance(value.content, bytes | LocalFile):
+                sha256 = await self._store(_bytes(value), value.size)
+                return _with_description(value, ContentEntry(path=[*path], kind="bytes", sha256=sha256))
             case BinaryData(content=Encoded(text=text, encoding=encoding)):
                 chunk = text.encode() if isinstance(text, str) else text
-                sha256 = await self._keep([chunk], len(chunk))
+                sha256 = await self._store([chunk], len(chunk))
                 kind: Literal["encoded", "run"] = "encoded" if isinstance(text, str) else "run"
-                return _described(value, Leaf(path=[*path], kind=kind, sha256=sha256, encoding=encoding))
+                return _with_description(value, ContentEntry(path=[*path], kind=kind, sha256=sha256, encoding=encoding))
             case Broken(reason=reason):
-                return Leaf(path=[*path], kind="broken", reason=reason)
+                return ContentEntry(path=[*path], kind="broken", reason=reason)
             case str():
-                return Leaf(path=[*path], kind="text", sha256=await self._keep([value.encode()], len(value)))
+                return ContentEntry(path=[*path], kind="text", sha256=await self._store([value.encode()], len(value)))
             case bytes() | bytearray() | memoryview():
-                return Leaf(path=[*path], kind="raw", sha256=await self._keep([bytes(value)], len(value)))
+                return ContentEntry(path=[*path], kind="raw", sha256=await self._store([bytes(value)], len(value)))
         raise TypeError(f"{type(value).__name__} cannot be recorded")
 
-    async def file(self, path: Path) -> Leaf:
-        """A file that was fetched."""
+    async def file(self, path: Path) -> ContentEntry:
+        """Return the entry of a file that was fetched."""
         return await self.leaf(BinaryData(LocalFile(path)))
 
-    async def _keep(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
-        if size is not None and size <= _SMALL:
-            return self.keep(chunks)
-        return await asyncio.to_thread(self.keep, chunks)
+    async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
+        if size is not None and size <= _THREAD_FROM:
+            return self.store(chunks)
+        return await asyncio.to_thread(self.store, chunks)
 
 
-def hashed(chunks: Iterable[bytes | memoryview]) -> str:
-    """The SHA-256 of content that nobody keeps."""
+def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256 of content without storing it."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
@@ -80,26 +86,26 @@ def hashed(chunks: Iterable[bytes | memoryview]) -> str:
 def _bytes(binary: BinaryData) -> Iterator[bytes]:
     try:
         yield from binary.chunks()
-    except BadEncoding:  # the transport will say so; until then it is its text that is given
+    except BadEncoding:  # the transport will raise that; here its text is the content
         assert isinstance(binary.content, Encoded)
         yield (
             bytes(binary.content.text, "utf-8") if isinstance(binary.content.text, str) else bytes(binary.content.text)
         )
 
 
-def _described(binary: BinaryData, leaf: Leaf) -> Leaf:
+def _with_description(binary: BinaryData, leaf: ContentEntry) -> ContentEntry:
     about = {"mime_type": binary.mime_type, "size": binary.size, "filename": binary.filename}
     return leaf.model_copy(update={**about, "extra": dict(binary.extra)})
 
 
-def _without(node: object, path: Place, found: list[tuple[Place, object]]) -> object:
-    """The tree with null in the place of content, which is added to ``found``."""
+def _extract(node: object, path: Place, found: list[tuple[Place, object]]) -> object:
+    """Return the tree with null in the place of content, which is added to ``found``."""
     match node:
         case dict():
-            return {str(key): _without(value, (*path, str(key)), found) for key, value in node.items()}
+            return {str(key): _extract(value, (*path, str(key)), found) for key, value in node.items()}
         case list() | tuple():
-            return [_without(value, (*path, index), found) for index, value in enumerate(node)]
-        case str() if len(node) <= _LONG:
+            return [_extract(value, (*path, index), found) for index, value in enumerate(node)]
+        case str() if len(node) <= _MAX_INLINE_CHARS:
             return node
         case BinaryData() | Broken() | bytes() | bytearray() | memoryview() | str():
             found.append((path, node))
@@ -108,17 +114,21 @@ def _without(node: object, path: Place, found: list[tuple[Place, object]]) -> ob
             return node
 
 
-def unpacked(reader: Reader, line: int, payload: object, leaves: Sequence[Leaf]) -> object:
-    """A payload with its content back in its places. Raises :class:`~transports.errors.BadRecording`."""
-    values: dict[Place, object] = {tuple(leaf.path): unpacked_leaf(reader, line, leaf) for leaf in leaves}
+def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentEntry]) -> object:
+    """Return a payload with its content back in its places.
+
+    ``line`` is the payload's line in the file. Raises :class:`~transports.errors.BadRecording` if a place does not
+    exist.
+    """
+    values: dict[Place, object] = {tuple(leaf.path): unpack_content(reader, line, leaf) for leaf in leaves}
     try:
         return replace(payload, values)
     except KeyError as error:
-        raise reader.bad(line, str(error.args[0]), "undo what was edited, or record again") from None
+        raise reader.error(line, str(error.args[0]), "undo what was edited, or record again") from None
 
 
-def unpacked_leaf(reader: Reader, line: int, leaf: Leaf) -> object:
-    """One content. Raises :class:`~transports.errors.BadRecording` if its file is gone or was changed."""
+def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
+    """Return one content. Raises :class:`~transports.errors.BadRecording` if its file is missing or was changed."""
     if leaf.kind == "broken":
         return Broken(leaf.reason)
     about = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)

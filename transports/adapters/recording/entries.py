@@ -1,8 +1,9 @@
 """The lines of a recording, as models. No I/O.
 
-The first line is the :class:`Header`. After it each line is one thing that happened, in order: something was asked of
-the transport (:class:`Ask`, numbered), it answered (:class:`Answer`), failed (:class:`Failed`), or nobody waited any
-more (:class:`Abandoned`); an event came (:class:`Happened`). ``at`` is seconds since the recording began.
+The first line is the :class:`Header`. Every later line is one event of the conversation, in order. An
+:class:`Operation`, with a number, is something that the session asked of the transport; an :class:`Answer`,
+:class:`Failed` or :class:`Abandoned` of the same number is its outcome. An :class:`EventEntry` is an event of the app.
+``at`` is seconds since the recording began.
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from ...errors import ABPError, CapabilityError, TransportError
 from ...protocol.redaction import Redactor
 
 __all__ = [
+    "ENTRY",
     "FORMAT",
     "STATE",
     "Abandoned",
     "Answer",
-    "Ask",
-    "Effected",
+    "ContentEntry",
     "Entry",
+    "EventEntry",
     "Failed",
-    "Happened",
     "Header",
     "Kind",
-    "Leaf",
-    "Problem",
-    "entry",
-    "error_of",
-    "problem_of",
+    "Operation",
+    "RecordedEffect",
+    "RecordedError",
+    "record_error",
+    "restore_error",
 ]
 
 #: The version of the format that is written, and the newest that is read.
 FORMAT = 1
-#: An event of the recorder's own: the transport's address and features are others from here on.
+#: An event that the recorder adds: from here on the transport has another address or other features.
 STATE = "recorder/state"
 
 Kind: TypeAlias = Literal[
@@ -48,11 +49,14 @@ class _Line(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Leaf(_Line):
-    """Content that stands in a payload at ``path``. ``kind``: ``bytes`` (a BinaryData with its content in hand),
-    ``raw`` (plain bytes), ``encoded`` (text in ``encoding``), ``run`` (a long run of base64 that was never copied),
-    ``text`` (plain text that is long), ``handle`` (stayed on the far side, fetched by an :class:`Ask` of the kind
-    ``save``), ``broken`` (could not be read, ``reason``). ``sha256`` names the file that holds it."""
+class ContentEntry(_Line):
+    """Content that stands in a payload at ``path``.
+
+    ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
+    ``encoding``), ``run`` (a long run of base64 that was never copied), ``text`` (a long plain text), ``handle``
+    (stayed on the far side, fetched by an :class:`Operation` of the kind ``save``) or ``broken`` (could not be read,
+    for ``reason``). ``sha256`` names the file that holds it.
+    """
 
     path: list[str | int]
     kind: Literal["bytes", "raw", "encoded", "run", "text", "handle", "broken"]
@@ -68,9 +72,12 @@ class Leaf(_Line):
 
 
 class Header(_Line):
-    """``abp_recording`` is the version of the format; ``transport`` the name of the one that was recorded, with a
-    page's ``tools`` or not; ``discovers`` if the page's manifest was read too. ``fields`` and ``patterns`` are the
-    rules for secrets beside the usual ones."""
+    """The first line.
+
+    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport, ``tools``
+    whether it has a page's tools, ``discovers`` whether the page's manifest was read too. ``fields`` and ``patterns``
+    are the rules for secrets in addition to the usual ones.
+    """
 
     abp_recording: int
     transport: str
@@ -80,9 +87,12 @@ class Header(_Line):
     patterns: list[str] = []
 
 
-class Ask(_Line):
-    """``type`` and ``payload`` are those of a message (``request``, ``notify``); else ``payload`` names what was asked
-    for. ``leaves`` is the content in the parameters."""
+class Operation(_Line):
+    """Something that the session asked of the transport.
+
+    For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message; else ``payload`` holds the
+    arguments. ``leaves`` is the content in the parameters.
+    """
 
     does: Literal["ask"] = "ask"
     n: int
@@ -91,10 +101,10 @@ class Ask(_Line):
     type: str = ""
     id: str | None = None
     payload: object = None
-    leaves: list[Leaf] = []
+    leaves: list[ContentEntry] = []
 
 
-class Effected(_Line):
+class RecordedEffect(_Line):
     """An :class:`~transports.Effect`."""
 
     kind: str
@@ -103,20 +113,20 @@ class Effected(_Line):
 
 
 class Answer(_Line):
-    """What came of the ask ``n``."""
+    """The result of the operation ``n``."""
 
     does: Literal["answer"] = "answer"
     n: int
     at: float = 0.0
     type: str = ""
     payload: object = None
-    leaves: list[Leaf] = []
-    outputs: list[Leaf] = []
-    effects: list[Effected] = []
+    leaves: list[ContentEntry] = []
+    outputs: list[ContentEntry] = []
+    effects: list[RecordedEffect] = []
     warnings: list[str] = []
 
 
-class Problem(_Line):
+class RecordedError(_Line):
     """An :class:`~transports.errors.ABPError`; ``name`` is its class."""
 
     name: str
@@ -130,42 +140,42 @@ class Problem(_Line):
 
 
 class Failed(_Line):
-    """The ask ``n`` raised."""
+    """The operation ``n`` raised an error."""
 
     does: Literal["failed"] = "failed"
     n: int
     at: float = 0.0
-    error: Problem
+    error: RecordedError
 
 
 class Abandoned(_Line):
-    """Whoever asked ``n`` was cancelled before there was an answer."""
+    """The caller of the operation ``n`` was cancelled before there was an answer."""
 
     does: Literal["abandoned"] = "abandoned"
     n: int
     at: float = 0.0
 
 
-class Happened(_Line):
-    """An event; ``effect`` where the app did something beside (its payload is that)."""
+class EventEntry(_Line):
+    """An event of the app. ``effect`` is set instead of ``payload`` if it is a side effect."""
 
     does: Literal["event"] = "event"
     at: float = 0.0
     type: str
     id: str | None = None
     payload: object = None
-    effect: Effected | None = None
+    effect: RecordedEffect | None = None
 
 
-Entry: TypeAlias = Ask | Answer | Failed | Abandoned | Happened
+Entry: TypeAlias = Operation | Answer | Failed | Abandoned | EventEntry
 
-entry: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="does")])
+ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="does")])
 
 
-def problem_of(error: ABPError, scrubber: Redactor) -> Problem:
-    """What is recorded of an error, without secrets."""
+def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
+    """Return an error as it is recorded, without secrets."""
     details: Any = scrubber.tree(error.details)
-    return Problem(
+    return RecordedError(
         name=type(error).__name__,
         code=error.code,
         message=scrubber.text(error.message),
@@ -177,8 +187,8 @@ def problem_of(error: ABPError, scrubber: Redactor) -> Problem:
     )
 
 
-def error_of(problem: Problem) -> ABPError:
-    """The error that was recorded, of the class that it had."""
+def restore_error(problem: RecordedError) -> ABPError:
+    """Return the recorded error, of the class that it had; of an unknown class, a ``TransportError``."""
     found = getattr(errors, problem.name, None)
     kind = found if isinstance(found, type) and issubclass(found, ABPError) else TransportError
     error = kind(

@@ -1,7 +1,7 @@
 """A recording on the disk: lines of JSON in ``FILE``, content in ``FILE.d/`` under its SHA-256.
 
-A line is written whole and at once, after the content that it names: whoever is killed leaves a file that can be read
-up to its last whole line.
+A line is written whole, after the content that it names. So a process that is killed leaves a file that can be read up
+to its last whole line.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ...artifacts.os_errors import map_os_errors
 from ...errors import BadRecording, UsageError
 from ...protocol.redaction import Redactor
 from ...protocol.strict_json import encode_json
-from .entries import FORMAT, Entry, Header, Leaf, entry
+from .entries import ENTRY, FORMAT, ContentEntry, Entry, Header
 
-__all__ = ["Reader", "Recording", "Writer", "header_of"]
+__all__ = ["Reader", "Recording", "Writer", "read_header"]
 
 logger = logging.getLogger("transports.recording")
 
@@ -36,16 +36,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where a conversation is recorded, and what else is secret in it: ``fields`` are ends of names such as ``pin``,
-    ``patterns`` regular expressions whose matches (or their group ``secret``) are replaced. Content is never looked
-    into."""
+    """The file that a conversation is recorded in, and rules for further secrets in it.
+
+    ``fields`` are ends of names whose values are secret, such as ``pin``. ``patterns`` are regular expressions whose
+    matches (or their group ``secret``) are replaced. Binary content is never searched.
+    """
 
     path: Path | str
     fields: Sequence[str] = ()
     patterns: Sequence[str] = ()
 
     def scrubber(self) -> Redactor:
-        """Raises :class:`~transports.errors.UsageError` for a pattern that is no regular expression."""
+        """Return what removes the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
         try:
             return Redactor(self.fields, self.patterns)
         except re.error as error:
@@ -53,8 +55,11 @@ class Recording:
 
 
 class Writer:
-    """Writes one recording. A file that is there already is replaced if it is a recording, and refused if not: raises
-    :class:`~transports.errors.UsageError`, and :class:`~transports.errors.StoreError` if the disk refuses."""
+    """Writes one recording.
+
+    An existing file is replaced if it is a recording; else raises :class:`~transports.errors.UsageError`. Every method
+    raises :class:`~transports.errors.StoreError` if the disk refuses.
+    """
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
@@ -83,18 +88,20 @@ class Writer:
         return round(time.monotonic() - self._began, 4)
 
     def write(self, line: Entry) -> None:
-        """Append one line; after :meth:`close` nothing is written any more. Raises :class:`TypeError` and
-        :class:`ValueError` for values that are no JSON."""
+        """Append one line; after :meth:`close` does nothing.
+
+        Raises :class:`TypeError` and :class:`ValueError` for values that JSON cannot hold.
+        """
         if not self._file.closed:
             self._line(line)
 
     def _line(self, line: BaseModel) -> None:
-        data = encode_json(line.model_dump(exclude_defaults=True) | _kept(line)) + b"\n"
+        data = encode_json(line.model_dump(exclude_defaults=True) | _required_fields(line)) + b"\n"
         with map_os_errors("write the recording", self._path.parent):
             self._file.write(data)
 
-    def keep(self, chunks: Iterable[bytes | memoryview]) -> str:
-        """Store content; returns its SHA-256."""
+    def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
+        """Store content and return its SHA-256. Content that is stored already takes no more space."""
         digest = hashlib.sha256()
         with map_os_errors("write the recording", self._folder):
             self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -110,18 +117,21 @@ class Writer:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         self._file.close()
 
 
-def _kept(line: BaseModel) -> dict[str, object]:
-    """What must be in a line although it is a default."""
+def _required_fields(line: BaseModel) -> dict[str, object]:
+    """Return the fields that a line must have although they are defaults."""
     return {"does": line.does} if hasattr(line, "does") else {}
 
 
 class Reader:
-    """Reads one recording. Raises :class:`~transports.errors.BadRecording`, whose message names the line and what helps
-    and whose ``details["line"]`` is its number."""
+    """Reads one recording.
+
+    Every method raises :class:`~transports.errors.BadRecording`, whose message says the line and how to repair it, and
+    whose ``details["line"]`` is its number.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,15 +145,15 @@ class Reader:
             ) from error
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
-            raise self.bad(1, "this is no recording", "name a file that record= or `abp call --record` has written")
+            raise self.error(1, "this is no recording", "name a file that record= or `abp call --record` has written")
         self.header = self._header(lines[0])
         #: The lines after the header, each with its number.
         self.entries: list[tuple[int, Entry]] = [(at, self._entry(at, line)) for at, line in enumerate(lines[1:], 2)]
         if rest:
             logger.warning("%s ends in the middle of line %d, which is left out", path, len(lines) + 1)
 
-    def bad(self, line: int, what: str, fix: str) -> BadRecording:
-        """The error for one line."""
+    def error(self, line: int, what: str, fix: str) -> BadRecording:
+        """Return the error for one line: ``what`` is wrong, and how to ``fix`` it."""
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
     def _header(self, data: bytes) -> Header:
@@ -153,7 +163,7 @@ class Reader:
         except (ValueError, KeyError, TypeError, RecursionError):
             newer = False
         if newer:
-            raise self.bad(
+            raise self.error(
                 1,
                 f"it was written by a newer version (format {version}, this one reads {FORMAT})",
                 "upgrade abp-transports, or record again",
@@ -165,19 +175,19 @@ class Reader:
 
     def _entry(self, at: int, data: bytes) -> Entry:
         try:
-            return entry.validate_json(data)
+            return ENTRY.validate_json(data)
         except ValidationError as error:
             raise self._wrong(at, error) from error
 
     def _wrong(self, at: int, error: ValidationError) -> BadRecording:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        return self.bad(
+        return self.error(
             at, f"{where}: {first['msg']}" if where else first["msg"], "undo what was edited, or record again"
         )
 
-    def content(self, leaf: Leaf, line: int) -> Path:
-        """The file with a leaf's content, as it was recorded."""
+    def content(self, leaf: ContentEntry, line: int) -> Path:
+        """Return the file with the content of an entry. Raises unless its SHA-256 is the recorded one."""
         path = self._folder / str(leaf.sha256)
         digest = hashlib.sha256()
         try:
@@ -186,14 +196,14 @@ class Reader:
                     digest.update(chunk)
         except OSError as error:
             what = f"its content {path} cannot be read ({error.strerror or error})"
-            raise self.bad(line, what, "put the file back, or record again") from error
+            raise self.error(line, what, "put the file back, or record again") from error
         if digest.hexdigest() != leaf.sha256:
-            raise self.bad(line, f"its content {path} was changed", "put the file back as it was, or record again")
+            raise self.error(line, f"its content {path} was changed", "put the file back as it was, or record again")
         return path
 
 
-def header_of(path: Path) -> Header | None:
-    """What a recording says of itself. One that cannot be read says so when it is opened."""
+def read_header(path: Path) -> Header | None:
+    """Return the header of a recording, or ``None`` if it cannot be read: opening it will say why."""
     try:
         with path.open("rb") as file:
             return Header.model_validate_json(file.readline(_CHUNK))

@@ -1,4 +1,4 @@
-"""How far a replay has come, and who waits for what."""
+"""Tracks how far a replay has come, and lets operations wait for each other."""
 
 from __future__ import annotations
 
@@ -6,55 +6,59 @@ import asyncio
 from collections import deque
 
 from ...errors import NotRecorded
-from .script import Score
+from .script import Script
 
-__all__ = ["Course"]
+__all__ = ["ReplayProgress"]
 
-#: Seconds without anything new after which a program is taken to do otherwise than it did.
-_OTHERWISE = 1.0
+#: Seconds without progress after which the program is assumed to behave differently than it did.
+_STALL_TIMEOUT = 1.0
 
 
-class Course:
-    """Which lines of a score have happened again. ``closed`` ends every wait."""
+class ReplayProgress:
+    """The lines of a script that have happened again. ``closed`` ends every wait."""
 
-    def __init__(self, score: Score) -> None:
-        self._score = score
-        self._happened: set[int] = set()
-        self._news = asyncio.Event()
-        #: Questions of the app that were asked again, and what is wrong with answers to them.
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._done: set[int] = set()
+        self._changed = asyncio.Event()
+        #: Questions that the app has asked again, and the errors of those that were answered differently.
         self._asked: set[str | None] = set()
-        self._otherwise: dict[str | None, NotRecorded] = {}
+        self._mismatches: dict[str | None, NotRecorded] = {}
         self.closed = asyncio.Event()
 
-    def done(self, *lines: int | None) -> None:
-        """These lines have happened."""
-        self._happened.update(line for line in lines if line is not None)
-        self._news.set()
-        self._news = asyncio.Event()
+    def mark_done(self, *lines: int | None) -> None:
+        """Mark lines as happened. ``None`` is ignored."""
+        self._done.update(line for line in lines if line is not None)
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def close(self) -> None:
+        """End every wait."""
         self.closed.set()
-        self.done()
+        self.mark_done()
 
-    def asked(self, question: str | None) -> None:
-        """The app has asked again."""
+    def mark_asked(self, question: str | None) -> None:
+        """Note that the app has asked a question again."""
         self._asked.add(question)
 
-    def refuse(self, question: str | None, error: NotRecorded) -> None:
-        """The app was answered otherwise: whatever was recorded after the answer raises this."""
-        self._otherwise[question] = error
+    def reject(self, question: str | None, error: NotRecorded) -> None:
+        """Note that a question was answered differently: whatever was recorded after the answer raises ``error``."""
+        self._mismatches[question] = error
 
-    async def reached(self, line: int, before: deque[int]) -> None:
-        """Wait until what stands ``before`` a line has happened; take it out. A program that does otherwise is not
-        waited for; an answer to a question of the app is, whoever has to give it."""
+    async def wait_until(self, line: int, before: deque[int]) -> None:
+        """Wait until the lines ``before`` a line have happened, and remove them from the queue.
+
+        Each line is waited for a second, since a program that behaves differently may never do it. An answer to a
+        question of the app is waited for without a limit, since a person may have to give it.
+        """
         while before and before[0] < line:
             awaited = before.popleft()
-            question = self._score.question(awaited)
+            question = self._script.question_answered_at(awaited)
             asked = question in self._asked
-            while awaited not in self._happened and not self.closed.is_set():
+            while awaited not in self._done and not self.closed.is_set():
                 try:
-                    await asyncio.wait_for(self._news.wait(), None if asked else _OTHERWISE)
+                    await asyncio.wait_for(self._changed.wait(), None if asked else _STALL_TIMEOUT)
                 except TimeoutError:
-                    self._happened.add(awaited)  # nobody else has to wait for it
-            if asked and question in self._otherwise:
-                raise self._otherwise[question]
+                    self._done.add(awaited)  # others need not wait for it either
+            if asked and question in self._mismatches:
+                raise self._mismatches[question]

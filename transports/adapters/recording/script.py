@@ -1,4 +1,4 @@
-"""What was recorded, in the order in which it is to be played again. No I/O."""
+"""The recorded operations, in the order in which they are played again. No I/O."""
 
 from __future__ import annotations
 
@@ -13,47 +13,49 @@ from typing import Any
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, NotRecorded
 from ...protocol.strict_json import encode_json
-from .entries import Abandoned, Answer, Ask, Failed, Happened, Leaf
+from .entries import Abandoned, Answer, ContentEntry, EventEntry, Failed, Operation
 from .file import Reader
 
-__all__ = ["Action", "Score", "key_of"]
+__all__ = ["Action", "Script", "match_key"]
 
-#: Lines of a difference that a message shows.
-_SHOWN = 40
+#: Lines of a diff that a message shows.
+_MAX_DIFF_LINES = 40
 
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """One thing that was asked, and what came of it. ``start`` and ``end`` are lines of the file. ``events`` belong to
-    it: those before its end come before its answer, the others after it. ``outcome`` is ``None`` where the recording
-    ends before."""
+    """One operation and its outcome.
 
-    ask: Ask
+    ``start`` and ``end`` are lines of the file. ``events`` belong to the operation: those before ``end`` come before
+    its answer, the others after it. ``outcome`` is ``None`` if the recording ends before.
+    """
+
+    ask: Operation
     start: int
     end: int | None = None
     outcome: Answer | Failed | Abandoned | None = None
-    events: list[tuple[int, Happened]] = field(default_factory=list)
+    events: list[tuple[int, EventEntry]] = field(default_factory=list)
 
     @property
     def call(self) -> str | None:
-        """The ``callId`` of a call."""
-        return _call_of(self.ask.payload) if self.ask.type == "capabilities/call" else None
+        """The ``callId`` of a call; ``None`` for other operations."""
+        return _call_id(self.ask.payload) if self.ask.type == "capabilities/call" else None
 
 
-class Score:
-    """The actions of one recording, to be taken out in any order, those that are alike in theirs."""
+class Script:
+    """The actions of one recording. Each is taken once; equal ones in the order in which they were recorded."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.actions: list[Action] = []
         self._read()
-        self._waiting: dict[str, deque[Action]] = {}
+        self._unplayed: dict[str, deque[Action]] = {}
         for action in self.actions:
             try:
-                key = key_of(action.ask)
+                key = match_key(action.ask)
             except KeyError as error:
                 raise self._bad(action.start, str(error.args[0])) from None
-            self._waiting.setdefault(key, deque()).append(action)
+            self._unplayed.setdefault(key, deque()).append(action)
         self._at = {action.start: action for action in self.actions}
         self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
 
@@ -63,7 +65,7 @@ class Score:
         under_way: dict[int, Action] = {}
         owner: Action | None = None
         for line, entry in self._reader.entries:
-            if isinstance(entry, Ask):
+            if isinstance(entry, Operation):
                 if entry.n in by_number:
                     raise self._bad(line, f"the number {entry.n} was used before")
                 by_number[entry.n] = action = Action(entry, line)
@@ -72,9 +74,9 @@ class Score:
                     calls[action.call] = action
                 if entry.kind in ("open", "request"):
                     owner = under_way[entry.n] = action
-            elif isinstance(entry, Happened):
-                latest = next(reversed(under_way.values()), owner)  # whose it is if it names nobody
-                named = calls.get(_operation(entry.payload), latest)
+            elif isinstance(entry, EventEntry):
+                latest = next(reversed(under_way.values()), owner)  # the owner of an event that names no call
+                named = calls.get(_operation_id(entry.payload), latest)
                 if named is None:
                     raise self._bad(line, "an event stands before anything was asked")
                 named.events.append((line, entry))
@@ -86,10 +88,10 @@ class Score:
                 under_way.pop(entry.n, None)
 
     def _bad(self, line: int, what: str) -> BadRecording:
-        return self._reader.bad(line, what, "undo what was edited, or record again")
+        return self._reader.error(line, what, "undo what was edited, or record again")
 
-    def between(self, start: int, end: int) -> Sequence[int]:
-        """The lines strictly between two on which something was asked or ended."""
+    def lines_between(self, start: int, end: int) -> Sequence[int]:
+        """Return the lines strictly between two others on which an operation began or ended."""
         return self._lines[bisect.bisect_right(self._lines, start) : bisect.bisect_left(self._lines, end)]
 
     @property
@@ -97,37 +99,37 @@ class Score:
         """A line after the last one."""
         return len(self._reader.entries) + 2
 
-    def pause(self, line: int) -> float:
-        """Seconds between what was recorded on a line and what was recorded before."""
+    def pause_before(self, line: int) -> float:
+        """Return the seconds between the line and the one before it."""
         entries = self._reader.entries
         return 0.0 if line >= self.end else max(entries[line - 2][1].at - entries[line - 3][1].at, 0.0)
 
-    def question(self, line: int) -> str | None:
-        """The id of the app's question that was answered on a line."""
+    def question_answered_at(self, line: int) -> str | None:
+        """Return the id of the app's question that was answered on a line, if any."""
         action = self._at.get(line)
         return action.ask.id if action is not None and _is_response(action.ask) else None
 
-    def response(self, question: str | None) -> Action | None:
-        """What was answered to a question of the app."""
+    def response_to(self, question: str | None) -> Action | None:
+        """Return the recorded answer to a question of the app, if any."""
         return next((action for action in self.actions if _is_response(action.ask) and action.ask.id == question), None)
 
-    def take(self, ask: Ask) -> Action:
-        """The next recorded action that is like ``ask``. Raises :class:`~transports.errors.NotRecorded`."""
-        key = key_of(ask)
-        if not self._waiting.get(key):
+    def take(self, ask: Operation) -> Action:
+        """Return the next recorded action that equals ``ask``. Raises :class:`~transports.errors.NotRecorded`."""
+        key = match_key(ask)
+        if not self._unplayed.get(key):
             raise self._not_recorded(ask, key)
-        return self._waiting[key].popleft()
+        return self._unplayed[key].popleft()
 
-    def _not_recorded(self, ask: Ask, key: str) -> NotRecorded:
-        what, path = _named(ask), self._reader.path
-        alike = [action for action in self.actions if key_of(action.ask) == key]
+    def _not_recorded(self, ask: Operation, key: str) -> NotRecorded:
+        what, path = _label(ask), self._reader.path
+        alike = [action for action in self.actions if match_key(action.ask) == key]
         if alike:
             lines = ", ".join(str(action.start) for action in alike)
             message = f"{what} was recorded {len(alike)}× in {path} (line {lines}) and is asked for once more"
             return NotRecorded(f"{message}; record again", details={"lines": [action.start for action in alike]})
         nearest = self._nearest(ask)
         if nearest is None:
-            known = ", ".join(sorted({_named(action.ask) for action in self.actions if action.ask.kind == ask.kind}))
+            known = ", ".join(sorted({_label(action.ask) for action in self.actions if action.ask.kind == ask.kind}))
             return NotRecorded(f"{what} is not in {path}, which has {known or 'nothing like it'}; record again")
         diff = _diff(nearest.ask, ask, nearest.start)
         return NotRecorded(
@@ -136,16 +138,16 @@ class Score:
             details={"diff": diff, "line": nearest.start},
         )
 
-    def _nearest(self, ask: Ask) -> Action | None:
-        """The recorded action of the same kind whose text is most like it; one of the same name, if there is one."""
+    def _nearest(self, ask: Operation) -> Action | None:
+        """Return the recorded action of the same kind whose text is most similar; one of the same name is preferred."""
         same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
-        named = [action for action in same if _named(action.ask) == _named(ask)] or same
+        named = [action for action in same if _label(action.ask) == _label(ask)] or same
         wanted = _text(ask)
         ratios = [(difflib.SequenceMatcher(None, _text(action.ask), wanted).quick_ratio(), action) for action in named]
         return max(ratios, key=lambda item: item[0])[1] if ratios else None
 
-    def different(self, recorded: Action, ask: Ask) -> NotRecorded:
-        """The error for an answer to the app that is another one than was recorded."""
+    def mismatch(self, recorded: Action, ask: Operation) -> NotRecorded:
+        """Return the error for an answer to the app that differs from the recorded one."""
         diff = _diff(recorded.ask, ask, recorded.start)
         return NotRecorded(
             f"the app was answered otherwise in {self._reader.path} (line {recorded.start}), so what it does now is "
@@ -154,13 +156,15 @@ class Score:
         )
 
 
-def key_of(ask: Ask) -> str:
-    """What makes two asks the same: for a call its capability and parameters (content by its SHA-256)."""
-    return f"{ask.kind} {ask.type} {_named(ask)} {encode_json(_asked(ask)).decode()}"
+def match_key(ask: Operation) -> str:
+    """Return a text that is the same for equal operations: for a call its capability and parameters (content by
+    SHA-256).
+    """
+    return f"{ask.kind} {ask.type} {_label(ask)} {encode_json(_comparable(ask)).decode()}"
 
 
-def _asked(ask: Ask) -> object:
-    """What counts of an ask: not ids, not timeouts, not what this library says of itself."""
+def _comparable(ask: Operation) -> object:
+    """Return the parts of an operation that must match: without ids, timeouts and the names of this library."""
     payload: Any = ask.payload
     match ask.kind, ask.type:
         case "request", "initialize":
@@ -177,16 +181,16 @@ def _asked(ask: Ask) -> object:
             return _sorted(payload)
 
 
-def _is_response(ask: Ask) -> bool:
+def _is_response(ask: Operation) -> bool:
     return (ask.kind, ask.type) == ("notify", "elicitation/response")
 
 
-def _content(leaf: Leaf) -> object:
+def _content(leaf: ContentEntry) -> object:
     return {"sha256": leaf.sha256}
 
 
 def _sorted(node: object) -> object:
-    """The same with its keys in order: JSON objects have none."""
+    """Return the tree with the keys of its objects sorted, since JSON objects have no order."""
     match node:
         case dict():
             return {key: _sorted(node[key]) for key in sorted(node)}
@@ -198,32 +202,32 @@ def _sorted(node: object) -> object:
             return node
 
 
-def _named(ask: Ask) -> str:
-    """A name for people: the capability of a call, or what was asked for."""
+def _label(ask: Operation) -> str:
+    """Return a name for people: the capability of a call, or the kind of the operation."""
     payload: Any = ask.payload if isinstance(ask.payload, dict) else {}
     return str(payload.get("capability") or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
 
 
-def _text(ask: Ask) -> str:
-    return json.dumps(_asked(ask), indent=2, ensure_ascii=False)
+def _text(ask: Operation) -> str:
+    return json.dumps(_comparable(ask), indent=2, ensure_ascii=False)
 
 
-def _diff(recorded: Ask, asked: Ask, line: int) -> str:
+def _diff(recorded: Operation, asked: Operation, line: int) -> str:
     lines = difflib.unified_diff(
         _text(recorded).splitlines(), _text(asked).splitlines(), f"recorded (line {line})", "now", lineterm="", n=2
     )
     shown = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
-    return "\n".join(shown[:_SHOWN] + (["…"] if len(shown) > _SHOWN else []))
+    return "\n".join(shown[:_MAX_DIFF_LINES] + (["…"] if len(shown) > _MAX_DIFF_LINES else []))
 
 
-def _call_of(payload: object) -> str | None:
+def _call_id(payload: object) -> str | None:
     options = payload.get("options") if isinstance(payload, Mapping) else None
     call = options.get("callId") if isinstance(options, Mapping) else None
     return call if isinstance(call, str) else None
 
 
-def _operation(payload: object) -> str:
-    """The call that an event names (PROTOCOL: ``operationId``), in itself or in its data."""
+def _operation_id(payload: object) -> str:
+    """Return the call that an event names (PROTOCOL: ``operationId``), in itself or in its data."""
     if not isinstance(payload, Mapping):
         return ""
     data = payload.get("data")

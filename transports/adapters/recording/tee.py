@@ -1,4 +1,4 @@
-"""A staged file whose content is copied on its way in."""
+"""Copies the content of a staged file on its way in."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ...artifacts import ArtifactRef, Staged
 
-__all__ = ["Copied"]
+__all__ = ["TeeStaged"]
 
 
-class Copied(Staged):
-    """What is written to ``staged`` goes to the file ``copy`` too. For downloads, which only write."""
+class TeeStaged(Staged):
+    """Writes to ``staged`` and to the file ``copy``. For downloads, which only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
         self.copy = copy
@@ -21,13 +21,16 @@ class Copied(Staged):
 
     @property
     def path(self) -> Path:
+        """The path of the staged file."""
         return self._staged.path
 
     @property
     def size(self) -> int:
+        """The size of the staged file in bytes."""
         return self._staged.size
 
     async def write(self, chunk: bytes | memoryview) -> None:
+        """Append a chunk to both files."""
         await self._staged.write(chunk)
         await asyncio.to_thread(self._append, chunk)
 
@@ -36,6 +39,7 @@ class Copied(Staged):
             file.write(chunk)
 
     async def reset(self) -> None:
+        """Empty both files."""
         await self._staged.reset()
         self.copy.write_bytes(b"")
 
@@ -48,6 +52,7 @@ class Copied(Staged):
         namespace: str | None = None,
         meta: Mapping[str, object] | None = None,
     ) -> ArtifactRef:
+        """Commit the staged file; the copy stays."""
         return await self._staged.commit(
             size=size, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta
         )

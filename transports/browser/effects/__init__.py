@@ -1,1 +1,1 @@
-"""Side effects of an app: prints, downloads, windows, permissions, dialogs, each recorded with its call."""
+"""Side effects of an app (dialogs, prints, downloads, windows, permissions), each recorded with the call behind it."""

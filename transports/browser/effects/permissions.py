@@ -1,4 +1,4 @@
-"""What a browser would ask a person about: granted if the caller said so, else denied, so that nothing waits."""
+"""Decides in advance what a browser would ask a person about: granted if the caller said so, else denied."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..source import Tab
 
 __all__ = ["check_permissions", "set_permissions"]
 
-#: As ``navigator.permissions.query`` has them (W3C Permissions). Not local-network-access: it decides whether an app
-#: on this machine may load at all.
+#: The names of ``navigator.permissions.query`` (W3C Permissions). Not local-network-access: that one decides whether an
+#: app on this machine may load at all.
 _ASKED = (
     "camera",
     "captured-surface-control",
@@ -35,7 +35,7 @@ _ASKED = (
 
 
 def check_permissions(names: Collection[str]) -> frozenset[str]:
-    """Raises :class:`~transports.errors.UsageError` for a name that stands for nothing."""
+    """Return the names as a set. Raises :class:`~transports.errors.UsageError` for an unknown one."""
     if isinstance(names, str) or (unknown := sorted(set(names) - set(_ASKED))):
         wrong = names if isinstance(names, str) else ", ".join(unknown)
         raise UsageError(f"permissions= takes names of {', '.join(_ASKED)}; not {wrong!r}")
@@ -43,9 +43,11 @@ def check_permissions(names: Collection[str]) -> frozenset[str]:
 
 
 async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) -> None:
-    """Decide all of them for the context of a page of ours, every origin in it. A context that is somebody else's is
-    left as it is, and so is a browser without CDP."""
-    if tab.given or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
+    """Grant or deny every permission for the page's context, for every origin in it.
+
+    Contexts of the caller or of an attached browser are left as they are. Browsers without CDP cannot do this.
+    """
+    if tab.borrowed or tab.browser is None or tab.browser.attached or agent.channel.cdp is None:
         return
     from playwright.async_api import Error
 
@@ -53,7 +55,7 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     context = (await agent.target())["browserContextId"]
 
     async def decide(permission: dict[str, object], setting: str) -> None:
-        with contextlib.suppress(Error):  # an older browser does not know them all, and asks about none of those
+        with contextlib.suppress(Error):  # an older browser does not know every permission, and never asks for those
             decided = {"permission": permission, "setting": setting, "browserContextId": context}
             await browser.send("Browser.setPermission", decided)
 

@@ -1,19 +1,19 @@
 // Our side of the page: runs before the app's first script in every document, exposes the page functions of the
-// protocol, and hands its agent object to whoever knows the key. It leaves nothing else behind.
-// A function expression: called as agent({binding, key, inline}, codec, effects, harness?).
+// protocol, and returns its agent object to callers that know the key. It leaves nothing else behind.
+// A function expression, called as agent({binding, key, inline, longest}, codec, effects, harness?).
 (config, makeCodec, makeEffects, makeHarness) => {
   "use strict";
-  // The raw binding is ours alone: taken, then removed before anybody sees it.
+  // The raw binding is removed before any script of the app can see it.
   const send = globalThis[config.binding];
   delete globalThis[config.binding];
   if (globalThis !== globalThis.top || typeof send !== "function") return;
 
-  // Natives as they are now: what the app replaces later is its own affair.
+  // Native functions are saved now, so that an app that replaces them later does not break the agent.
   const bufferTag = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get;
   const sharedTag = globalThis.SharedArrayBuffer &&
     Object.getOwnPropertyDescriptor(SharedArrayBuffer.prototype, "byteLength").get;
   const blobTag = Object.getOwnPropertyDescriptor(Blob.prototype, "size").get;
-  const is = (getter) => (value) => {
+  const hasGetter = (getter) => (value) => {
     if (!getter || typeof value !== "object" || value === null) return false;
     try { Reflect.apply(getter, value, []); return true; } catch { return false; }
   };
@@ -22,18 +22,18 @@
   const createURL = URL.createObjectURL.bind(URL), revokeURL = URL.revokeObjectURL.bind(URL);
   const createElement = Document.prototype.createElement, clickOn = HTMLElement.prototype.click;
   const fetch = globalThis.fetch.bind(globalThis);
-  const later = globalThis.setTimeout.bind(globalThis);
+  const setTimer = globalThis.setTimeout.bind(globalThis);
   const NativeBlob = Blob;
   const codec = makeCodec({
     stringify: JSON.stringify, rawJSON: JSON.rawJSON, isView: ArrayBuffer.isView,
-    isBuffer: is(bufferTag), isShared: is(sharedTag), isBlob: is(blobTag),
+    isBuffer: hasGetter(bufferTag), isShared: hasGetter(sharedTag), isBlob: hasGetter(blobTag),
     toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
   });
   const { parse, stringify } = JSON;
   const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
 
-  let gone = false; // the app may keep what it was given
-  const undo = []; // what a page that goes on without us gets back
+  let uninstalled = false; // the app may keep references to our functions
+  const undo = []; // steps that restore a page that stays open without us
   const replace = (target, name, value) => {
     const before = Object.getOwnPropertyDescriptor(target, name);
     target[name] = value;
@@ -45,83 +45,84 @@
   };
 
   // --- events: page functions of the protocol, and the app's own callbacks; each event is delivered once -----------
-  const last = new Map(); // kind → what came last, and by which of the two ways
-  const twin = (kind, way, payload) => {
-    const text = codec.pack(payload).json, now = Date.now(), before = last.get(kind);
+  const lastEvents = new Map(); // kind → the last event, and the way it came: page function or callback
+  // An app that uses both ways for one event sends it twice: returns the first one if it came just before.
+  const duplicateOf = (kind, way, payload) => {
+    const text = codec.pack(payload).json, now = Date.now(), before = lastEvents.get(kind);
     if (before && before.way !== way && before.text === text && now - before.at < 100) {
-      last.delete(kind);
+      lastEvents.delete(kind);
       return before;
     }
-    last.set(kind, { way, text, at: now, reply: undefined });
+    lastEvents.set(kind, { way, text, at: now, reply: undefined });
     return undefined;
   };
-  const questions = new Map(); // elicitations that wait for an answer
+  const elicitations = new Map(); // id → resolve of an elicitation that waits for its answer
   const DECLINED = { success: false, cancelled: true };
   const elicit = (way) => (request) => {
-    if (gone) return Promise.resolve(DECLINED);
-    const same = twin("elicitation", way, request);
+    if (uninstalled) return Promise.resolve(DECLINED);
+    const same = duplicateOf("elicitation", way, request);
     if (same) return same.reply;
     const id = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
-    const reply = new Promise((resolve) => questions.set(id, resolve));
-    last.get("elicitation").reply = reply;
+    const reply = new Promise((resolve) => elicitations.set(id, resolve));
+    lastEvents.get("elicitation").reply = reply;
     emit("elicitation", { id, request });
     return reply;
   };
-  const forward = (kind, way) => (payload) => { if (!gone && !twin(kind, way, payload)) emit(kind, payload); };
-  const ways = { elicitation: elicit };
-  const handler = (kind, way) => (ways[kind] ? ways[kind](way) : forward(kind, way));
+  const forward = (kind, way) => (payload) => { if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload); };
+  const handlers = { elicitation: elicit };
+  const handlerFor = (kind, way) => (handlers[kind] ? handlers[kind](way) : forward(kind, way));
   const PAGE_FUNCTIONS = {
     __abp_notification: "notification", __abp_progress: "progress",
     __abp_elicitation: "elicitation", __abp_capabilities_changed: "capabilities",
   };
   for (const [name, kind] of Object.entries(PAGE_FUNCTIONS)) {
-    const deliver = handler(kind, "page");
+    const deliver = handlerFor(kind, "page");
     replace(globalThis, name, (payload) => (payload === config.key ? agent : deliver(payload)));
   }
-  const OWN_EVENTS = {
+  const APP_CALLBACKS = {
     onNotification: "notification", onProgress: "progress",
     onElicitation: "elicitation", onCapabilitiesChanged: "capabilities",
   };
-  const hooked = new WeakSet();
-  const listen = (abp) => {
-    if (hooked.has(abp)) return;
-    hooked.add(abp);
-    for (const [name, kind] of Object.entries(OWN_EVENTS)) {
-      const deliver = handler(kind, "own");
+  const connected = new WeakSet();
+  const connectCallbacks = (abp) => {
+    if (connected.has(abp)) return;
+    connected.add(abp);
+    for (const [name, kind] of Object.entries(APP_CALLBACKS)) {
+      const deliver = handlerFor(kind, "callback");
       try {
         if (typeof abp[name] === "function") abp[name](deliver);
         else if (abp[name] === undefined || abp[name] === null) replace(abp, name, deliver);
-      } catch { /* frozen, or a getter that throws: then the app uses the page functions */ }
+      } catch { /* frozen, or a getter that throws: such an app can still use the page functions */ }
     }
   };
 
   // --- requests -----------------------------------------------------------------------------------------------------
-  const calls = new Set(); // ids under way, oldest first
-  let starting = null;     // the call whose handler is running synchronously
-  const running = () => starting ?? [...calls].at(-1) ?? null;
-  const held = new Map();  // id → Blob or Uint8Array that stayed here
+  const calls = new Set();   // ids of calls under way, oldest first
+  let startingCall = null;   // the call whose handler is running synchronously
+  const currentCall = () => startingCall ?? [...calls].at(-1) ?? null;
+  const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
   const hold = (value) => {
     const id = String(nextId++);
-    held.set(id, value);
+    heldContent.set(id, value);
     return id;
   };
-  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), running });
+  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), currentCall });
 
-  const replied = async (answer) => {
+  const toReply = async (answer) => {
     let packed;
     try { packed = codec.pack(answer); } catch (error) {
-      if (error instanceof codec.Refused) return JSON.stringify({ refused: error.message });
+      if (error instanceof codec.UnsupportedAnswer) return JSON.stringify({ refused: error.message });
       throw error;
     }
     const binaries = [];
-    let room = config.inline;
+    let inlineLeft = config.inline;
     for (const { path, kind, value } of packed.found) {
       if (kind === "broken") { binaries.push([path, kind, value]); continue; }
       const size = kind === "blob" ? Reflect.apply(blobTag, value, []) : value.byteLength;
       const type = kind === "blob" ? value.type : "", name = (kind === "blob" && value.name) || "";
-      if (size <= room) {
-        room -= size;
+      if (size <= inlineLeft) {
+        inlineLeft -= size;
         try {
           const view = kind === "view" ? value : new Uint8Array(await Reflect.apply(blobBytes, value, []));
           binaries.push([path, "base64", codec.toBase64(view), type, name]);
@@ -131,34 +132,34 @@
       }
     }
     const rest = packed.warnings.length || binaries.length ? JSON.stringify({ binaries, warnings: packed.warnings }) : "{}";
-    return handed(`{"answer":${packed.json},"rest":${rest}}`);
+    return longByReference(`{"answer":${packed.json},"rest":${rest}}`);
   };
-  // Text that is very long takes the way of large content: the channel copies each character several times.
-  const handed = (text) => {
+  // Very long text is fetched as large content is: the channel copies each character several times.
+  const longByReference = (text) => {
     if (text.length <= config.longest) return text;
     const blob = new NativeBlob([text]);
     return stringify({ text: hold(blob), size: Reflect.apply(blobTag, blob, []) });
   };
-  // A list of capabilities holds no content, and may be long: as it is, unless there is half of a surrogate pair in it.
-  const listed = (list) => {
+  // A list of capabilities holds no content and may be long, so it skips the codec, unless it holds a lone surrogate.
+  const listReply = (list) => {
     try {
       const text = stringify(list ?? null);
-      if (!/\\ud[89a-f]/i.test(text)) return handed(`{"answer":${text},"rest":{}}`);
+      if (!/\\ud[89a-f]/i.test(text)) return longByReference(`{"answer":${text},"rest":{}}`);
     } catch { /* a cycle, a BigInt: the codec knows what to do */ }
-    return replied(list);
+    return toReply(list);
   };
 
-  const failed = (error) => JSON.stringify({ threw: String((error && error.message) || error), name: String(error && error.name) });
-  const guarded = async (work) => {
-    try { return await replied(await work()); } catch (error) { return failed(error); }
+  const toError = (error) => JSON.stringify({ threw: String((error && error.message) || error), name: String(error && error.name) });
+  const replyOf = async (work) => {
+    try { return await toReply(await work()); } catch (error) { return toError(error); }
   };
-  const within = (milliseconds, promise) =>
-    Promise.race([promise, new Promise((resolve) => later(resolve, milliseconds, undefined))]);
+  const waitAtMost = (milliseconds, promise) =>
+    Promise.race([promise, new Promise((resolve) => setTimer(resolve, milliseconds, undefined))]);
 
   const agent = {
     ...effects,
-    ...makeHarness?.({ emit, deliver: (kind) => handler(kind, "page") }),
-    // What stands at window.abp, until it is whole or `grace` ms have passed since the document was complete.
+    ...makeHarness?.({ emit, deliver: (kind) => handlerFor(kind, "page") }),
+    // Describes window.abp once it is complete, or `grace` ms after the document has loaded.
     async ready(grace) {
       let completeAt = null;
       for (;;) {
@@ -171,89 +172,89 @@
         if (seen.present && !seen.missing.length && !seen.threw) return JSON.stringify(seen);
         if (seen.state === "complete") completeAt ??= Date.now();
         if (completeAt !== null && Date.now() - completeAt >= grace) return JSON.stringify(seen);
-        await new Promise((resolve) => later(resolve, 10));
+        await new Promise((resolve) => setTimer(resolve, 10));
       }
     },
     initialize(text) {
-      return guarded(async () => {
-        listen(globalThis.abp);
+      return replyOf(async () => {
+        connectCallbacks(globalThis.abp);
         const result = await globalThis.abp.initialize(parse(text));
-        listen(globalThis.abp);
+        connectCallbacks(globalThis.abp);
         return result;
       });
     },
     async list() {
-      try { return await listed(await globalThis.abp.listCapabilities?.()); } catch (error) { return failed(error); }
+      try { return await listReply(await globalThis.abp.listCapabilities?.()); } catch (error) { return toError(error); }
     },
     // request: {capability, params, options, base64: [[path, text]], files: [path]}; inputs: one <input> per file.
     call(text, ...inputs) {
-      return guarded(async () => {
+      return replyOf(async () => {
         const { capability, params, options, base64 = [], files = [] } = parse(text);
-        const places = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
+        const contents = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
         for (const [index, path] of files.entries()) {
-          places.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
+          contents.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
         }
-        const filled = codec.fill(params, places), id = options.callId;
+        const filled = codec.insertContent(params, contents), id = options.callId;
         calls.add(id);
         try {
           let answer;
-          starting = id;
-          try { answer = globalThis.abp.call(capability, filled, options); } finally { starting = null; }
+          startingCall = id;
+          try { answer = globalThis.abp.call(capability, filled, options); } finally { startingCall = null; }
           return await answer;
         } finally { calls.delete(id); }
       });
     },
-    // Both documented forms; some apps take one, some the other. An app that hangs here is given up on.
+    // Tries both documented forms, since apps accept one or the other. An app that hangs is given 400 ms for each.
     async cancel(callId, reason) {
       for (const parameters of [[callId, reason], [{ callId, reason }]]) {
         try {
-          const answer = await within(400, globalThis.abp.cancel(...parameters));
+          const answer = await waitAtMost(400, globalThis.abp.cancel(...parameters));
           if (answer && answer.cancelled === true) return JSON.stringify({ answer, rest: {} });
         } catch { /* the other form, then */ }
       }
       return JSON.stringify({ answer: { callId, cancelled: false }, rest: {} });
     },
-    shutdown: (text) => guarded(() => within(1000, globalThis.abp?.shutdown?.(parse(text)))),
+    shutdown: (text) => replyOf(() => waitAtMost(1000, globalThis.abp?.shutdown?.(parse(text)))),
     answer(id, text) {
-      questions.get(id)?.(parse(text));
-      questions.delete(id);
+      elicitations.get(id)?.(parse(text));
+      elicitations.delete(id);
     },
-    // --- content that stayed here, as the rungs of the ladder want it ---
+    // --- content that stayed in the page, in the forms that the rungs of the ladder need ---
     blob(id, start, end) {
-      const value = held.get(id);
+      const value = heldContent.get(id);
       if (value instanceof Uint8Array) return new NativeBlob([value.subarray(start, end)]);
       return start === 0 && end >= Reflect.apply(blobTag, value, []) ? value : Reflect.apply(blobSlice, value, [start, end]);
     },
     url: (id, start, end) => createURL(agent.blob(id, start, end)),
     revoke: (url) => revokeURL(url),
     async base64(id, start, end) {
-      const value = held.get(id);
+      const value = heldContent.get(id);
       if (value instanceof Uint8Array) return codec.toBase64(value.subarray(start, end));
       return codec.toBase64(new Uint8Array(await Reflect.apply(blobBytes, agent.blob(id, start, end), [])));
     },
-    // A blob: URL that the app gave away instead of the Blob; revoked, or forbidden by a policy, it throws.
-    async keep(url) {
+    // Holds what a blob: URL of the app refers to. Throws if it is revoked, or forbidden by the app's policy.
+    async holdUrl(url) {
       const blob = await (await fetch(url)).blob(), id = String(nextId++);
-      held.set(id, blob);
+      heldContent.set(id, blob);
       return [id, Reflect.apply(blobTag, blob, [])];
     },
-    release(...ids) { for (const id of ids) held.delete(id); },
-    // A detached element changes no DOM.
-    input: () => Object.assign(Reflect.apply(createElement, document, ["input"]), { type: "file" }),
-    chosen: (input) => input.files[0]?.size ?? -1,
-    // Stands for an input where the browser cannot read our files: filled piece by piece.
-    basket: () => ({ parts: [], files: [] }),
-    fill(basket, text) {
-      basket.parts.push(codec.fromBase64(text));
-      basket.files[0] = new NativeBlob(basket.parts);
+    release(...ids) { for (const id of ids) heldContent.delete(id); },
+    // The element is never attached, so the DOM does not change.
+    createFileInput: () => Object.assign(Reflect.apply(createElement, document, ["input"]), { type: "file" }),
+    chosenSize: (input) => input.files[0]?.size ?? -1,
+    // Looks like a file input, for browsers that cannot read our files: filled piece by piece.
+    createFileBuffer: () => ({ parts: [], files: [] }),
+    appendToBuffer(buffer, text) {
+      buffer.parts.push(codec.fromBase64(text));
+      buffer.files[0] = new NativeBlob(buffer.parts);
     },
-    click(url) {
+    clickDownload(url) {
       const link = Reflect.apply(createElement, document, ["a"]);
       Reflect.apply(clickOn, Object.assign(link, { href: url, download: "" }), []);
     },
-    leave() {
-      gone = true;
-      for (const answer of questions.values()) answer(DECLINED);
+    uninstall() {
+      uninstalled = true;
+      for (const answer of elicitations.values()) answer(DECLINED);
       for (const step of undo.splice(0)) step();
       effects.unhook();
     },

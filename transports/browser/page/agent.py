@@ -1,6 +1,6 @@
-"""Our agent inside one page: installed before the app's first script, reached over a channel of its own.
+"""The agent inside one page: installed before the app's first script, reached over a channel of its own.
 
-No call into a page has a timeout of its own, and a frozen page never answers, so every wait here has a deadline and
+No call into a page has a timeout of its own, and a frozen page never answers. So every wait here has a deadline, and
 ends at once when the page or the browser dies.
 """
 
@@ -29,19 +29,19 @@ from ...errors import (
     first_line,
 )
 from ...protocol.strict_json import decode_json
-from .channel import Channel, RemoteObject
+from .channel import Channel, PageObject
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["INLINE_BYTES", "PageAgent", "script"]
+__all__ = ["INLINE_BYTES", "PageAgent", "load_script"]
 
-#: Content up to this many bytes per answer travels inside the answer (measured: inline wins up to here).
+#: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
-#: Characters of an answer's JSON up to which it comes as it is (measured: above, a file is faster).
-_LONGEST_TEXT = 2 << 20
+#: Answers of up to this many characters of JSON are returned directly (measured: above, a file is faster).
+_MAX_INLINE_TEXT = 2 << 20
 
-_GONE = (
+_CLOSED_MESSAGES = (
     "Target crashed",
     "has been closed",
     "Target closed",
@@ -49,13 +49,14 @@ _GONE = (
     "Session closed",
     "browser has disconnected",
 )
-_DRIVER_GONE = "Connection closed while reading from the driver"
-_LAST_WORDS = 0.1
+_DRIVER_CLOSED_MESSAGE = "Connection closed while reading from the driver"
+#: Seconds to wait for the event that explains why a page was closed.
+_CLOSE_DELAY = 0.1
 #: Seconds after which a page that answers nothing at all is given up.
-_RESPONSE = 1.0
-#: Seconds for each step of leaving a page that stays.
-_LEAVE = 2.0
-_MOVED = (
+_RESPONSE_TIMEOUT = 1.0
+#: Seconds for each step of removing the agent from a page that stays open.
+_UNINSTALL_TIMEOUT = 2.0
+_NAVIGATED_MESSAGES = (
     "Cannot find context",
     "navigated or closed",
     "context was destroyed",
@@ -66,14 +67,18 @@ _MOVED = (
 
 
 @cache
-def script(name: str) -> str:
-    """A file of the folder ``page``."""
+def load_script(name: str) -> str:
+    """Return the text of a script of this folder, such as ``agent.js``."""
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
 class PageAgent:
-    """One page's agent. ``on_event(kind, payload)`` is called for what the page emits: ``notification``, ``progress``,
-    ``elicitation``, ``capabilities``, and what :class:`~transports.browser.effects.effects.Effects` takes."""
+    """The agent of one page.
+
+    ``on_event(kind, payload)`` is called in the event loop for everything the page emits: ``notification``,
+    ``progress``, ``elicitation``, ``capabilities``, and the kinds that
+    :meth:`PageEffects.on_event <transports.browser.effects.page_effects.PageEffects.on_event>` takes.
+    """
 
     def __init__(self, page: Page, channel: Channel, on_event: Callable[[str, Any], None]) -> None:
         self.page = page
@@ -81,76 +86,79 @@ class PageAgent:
         self._on_event = on_event
         self._key = secrets.token_hex(16)
         self._binding = f"_{secrets.token_hex(8)}"
-        self._object: RemoteObject | None = None
+        self._object: PageObject | None = None
         self._pinned = False
         self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
-        page.on("crash", self._crashed)
-        page.on("close", self._closed)
+        page.on("crash", self._on_crash)
+        page.on("close", self._on_close)
         if self._browser is not None:
-            self._browser.on("disconnected", self._disconnected)
+            self._browser.on("disconnected", self._on_disconnect)
 
     @property
     def cdp(self) -> CDPSession:
-        """The page's own CDP session. Raises :class:`~transports.errors.UsageError` where the browser has none."""
+        """The page's own CDP session. Raises :class:`~transports.errors.UsageError` if the browser has none."""
         if self.channel.cdp is None:
             raise UsageError("this browser has no CDP; use a Chromium")
         return self.channel.cdp
 
     async def install(self, *parts: str, now: bool = False) -> None:
-        """Prepare every document that this page will load from now on, and with ``now`` the one that is there too;
-        ``parts`` are scripts beside ``agent.js``."""
-        options = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _LONGEST_TEXT}
+        """Install the agent in every document that the page loads from now on.
+
+        ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments. With ``now`` the document
+        that is loaded already gets the agent too.
+        """
+        options = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
         config = json.dumps(options)
-        source = f"({script('agent.js')})({', '.join((config, *map(script, parts)))})"
-        await self.channel.install(source, self._binding, on_emit=self._emitted, on_document=self._navigated, now=now)
+        source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
+        await self.channel.install(source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now)
 
     async def target(self) -> dict[str, Any]:
-        """What the browser calls this page: its ``targetId`` and ``browserContextId``, among others."""
+        """Return what the browser says of the page (CDP ``TargetInfo``), with ``targetId`` and ``browserContextId``."""
         if self._target is None:
             self._target = (await self.cdp.send("Target.getTargetInfo"))["targetInfo"]
         return self._target
 
-    async def leave(self) -> None:
-        """Take the agent out of a page that goes on without us, and stop listening to it."""
+    async def uninstall(self) -> None:
+        """Remove the agent from a page that stays open, and stop listening to it. Takes about four seconds at most."""
         with contextlib.suppress(TransportError):
             if self._object is not None:
-                await self.invoke("leave", timeout=_LEAVE)
+                await self.invoke("uninstall", timeout=_UNINSTALL_TIMEOUT)
         with contextlib.suppress(TransportError):
-            await self.bounded(self.channel.close(), "leaving the page", timeout=_LEAVE)
-        self.ignore()
+            await self.with_deadline(self.channel.close(), "leaving the page", timeout=_UNINSTALL_TIMEOUT)
+        self.stop_listening()
 
-    def ignore(self) -> None:
+    def stop_listening(self) -> None:
         """Stop listening to the page and its browser."""
-        self.page.remove_listener("crash", self._crashed)
-        self.page.remove_listener("close", self._closed)
+        self.page.remove_listener("crash", self._on_crash)
+        self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
-            self._browser.remove_listener("disconnected", self._disconnected)
+            self._browser.remove_listener("disconnected", self._on_disconnect)
 
-    def _emitted(self, text: str) -> None:
+    def _on_emit(self, text: str) -> None:
         kind_and_payload: Any = decode_json(text)
         self._on_event(*kind_and_payload)
 
     def pin(self) -> None:
-        """From now on the page is the one that was connected to: its going elsewhere is a loss (FAULTS 10)."""
+        """Declare the current document to be the app: from now on a navigation loses it (FAULTS 10)."""
         self._pinned = True
 
-    def _navigated(self) -> None:
+    def _on_document(self) -> None:
         self._object = None
         if self._pinned:
-            self.lose(ContextLost("the page navigated or reloaded; call again"))
+            self.mark_lost(ContextLost("the page navigated or reloaded; call again"))
 
-    def _crashed(self, _: Page) -> None:
-        self.lose(PageCrashed("the page's renderer crashed; call again"))
+    def _on_crash(self, _: Page) -> None:
+        self.mark_lost(PageCrashed("the page's renderer crashed; call again"))
 
-    def _disconnected(self, _: object) -> None:
-        self.lose(BrowserCrashed("the browser is gone; call again"))
+    def _on_disconnect(self, _: object) -> None:
+        self.mark_lost(BrowserCrashed("the browser is gone; call again"))
 
-    def _closed(self, _: Page) -> None:
-        """A dying browser closes its pages first: give it the time to say so."""
+    def _on_close(self, _: Page) -> None:
+        """A dying browser closes its pages first: wait a moment, so that the crash is reported as the reason."""
         closed = Disconnected("the page was closed; call again")
-        asyncio.get_running_loop().call_later(_LAST_WORDS, self.lose, closed)
+        asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
 
     @property
     def is_lost(self) -> bool:
@@ -159,97 +167,108 @@ class PageAgent:
 
     @property
     def lost(self) -> asyncio.Future[TransportError]:
-        """Done once the app is gone; not to be changed."""
+        """A future that is done once the app is gone, with the reason as its result. Callers must not change it."""
         return self._lost
 
-    async def require_responding(self) -> None:
-        """A page that spins answers nothing any more: give it up (FAULTS 5)."""
+    async def check_responsive(self) -> None:
+        """Give the page up if it does not answer within a second: its script hangs in a loop (FAULTS 5)."""
         try:
-            await self.bounded(self.channel.agent(self._key), "a sign of life", timeout=_RESPONSE)
+            await self.with_deadline(self.channel.find_agent(self._key), "a sign of life", timeout=_RESPONSE_TIMEOUT)
         except CallTimeout:
-            self.lose(Disconnected("the page does not respond any more; it is opened again"))
+            self.mark_lost(Disconnected("the page does not respond any more; it is opened again"))
 
-    def lose(self, error: TransportError) -> None:
-        """The app is gone: whoever waits, and whoever asks from now on, gets ``error``."""
+    def mark_lost(self, error: TransportError) -> None:
+        """Declare the app gone: calls under way and later ones raise ``error``. Only the first error counts."""
         if not self._lost.done():
             self._lost.set_result(error)
 
     async def send(
-        self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, what: str = ""
+        self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""
     ) -> dict[str, Any]:
-        """One CDP command with a deadline. Raises :class:`~transports.errors.CallTimeout`,
-        :class:`~transports.errors.Disconnected`, :class:`~transports.errors.ContextLost`."""
-        reply: dict[str, Any] = await self.bounded(
-            self.cdp.send(method, dict(params or {})), what or method, timeout=timeout
+        """Send one CDP command and return its result. ``timeout`` in seconds; ``action`` names it in error messages.
+
+        Raises :class:`~transports.errors.CallTimeout`, :class:`~transports.errors.Disconnected` and
+        :class:`~transports.errors.ContextLost`.
+        """
+        reply: dict[str, Any] = await self.with_deadline(
+            self.cdp.send(method, dict(params or {})), action or method, timeout=timeout
         )
         return reply
 
-    async def bounded(self, work: Any, what: str, *, timeout: float) -> Any:
-        """Await ``work`` (of this page) until it ends, the page is lost, or ``timeout`` seconds have passed."""
+    async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
+        """Await ``work`` on this page until it ends, the page is lost, or ``timeout`` seconds have passed.
+
+        ``action`` names the work in error messages. Raises the reason of the loss,
+        :class:`~transports.errors.CallTimeout`, or Playwright's error as one of ours. Work that is given up is
+        cancelled in the background, and its outcome ignored.
+        """
         if self._lost.done():
             work.close()
-            raise self._again(self._lost.result())
+            raise self._copy(self._lost.result())
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait((task, self._lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 if self._lost.done():
-                    raise self._again(self._lost.result())
-                raise CallTimeout(f"no answer to {what} within {timeout:g} s")
+                    raise self._copy(self._lost.result())
+                raise CallTimeout(f"no answer to {action} within {timeout:g} s")
             return task.result()
         except PlaywrightError as error:
-            if any(text in error.message for text in (*_GONE, *_MOVED)):
-                await asyncio.wait((self._lost,), timeout=2 * _LAST_WORDS)  # which of the losses it was
-            raise self._translated(error) from error
+            if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
+                await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may say why
+            raise self._map_error(error) from error
         except Exception as error:
-            if _DRIVER_GONE not in str(error):
+            if _DRIVER_CLOSED_MESSAGE not in str(error):
                 raise
-            self.lose(BrowserCrashed("the browser's driver is gone; call again"))
-            raise self._again(self._lost.result()) from error
+            self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
+            raise self._copy(self._lost.result()) from error
         finally:
             if not task.done():
                 task.cancel()
-                task.add_done_callback(_retrieve)
+                task.add_done_callback(_retrieve_exception)
 
-    def _again(self, error: TransportError) -> TransportError:
+    def _copy(self, error: TransportError) -> TransportError:
         return type(error)(error.message)
 
-    def _translated(self, error: PlaywrightError) -> TransportError:
-        """Playwright's errors as ours."""
+    def _map_error(self, error: PlaywrightError) -> TransportError:
+        """Return the error of ours for one of Playwright's."""
         first = first_line(error)
         if self._lost.done():
-            return self._again(self._lost.result())
-        if any(text in first for text in _MOVED):
+            return self._copy(self._lost.result())
+        if any(text in first for text in _NAVIGATED_MESSAGES):
             return ContextLost("the page navigated or reloaded while it worked; call again")
-        if any(text in first for text in _GONE):  # and no event said what: its messenger, the driver, died
-            self.lose(BrowserCrashed("the browser's driver is gone; call again"))
-            return self._again(self._lost.result())
+        if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
+            self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
+            return self._copy(self._lost.result())
         return TransportError(f"the browser refused: {first}")
 
-    async def _agent(self, timeout: float) -> RemoteObject:
+    async def _find_agent(self, timeout: float) -> PageObject:
         if self._object is None:
-            self._object = await self.bounded(self.channel.agent(self._key), "the page", timeout=timeout)
+            self._object = await self.with_deadline(self.channel.find_agent(self._key), "the page", timeout=timeout)
             if self._object is None:
                 raise ContextLost("the page replaced the functions of the protocol; it cannot be driven")
         return self._object
 
     async def invoke(self, method: str, *args: object, timeout: float, by_value: bool = True) -> Any:
-        """Call a method of the agent; a :class:`~.channel.RemoteObject` argument is passed as the
-        object it stands for. With ``by_value=False`` the result is such an object."""
-        agent = await self._agent(timeout)
+        """Call a method of the agent and return its result; ``timeout`` in seconds.
+
+        A :class:`~.channel.PageObject` argument is passed as the object it stands for. With ``by_value=False`` the
+        result is such an object too. Raises :class:`~transports.errors.ProtocolError` if the method throws.
+        """
+        agent = await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=by_value)
-        return await self.bounded(call, f"`{method}`", timeout=timeout)
+        return await self.with_deadline(call, f"`{method}`", timeout=timeout)
 
-    async def set_file(self, element: RemoteObject, path: Path, *, timeout: float) -> None:
-        """Choose a file for an ``<input type=file>`` of the page."""
-        await self.bounded(self.channel.set_file(element, path), "choosing a file", timeout=timeout)
+    async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
+        """Choose a local file for an ``<input type=file>`` of the page."""
+        await self.with_deadline(self.channel.set_file(element, path), "choosing a file", timeout=timeout)
 
-    async def forget(self, thing: RemoteObject, *, timeout: float = 5.0) -> None:
-        """Let the page collect an object."""
-        await self.bounded(self.channel.forget(thing), "forgetting", timeout=timeout)
+    async def release_object(self, page_object: PageObject, *, timeout: float = 5.0) -> None:
+        """Let the page collect an object as garbage."""
+        await self.with_deadline(self.channel.release_object(page_object), "forgetting", timeout=timeout)
 
 
-def _retrieve(task: asyncio.Future[object]) -> None:
-    """Look at the outcome of a call nobody waits for any more, so that asyncio does not report it."""
+def _retrieve_exception(task: asyncio.Future[object]) -> None:
+    """Fetch the outcome of a call that was given up, so that asyncio does not report it as never retrieved."""
     if not task.cancelled():
         task.exception()

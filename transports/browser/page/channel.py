@@ -1,8 +1,9 @@
-"""The two ways into a page, behind one set of methods: a CDP session of its own (Chromium and its relatives), and
-Playwright's own API (every browser it drives, so Firefox and WebKit too).
+"""The two channels into a page, behind one set of methods.
 
-CDP costs half of what ``evaluate`` does per call, hands over streams, and leaves nothing to see; so it is taken
-wherever it is there. No method here has a deadline: :meth:`.agent.PageAgent.bounded` is around each.
+One is a CDP session of its own (Chromium and its relatives), the other Playwright's own API (every browser it drives,
+so Firefox and WebKit too). A CDP call costs half of Playwright's ``evaluate``, can hand over streams, and leaves
+nothing in the page that an app could see, so it is preferred where it exists. No method here has a deadline: callers
+wrap each in :meth:`PageAgent.with_deadline <transports.browser.page.agent.PageAgent.with_deadline>`.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from ...errors import ProtocolError, UnsupportedBinary, first_line
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, JSHandle, Page
 
-__all__ = ["CdpChannel", "Channel", "PlaywrightChannel", "RemoteObject", "open_channel"]
+__all__ = ["CdpChannel", "Channel", "PageObject", "PlaywrightChannel", "open_channel"]
 
 
-class RemoteObject:
-    """An object in the page: a CDP object id, or Playwright's handle."""
+class PageObject:
+    """A reference to an object in the page: a CDP object id, or Playwright's handle."""
 
     __slots__ = ("ref",)
 
@@ -31,7 +32,7 @@ class RemoteObject:
 
 
 class Channel(ABC):
-    """One page, for one agent. ``cdp`` is the page's session where there is one."""
+    """The channel to one page, used by one agent. ``cdp`` is the page's CDP session where there is one."""
 
     cdp: CDPSession | None = None
 
@@ -39,42 +40,50 @@ class Channel(ABC):
     async def install(
         self, source: str, binding: str, *, on_emit: Callable[[str], None], on_document: Callable[[], None], now: bool
     ) -> None:
-        """Run ``source`` before the first script of every later document, and ``now`` in this one too. ``binding`` is
-        the global through which it emits text; ``on_document`` is called when the page begins a new document."""
+        """Run ``source`` before the first script of every later document, and with ``now`` in the current one too.
+
+        The script emits text through the global function ``binding``, which calls ``on_emit``. ``on_document`` is
+        called when the page begins a new document.
+        """
 
     @abstractmethod
-    async def agent(self, key: str) -> RemoteObject | None:
-        """The agent of the document that is there; ``None`` if the page does not give it."""
+    async def find_agent(self, key: str) -> PageObject | None:
+        """Return the agent of the current document, or ``None`` if the page does not give it to us.
+
+        ``key`` is the secret that the agent was installed with.
+        """
 
     @abstractmethod
-    async def invoke(self, agent: RemoteObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
+    async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
         """Call a method of the agent. Raises :class:`~transports.errors.ProtocolError` if it throws."""
 
     @abstractmethod
-    async def set_file(self, element: RemoteObject, path: Path) -> None:
-        """Choose a file for an ``<input type=file>``."""
+    async def set_file(self, element: PageObject, path: Path) -> None:
+        """Choose a local file for an ``<input type=file>``."""
 
     @abstractmethod
-    async def forget(self, thing: RemoteObject) -> None:
-        """Let the page collect an object."""
+    async def release_object(self, page_object: PageObject) -> None:
+        """Let the page collect an object as garbage."""
 
     @abstractmethod
     async def collect_garbage(self) -> None:
-        """Free what the page does not refer to any more."""
+        """Free the memory of objects that the page no longer refers to."""
 
     @abstractmethod
-    async def pdf(self, paper_height: float | None) -> str | bytes:
-        """The page as a PDF, or the name of a CDP stream of it; on paper of that height in inches, or of the size that
-        the page's own rules say. Raises
-        :class:`~transports.errors.UnsupportedBinary` where the browser makes none."""
+    async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
+        """Print the page; return the PDF, or the name of a CDP stream of it.
+
+        ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide. Raises
+        :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
+        """
 
     @abstractmethod
     async def close(self) -> None:
-        """Take back what :meth:`install` did, as far as the page is still there."""
+        """Undo :meth:`install`, as far as the page is still there."""
 
 
 async def open_channel(page: Page) -> Channel:
-    """The better of the ways that this page's browser has."""
+    """Open the best channel that the page's browser offers."""
     from playwright.async_api import Error
 
     try:
@@ -86,7 +95,7 @@ async def open_channel(page: Page) -> Channel:
 
 
 class CdpChannel(Channel):
-    """Over the page's own CDP session; what it installed ends with the session."""
+    """The channel over the page's own CDP session. What it installed ends with the session."""
 
     cdp: CDPSession
 
@@ -96,16 +105,19 @@ class CdpChannel(Channel):
     async def install(
         self, source: str, binding: str, *, on_emit: Callable[[str], None], on_document: Callable[[], None], now: bool
     ) -> None:
-        def called(event: Mapping[str, Any]) -> None:
+        """As :meth:`Channel.install`, with a binding of the Runtime domain."""
+
+        def on_binding(event: Mapping[str, Any]) -> None:
             if event["name"] == binding:
                 on_emit(event["payload"])
 
-        def navigated(event: Mapping[str, Any]) -> None:  # a change of the address alone is another event
+        # A change of the address within a document (a fragment, history.pushState) is another event.
+        def on_frame_navigated(event: Mapping[str, Any]) -> None:
             if not event["frame"].get("parentId"):
                 on_document()
 
-        self.cdp.on("Runtime.bindingCalled", called)
-        self.cdp.on("Page.frameNavigated", navigated)
+        self.cdp.on("Runtime.bindingCalled", on_binding)
+        self.cdp.on("Page.frameNavigated", on_frame_navigated)
         await self.cdp.send("Runtime.enable")
         await self.cdp.send("Runtime.addBinding", {"name": binding})
         await self.cdp.send("Page.enable")
@@ -113,50 +125,54 @@ class CdpChannel(Channel):
         if now:
             await self.cdp.send("Runtime.evaluate", {"expression": source})
 
-    async def agent(self, key: str) -> RemoteObject | None:
+    async def find_agent(self, key: str) -> PageObject | None:
         reply = await self.cdp.send("Runtime.evaluate", {"expression": f"globalThis.__abp_notification?.({key!r})"})
         object_id = reply["result"].get("objectId")
-        return None if object_id is None else RemoteObject(object_id)
+        return None if object_id is None else PageObject(object_id)
 
-    async def invoke(self, agent: RemoteObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
+    async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
         reply = await self.cdp.send(
             "Runtime.callFunctionOn",
             {
                 "objectId": agent.ref,
                 "functionDeclaration": f"function(...args) {{ return this.{method}(...args); }}",
-                "arguments": [
-                    {"objectId": arg.ref} if isinstance(arg, RemoteObject) else {"value": arg} for arg in args
-                ],
+                "arguments": [{"objectId": arg.ref} if isinstance(arg, PageObject) else {"value": arg} for arg in args],
                 "awaitPromise": True,
                 "returnByValue": by_value,
             },
         )
         if "exceptionDetails" in reply:
             exception = reply["exceptionDetails"].get("exception", {})
-            raise _failed(method, str(exception.get("description", "?")))
-        return reply["result"].get("value") if by_value else RemoteObject(reply["result"]["objectId"])
+            raise _page_error(method, str(exception.get("description", "?")))
+        return reply["result"].get("value") if by_value else PageObject(reply["result"]["objectId"])
 
-    async def set_file(self, element: RemoteObject, path: Path) -> None:
+    async def set_file(self, element: PageObject, path: Path) -> None:
+        """As :meth:`Channel.set_file`. The file must be on the browser's machine."""
         await self.cdp.send("DOM.setFileInputFiles", {"objectId": element.ref, "files": [str(path)]})
 
-    async def forget(self, thing: RemoteObject) -> None:
-        await self.cdp.send("Runtime.releaseObject", {"objectId": thing.ref})
+    async def release_object(self, page_object: PageObject) -> None:
+        await self.cdp.send("Runtime.releaseObject", {"objectId": page_object.ref})
 
     async def collect_garbage(self) -> None:
         await self.cdp.send("HeapProfiler.collectGarbage")
 
-    async def pdf(self, paper_height: float | None) -> str | bytes:
+    async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
+        """As :meth:`Channel.print_to_pdf`; returns the name of a stream of the IO domain."""
         options: dict[str, object] = {"printBackground": True, "transferMode": "ReturnAsStream"}
         options |= {"preferCSSPageSize": True} if paper_height is None else {"paperHeight": paper_height}
         stream: str = (await self.cdp.send("Page.printToPDF", options))["stream"]
         return stream
 
     async def close(self) -> None:
+        """As :meth:`Channel.close`: detaches the session, which removes its scripts and bindings."""
         await self.cdp.detach()
 
 
 class PlaywrightChannel(Channel):
-    """Over Playwright's own API. It leaves globals of Playwright's own in the page (``__playwright__binding__…``)."""
+    """The channel over Playwright's own API.
+
+    It leaves globals of Playwright's in the page (``__playwright__binding__…``).
+    """
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -165,49 +181,53 @@ class PlaywrightChannel(Channel):
     async def install(
         self, source: str, binding: str, *, on_emit: Callable[[str], None], on_document: Callable[[], None], now: bool
     ) -> None:
-        def called(_: object, text: str) -> None:
+        """As :meth:`Channel.install`, with a binding and an init script of Playwright's."""
+
+        def on_binding(_: object, text: str) -> None:
             if text:
                 on_emit(text)
             else:
                 on_document()
 
-        # Playwright's "framenavigated" is told for changes of the address alone too, so each document says that it
-        # begins: by an empty text, which the agent never emits.
-        announced = f"if (globalThis === globalThis.top) globalThis[{binding!r}]?.(''); {source}"
-        self._undo.push_async_exit(await self._page.expose_binding(binding, called))
-        self._undo.push_async_exit(await self._page.add_init_script(announced))
+        # Playwright's "framenavigated" also fires for changes of the address within a document. So each document
+        # announces itself by emitting an empty text, which the agent never does.
+        announcing = f"if (globalThis === globalThis.top) globalThis[{binding!r}]?.(''); {source}"
+        self._undo.push_async_exit(await self._page.expose_binding(binding, on_binding))
+        self._undo.push_async_exit(await self._page.add_init_script(announcing))
         if now:
             await self._page.evaluate(source)
 
-    async def agent(self, key: str) -> RemoteObject | None:
+    async def find_agent(self, key: str) -> PageObject | None:
         handle = await self._page.evaluate_handle("key => globalThis.__abp_notification?.(key)", key)
-        given = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
-        return RemoteObject(handle) if given else None
+        js_args = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
+        return PageObject(handle) if js_args else None
 
-    async def invoke(self, agent: RemoteObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
+    async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
         handle: JSHandle = agent.ref
-        given = [arg.ref if isinstance(arg, RemoteObject) else arg for arg in args]
+        js_args = [arg.ref if isinstance(arg, PageObject) else arg for arg in args]
         if not by_value:
-            return RemoteObject(await handle.evaluate_handle(f"(agent, args) => agent.{method}(...args)", given))
+            return PageObject(await handle.evaluate_handle(f"(agent, args) => agent.{method}(...args)", js_args))
         outcome = await handle.evaluate(
             f"async (agent, args) => {{ try {{ return [await agent.{method}(...args)]; }}"
             " catch (error) { return [null, String(error)]; } }",
-            given,
+            js_args,
         )
         if len(outcome) > 1:
-            raise _failed(method, outcome[1])
+            raise _page_error(method, outcome[1])
         return outcome[0]
 
-    async def set_file(self, element: RemoteObject, path: Path) -> None:
+    async def set_file(self, element: PageObject, path: Path) -> None:
+        """As :meth:`Channel.set_file`. Playwright uploads the file if the browser is on another machine."""
         await element.ref.as_element().set_input_files(path)
 
-    async def forget(self, thing: RemoteObject) -> None:
-        await thing.ref.dispose()
+    async def release_object(self, page_object: PageObject) -> None:
+        await page_object.ref.dispose()
 
     async def collect_garbage(self) -> None:
         await self._page.request_gc()
 
-    async def pdf(self, paper_height: float | None) -> str | bytes:
+    async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
+        """As :meth:`Channel.print_to_pdf`; returns the PDF itself."""
         from playwright.async_api import Error
 
         try:
@@ -225,5 +245,5 @@ class PlaywrightChannel(Channel):
         await self._undo.aclose()
 
 
-def _failed(method: str, description: str) -> ProtocolError:
+def _page_error(method: str, description: str) -> ProtocolError:
     return ProtocolError(f"the page failed in {method}: {first_line(description)}")

@@ -1,14 +1,14 @@
-// Turns an app's answer into one JSON text plus a list of the content found in it, and back for parameters.
-// A function expression: the loader passes the natives that were saved before the app's first script ran.
+// Turns an app's answer into one JSON text plus a list of the binary content in it, and inserts content into parameters.
+// A function expression; agent.js passes the native functions that it saved before the app's first script ran.
 (natives) => {
   "use strict";
   const { stringify, rawJSON, isView, toBase64, fromBase64, isBlob, isBuffer, isShared } = natives;
   const MAX_DEPTH = 64;
 
-  class Refused extends Error {}
+  class UnsupportedAnswer extends Error {}
 
-  // One content leaf as [kind, value]: "view" holds a Uint8Array over exactly the bytes meant, "blob" a Blob,
-  // "broken" the reason why there are no bytes. undefined: not content.
+  // Returns [kind, value] for binary content: "view" with a Uint8Array over exactly the bytes meant, "blob" with a Blob,
+  // "broken" with the reason why there are no bytes. Returns undefined for anything else.
   const content = (value) => {
     if (isBlob(value)) return ["blob", value];
     try {
@@ -28,12 +28,12 @@
     return undefined;
   };
 
-  // RGBA pixels are no file: they stay data.
+  // ImageData: RGBA pixels are not a file, so they stay data.
   const isPixels = (value) =>
     typeof value.width === "number" && typeof value.height === "number" &&
     value.data instanceof Uint8ClampedArray && value.data.length === value.width * value.height * 4;
 
-  // Returns {json, found: [{path, kind, value}], warnings}. Throws Refused for cycles and deep nesting.
+  // Returns {json, found: [{path, kind, value}], warnings}. Throws UnsupportedAnswer for cycles and deep nesting.
   const pack = (answer) => {
     const found = [], warnings = [], ancestors = new Set();
     const warn = (path, text) => { if (warnings.length < 20) warnings.push(`${path.join(".") || "answer"}: ${text}`); };
@@ -61,8 +61,8 @@
     };
 
     const nested = (value, path) => {
-      if (path.length > MAX_DEPTH) throw new Refused(`the answer is nested deeper than ${MAX_DEPTH} levels`);
-      if (ancestors.has(value)) throw new Refused(`the answer holds itself at ${path.join(".")}`);
+      if (path.length > MAX_DEPTH) throw new UnsupportedAnswer(`the answer is nested deeper than ${MAX_DEPTH} levels`);
+      if (ancestors.has(value)) throw new UnsupportedAnswer(`the answer holds itself at ${path.join(".")}`);
       ancestors.add(value);
       try {
         if (Array.isArray(value)) return list(value, path);
@@ -111,10 +111,10 @@
     return { json: stringify(copied === undefined ? null : copied), found, warnings };
   };
 
-  // Puts content into parameters: places is [[path, bytes], …].
-  const fill = (params, places) => {
+  // Puts content into the parameters of a call: contents is [[path, bytes], …].
+  const insertContent = (params, contents) => {
     const root = { top: params };
-    for (const [path, bytes] of places) {
+    for (const [path, bytes] of contents) {
       let node = root, key = "top";
       for (const step of path) { node = node[key]; key = step; }
       node[key] = bytes;
@@ -122,5 +122,5 @@
     return root.top;
   };
 
-  return { pack, fill, toBase64, fromBase64, Refused };
+  return { pack, insertContent, toBase64, fromBase64, UnsupportedAnswer };
 }

@@ -1,59 +1,59 @@
-// The page that embeds an app and speaks postMessage with it (PROTOCOL "Envelope"): to the agent it looks like an app.
+// The page that embeds an app and speaks postMessage with it (PROTOCOL "Envelope"); the agent sees it as an app.
 // A function expression: agent.js calls it in the harness page; what it returns becomes part of the agent.
-(side) => {
+(host) => {
   "use strict";
-  const { emit, deliver } = side;
+  const { emit, deliver } = host;
   const REPLIES = new Map([
     ["initialize-result", "initialize"],
     ["capabilities/call-result", "capabilities/call"],
     ["capabilities/cancel-result", "capabilities/cancel"],
   ]);
-  const REMEMBERED = 4096; // requests that have ended, to tell a late reply from a foreign one
-  const AGAIN = 500;       // ms until an initialize that nobody answered is sent again, doubled each time
+  const MAX_ENDED = 4096; // ids of ended requests, to tell a late reply from an unknown one
+  const RETRY_DELAY = 500; // ms after which an unanswered initialize is sent again, doubled each time
 
-  let frame = null, origin = null, greeted = false, repeated = false;
-  const waiting = new Map(); // id → {type, resolve}
+  let frame = null, origin = null, initialized = false, repeated = false;
+  const pending = new Map(); // id → {type, resolve}
   const ended = new Map();   // id → "late" | "duplicate"
 
   const counts = {};
-  let telling = false;
-  const count = (what) => {
+  let countsScheduled = false;
+  const countMessage = (what) => {
     counts[what] = (counts[what] ?? 0) + 1;
-    if (telling) return; // somebody may shout thousands of times a second
-    telling = true;
-    setTimeout(() => { telling = false; emit("counts", counts); }, 50);
+    if (countsScheduled) return; // another window may send thousands of messages a second
+    countsScheduled = true;
+    setTimeout(() => { countsScheduled = false; emit("counts", counts); }, 50);
   };
 
   const post = (type, payload, id, transfer = []) =>
     frame.contentWindow.postMessage({ type, ...(id === undefined ? {} : { id }), timestamp: Date.now(), payload }, origin, transfer);
 
   const request = (type, payload, id, transfer) => new Promise((resolve) => {
-    waiting.set(id, { type, resolve });
+    pending.set(id, { type, resolve });
     post(type, payload, id, transfer);
   });
   const finish = (id, payload, how) => {
-    const { resolve } = waiting.get(id);
-    waiting.delete(id);
+    const { resolve } = pending.get(id);
+    pending.delete(id);
     ended.set(id, how);
-    if (ended.size > REMEMBERED) ended.delete(ended.keys().next().value);
+    if (ended.size > MAX_ENDED) ended.delete(ended.keys().next().value);
     resolve(payload);
   };
 
-  // The source says who speaks, the origin what is loaded there now. Neither can be forged.
+  // The source identifies the window, the origin the document in it. Neither can be forged.
   const receive = (event) => {
-    if (frame === null || event.source !== frame.contentWindow || event.origin !== origin) return count("foreign");
+    if (frame === null || event.source !== frame.contentWindow || event.origin !== origin) return countMessage("foreign");
     const message = event.data;
-    if (typeof message !== "object" || message === null || typeof message.type !== "string") return count("malformed");
-    const { type, id, payload } = message, asked = REPLIES.get(type), known = waiting.get(id);
-    if (asked !== undefined) {
-      if (known?.type !== asked) return count((known === undefined && ended.get(id)) || "unknown");
-      const again = asked === "initialize" && repeated && payload?.error?.code === "ALREADY_INITIALIZED";
-      if (again) return count("duplicate"); // to our repetition: the answer to the first one is on its way
+    if (typeof message !== "object" || message === null || typeof message.type !== "string") return countMessage("malformed");
+    const { type, id, payload } = message, requestType = REPLIES.get(type), pendingRequest = pending.get(id);
+    if (requestType !== undefined) {
+      if (pendingRequest?.type !== requestType) return countMessage((pendingRequest === undefined && ended.get(id)) || "unknown");
+      const toRepetition = requestType === "initialize" && repeated && payload?.error?.code === "ALREADY_INITIALIZED";
+      if (toRepetition) return countMessage("duplicate"); // the answer to the first initialize is on its way
       finish(id, payload, "duplicate");
-      return count("delivered");
+      return countMessage("delivered");
     }
-    count("event");
-    if (type === "print") emit("print", { call: [...waiting.keys()].at(-1) ?? null, id: null, title: "" });
+    countMessage("event");
+    if (type === "print") emit("print", { call: [...pending.keys()].at(-1) ?? null, id: null, title: "" });
     else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") deliver("elicitation")(payload).then((answer) => post("elicitation/response", answer, id));
     else emit("unknown", type);
@@ -69,31 +69,31 @@
   globalThis.abp = Object.freeze({
     async initialize(params) {
       const id = crypto.randomUUID(), answer = request("initialize", params, id);
-      const again = (delay) => setTimeout(() => {
-        if (!waiting.has(id)) return;
-        repeated = true; // an app whose script was not there yet has heard nothing
+      const repeat = (delay) => setTimeout(() => {
+        if (!pending.has(id)) return;
+        repeated = true; // an app whose script had not run yet missed the first one
         post("initialize", params, id);
-        again(delay * 2);
+        repeat(delay * 2);
       }, delay);
-      again(AGAIN);
+      repeat(RETRY_DELAY);
       const answered = await answer;
-      greeted = true;
+      initialized = true;
       return answered;
     },
     call: (capability, params, options) =>
       request("capabilities/call", { capability, params, options }, options.callId, buffers(params)),
-    // Who cancels waits no more for the call itself.
+    // A cancelled call ends at once, without waiting for its reply.
     cancel(callId, reason) {
       if (typeof callId !== "string") return { callId, cancelled: false }; // the other form; there is one message only
       const answer = request("capabilities/cancel", { callId, reason }, crypto.randomUUID());
-      if (waiting.has(callId)) finish(callId, { success: false, cancelled: true }, "late");
+      if (pending.has(callId)) finish(callId, { success: false, cancelled: true }, "late");
       return answer;
     },
     shutdown: (params) => post("shutdown", params),
   });
 
   return {
-    // Resolves once something has loaded in the frame, be it an error page of the browser.
+    // Resolves once the frame has loaded a document, which may be an error page of the browser.
     embed(url, sandbox, allow) {
       frame = document.createElement("iframe");
       if (sandbox !== null) frame.setAttribute("sandbox", sandbox);
@@ -104,13 +104,13 @@
         document.body.append(frame);
       });
     },
-    // In CSS pixels, or as the page has it.
+    // Sets the frame's size in CSS pixels; null restores the page's own.
     resize(width, height) {
       for (const [name, value] of Object.entries({ width, height })) frame.style[name] = value === null ? "" : `${value}px`;
     },
-    talkTo(target) {
+    setOrigin(target) {
       origin = target;
-      frame.addEventListener("load", () => { if (greeted) emit("gone", null); });
+      frame.addEventListener("load", () => { if (initialized) emit("unloaded", null); });
     },
   };
 }

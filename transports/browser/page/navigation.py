@@ -1,10 +1,10 @@
-"""Why a page did not load, in words that help."""
+"""Explains why a page did not load."""
 
 from __future__ import annotations
 
 from ...errors import first_line
 
-__all__ = ["why_not_loaded"]
+__all__ = ["explain_load_failure"]
 
 _REASONS = {
     "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
@@ -18,8 +18,11 @@ _REASONS = {
 }
 
 
-def why_not_loaded(error: str, url: str) -> str:
-    """What Playwright or Chromium says of a failed navigation to ``url``, in words that help."""
+def explain_load_failure(error: str, url: str) -> str:
+    """Return the reason of a failed navigation to ``url``, with what to do about it where the cause is known.
+
+    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium.
+    """
     first = first_line(error)
     if known := next((text for code, text in _REASONS.items() if code in first), None):
         return known

@@ -1,4 +1,4 @@
-"""What the agent in the page hands over, as a message."""
+"""Turns what the agent in the page returns into a message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from ...errors import ProtocolError
 from ...protocol.messages import Message
 from ...protocol.strict_json import decode_json
 
-__all__ = ["reply_to"]
+__all__ = ["parse_reply"]
 
 
-def reply_to(request: Message, text: str | bytes) -> Message:
-    """The agent's text as a message: content back in its place."""
+def parse_reply(request: Message, text: str | bytes) -> Message:
+    """Return the reply to ``request`` from the agent's JSON, with content put back in its places.
+
+    An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
+    :class:`~transports.errors.ProtocolError` if another function of the app threw, or if the answer is cyclic or too
+    deep.
+    """
     parts = decode_json(text)
     assert isinstance(parts, dict)
     if "refused" in parts:
@@ -25,15 +30,17 @@ def reply_to(request: Message, text: str | bytes) -> Message:
         error = {"code": "OPERATION_FAILED", "message": f"the app threw {parts['name']}: {parts['threw'][:500]}"}
         return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
     rest = parts["rest"]
-    leaves: dict[Place, object] = {
-        tuple(path): _leaf(kind, *values) for path, kind, *values in rest.get("binaries", ())
+    contents: dict[Place, object] = {
+        tuple(path): _content(kind, *values) for path, kind, *values in rest.get("binaries", ())
     }
     return Message(
-        f"{request.type}-result", replace(parts["answer"], leaves), id=request.id, warnings=rest.get("warnings", ())
+        f"{request.type}-result", replace(parts["answer"], contents), id=request.id, warnings=rest.get("warnings", ())
     )
 
 
-def _leaf(kind: str, value: str, mime_type: str = "", name: str = "", size: int | None = None) -> BinaryData | Broken:
+def _content(
+    kind: str, value: str, mime_type: str = "", name: str = "", size: int | None = None
+) -> BinaryData | Broken:
     if kind == "broken":
         return Broken(value)
     if kind == "held":

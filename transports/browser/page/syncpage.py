@@ -1,9 +1,9 @@
-"""A page of ``playwright.sync_api``, driven by our coroutines.
+"""Drives a page of ``playwright.sync_api`` with our coroutines.
 
-Playwright's two APIs are faces of one implementation. The blocking one runs that in an event loop of its own, in a
-greenlet of the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits for any
-coroutine there. So our work runs where the page lives, and nothing of it between the calls. Three things of Playwright
-that it does not document are used, all of them here: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
+Playwright's two APIs are faces of one implementation. The blocking one runs it in an event loop of its own, in a
+greenlet of the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits there for
+any coroutine. So our work runs where the page lives, and pauses between two calls. Three undocumented parts of
+Playwright are used, all in this module: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from ...errors import Disconnected, UsageError
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
 
-__all__ = ["PageRunner", "async_page", "asynchronous"]
+__all__ = ["PageRunner", "to_async"]
 
 T = TypeVar("T")
 
 #: Seconds for work to end once it is cancelled.
-_CANCEL = 10.0
+_CANCEL_TIMEOUT = 10.0
 
 
 class _Context(async_api.BrowserContext):
-    """What an implementation was wrapped in first is what either API gives for it ever after. So nothing here asks
-    Playwright for the wrapper of what its user has seen before."""
+    """A context that never asks Playwright for the wrapper of an object that its user may have seen.
+
+    Playwright remembers the first wrapper of each implementation object, and both APIs return that one ever after.
+    """
 
     @property
     def browser(self) -> Browser | None:
@@ -49,31 +51,28 @@ class _Page(async_api.Page):
 
 
 @overload
-def asynchronous(thing: sync_api.Page) -> Page: ...
+def to_async(thing: sync_api.Page) -> Page: ...
 @overload
-def asynchronous(thing: sync_api.BrowserContext) -> BrowserContext: ...
-def asynchronous(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserContext:
-    """The same page or context as ``playwright.async_api`` has it; to be used in its own loop (:class:`PageRunner`).
+def to_async(thing: sync_api.BrowserContext) -> BrowserContext: ...
+def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserContext:
+    """Return the same page or context as an object of ``playwright.async_api``.
+
+    It may only be used in the loop of its own Playwright, by a :class:`PageRunner`.
 
     Raises :class:`~transports.errors.UsageError` if it is something else, or if Playwright has changed.
     """
     if isinstance(thing, sync_api.Page):
-        return _Page(_implementation(thing))
+        return _Page(_implementation_of(thing))
     if isinstance(thing, sync_api.BrowserContext):
-        return _Context(_implementation(thing))
+        return _Context(_implementation_of(thing))
     raise UsageError(f"page= takes a Page of playwright.sync_api here, and context= a BrowserContext, not {thing!r}")
 
 
-def async_page(page: sync_api.Page) -> Page:
-    """:func:`asynchronous` for a page."""
-    return asynchronous(page)
-
-
-def _implementation(thing: Any) -> Any:
+def _implementation_of(thing: Any) -> Any:
     implementation = getattr(thing, "_impl_obj", None)
     loop = getattr(implementation, "_loop", None)
-    takes = list(inspect.signature(getattr(thing, "_sync", int)).parameters) if hasattr(thing, "_sync") else []
-    if not isinstance(loop, asyncio.AbstractEventLoop) or len(takes) != 1:
+    parameters = list(inspect.signature(getattr(thing, "_sync", int)).parameters) if hasattr(thing, "_sync") else []
+    if not isinstance(loop, asyncio.AbstractEventLoop) or len(parameters) != 1:
         raise UsageError(
             "this version of Playwright keeps its blocking pages in another way than this kit knows; "
             "use playwright.async_api with transports.connect, or a Playwright of the tested version"
@@ -82,19 +81,25 @@ def _implementation(thing: Any) -> Any:
 
 
 class PageRunner:
-    """Runs coroutines in the loop of a blocking page or context, in the thread that owns it. Between two calls that
-    loop stands still: events come in with the next call, of this API or of Playwright's."""
+    """Runs coroutines in the loop of a blocking page or context, in the thread that owns it.
+
+    Between two calls that loop stands still: events arrive with the next call, of this API or of Playwright's.
+    """
 
     def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
         self._owner: Any = owner
-        self._loop: asyncio.AbstractEventLoop = _implementation(owner)._loop
+        self._loop: asyncio.AbstractEventLoop = _implementation_of(owner)._loop
         self._thread = threading.get_ident()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
-        :class:`~transports.errors.Disconnected` if Playwright has been stopped."""
+        """Run a coroutine and return its result.
+
+        Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
+        :class:`~transports.errors.Disconnected` if Playwright has been stopped. If the wait is interrupted, by Ctrl-C
+        say, the coroutine is cancelled and gets ten seconds to end.
+        """
         try:
-            self._require()
+            self._check_usable()
         except BaseException:
             coroutine.close()
             raise
@@ -103,29 +108,29 @@ class PageRunner:
             self._owner._sync(asyncio.wait((task,)))
         except BaseException:
             task.cancel()  # the wait was interrupted (Ctrl-C, or the driver is gone), the work was not
-            if not self._stopped():
-                self._owner._sync(asyncio.wait((task,), timeout=_CANCEL))
+            if not self._is_stopped():
+                self._owner._sync(asyncio.wait((task,), timeout=_CANCEL_TIMEOUT))
             raise
         return task.result()
 
-    def _require(self) -> None:
+    def _check_usable(self) -> None:
         if threading.get_ident() != self._thread:
             raise UsageError("a page of playwright.sync_api works in its own thread only; make this call there")
-        if self._stopped():
+        if self._is_stopped():
             raise Disconnected("Playwright has been stopped; connect again")
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return self._loop.is_closed() or bool(getattr(self._owner._impl_obj._dispatcher_fiber, "dead", False))
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run it with the next call; it is dropped if Playwright has been stopped."""
+        """Run a coroutine during the next call; it is dropped if Playwright has been stopped."""
         if self._loop.is_closed() or threading.get_ident() != self._thread:
             coroutine.close()
         else:
             self._loop.create_task(coroutine)
 
     def acquire(self, user: object) -> None:
-        """The loop is Playwright's, who ends it."""
+        """Do nothing: the loop belongs to Playwright, which also ends it."""
 
     def release(self, user: object) -> None:
-        """As :meth:`acquire`."""
+        """Do nothing, as :meth:`acquire`."""

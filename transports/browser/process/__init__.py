@@ -1,1 +1,1 @@
-"""The browser process: find it, launch or attach to it, its profile and temporary folder, its end."""
+"""The browser process: find an executable, start it or attach to it, manage its profile and temporary files, end it."""

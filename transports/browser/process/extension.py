@@ -1,4 +1,4 @@
-"""Chrome extensions as targets."""
+"""Chrome extensions as targets: ``extension:FOLDER``, or a folder with a ``manifest.json``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from ...errors import UsageError
 
 __all__ = ["EXTENSION_PAGE", "extension_folder", "extension_page_in"]
 
-#: The page of an extension that speaks ABP, unless another is named.
+#: Path of the page that speaks ABP, unless ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
 _SCHEME = "extension:"
 
 
 def extension_folder(target: str) -> Path | None:
-    """The folder that ``target`` means, if it means an extension: ``extension:FOLDER``, or a folder that holds a
-    ``manifest.json``. Raises :class:`~transports.errors.UsageError` for ``extension:`` without such a folder."""
+    """Return the absolute folder of the extension that ``target`` names, or ``None`` if it names none.
+
+    Raises :class:`~transports.errors.UsageError` for ``extension:`` with a folder that holds no ``manifest.json``.
+    """
     named = target.startswith(_SCHEME)
     if not named and "://" in target:
         return None
@@ -28,8 +30,10 @@ def extension_folder(target: str) -> Path | None:
 
 
 def extension_page_in(folder: Path, page: str | None) -> str:
-    """The page's path in the extension, with its query. Raises :class:`~transports.errors.UsageError` if there is no
-    such file."""
+    """Return the path of ``page`` inside the extension, query and fragment included, without a leading slash.
+
+    Raises :class:`~transports.errors.UsageError` if the folder has no such file.
+    """
     path = (page or EXTENSION_PAGE).lstrip("/")
     file = path.partition("#")[0].partition("?")[0]
     if not (folder / file).is_file():

@@ -1,4 +1,4 @@
-"""Which browser is there to start."""
+"""Finds the browser to start: named by the caller, installed on the system, or installed by Playwright."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ...errors import BrowserNotFound, UsageError
 
-__all__ = ["ENGINES", "HOW_TO_INSTALL", "Choice", "find_browser"]
+__all__ = ["ENGINES", "HOW_TO_INSTALL", "BrowserChoice", "find_browser"]
 
 HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
-#: The names a browser can be asked for by, and the engine of Playwright that drives it.
+#: The accepted values of ``browser=``, and the engine of Playwright that drives each.
 ENGINES = {
     "chromium": "chromium",
     "chrome": "chromium",
@@ -41,8 +41,8 @@ _COMMANDS = {
     "firefox": ("firefox", "firefox-esr", "/Applications/Firefox.app/Contents/MacOS/firefox"),
     "webkit": (),
 }
-#: What ``playwright install`` puts into its folder: which programs, below which folders.
-_INSTALLED = {
+#: Where ``playwright install`` puts its builds: a pattern of paths, and the file names of the executables.
+_PLAYWRIGHT_BUILDS = {
     "chromium": ("chromium-*/chrome-*/*", ("chrome", "chrome.exe", "Chromium")),
     "firefox": ("firefox-*/firefox/*", ("firefox", "firefox.exe")),
     "webkit": ("webkit-*/*", ("pw_run.sh", "Playwright.exe")),
@@ -50,21 +50,25 @@ _INSTALLED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """A browser executable and why it was taken. ``own`` is one that Playwright has built itself."""
+class BrowserChoice:
+    """A browser executable, and the ``reason`` it was chosen, in words for ``abp doctor``.
+
+    ``built_by_playwright`` is true for Playwright's own patched builds.
+    """
 
     path: str
     reason: str
-    own: bool = False
+    built_by_playwright: bool = False
 
 
-def find_browser(executable: str | None = None, name: str | None = None) -> Choice | None:
-    """The browser to start: ``executable``, else the one called ``name`` (of :data:`ENGINES`), else ``ABP_BROWSER``,
-    else an installed Chrome, Chromium or Edge, else the one that ``playwright install chromium`` put there. ``None`` if
-    there is none.
+def find_browser(executable: str | None = None, name: str | None = None) -> BrowserChoice | None:
+    """Return the browser to start, or ``None`` if there is none.
 
-    Raises :class:`~transports.errors.BrowserNotFound` if the one that was asked for does not exist, and
-    :class:`~transports.errors.UsageError` for a name that no browser has.
+    In this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
+    installed Chrome, Chromium or Edge, the one that ``playwright install chromium`` installed.
+
+    Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
+    :class:`~transports.errors.UsageError` for an unknown name.
     """
     if name is not None and name not in ENGINES:
         raise UsageError(f"no browser is called {name!r}; there are {', '.join(ENGINES)}")
@@ -73,25 +77,25 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Choi
         found = shutil.which(asked)
         if found is None:
             raise BrowserNotFound(f"no executable browser at {asked}; correct ABP_BROWSER or unset it")
-        return Choice(found, "named by the caller" if executable else "named by ABP_BROWSER")
-    if name in ("firefox", "webkit") and (installed := _installed(name)):
-        return installed  # the build that Playwright is made for goes before any other
-    for family in [name] if name else ["chrome", "chromium", "msedge"]:
-        for command in _COMMANDS[family]:
+        return BrowserChoice(found, "named by the caller" if executable else "named by ABP_BROWSER")
+    if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
+        return installed  # Playwright's own build is the only one that it fully supports
+    for process_tree in [name] if name else ["chrome", "chromium", "msedge"]:
+        for command in _COMMANDS[process_tree]:
             if found := shutil.which(command):
-                return Choice(found, "installed on this system")
-    return _installed("chromium") if name in (None, "chromium") else None
+                return BrowserChoice(found, "installed on this system")
+    return _installed_by_playwright("chromium") if name in (None, "chromium") else None
 
 
-def _installed(name: str) -> Choice | None:
-    pattern, programs = _INSTALLED[name]
-    for path in sorted(_playwright_folder().glob(pattern), reverse=True):
+def _installed_by_playwright(name: str) -> BrowserChoice | None:
+    pattern, programs = _PLAYWRIGHT_BUILDS[name]
+    for path in sorted(_playwright_browsers().glob(pattern), reverse=True):
         if path.name in programs and os.access(path, os.X_OK):
-            return Choice(str(path), "installed by Playwright", own=True)
+            return BrowserChoice(str(path), "installed by Playwright", built_by_playwright=True)
     return None
 
 
-def _playwright_folder() -> Path:
+def _playwright_browsers() -> Path:
     if own := os.environ.get("PLAYWRIGHT_BROWSERS_PATH"):
         return Path(own)
     if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""Start a browser, or attach to one, and be sure that what was started is gone afterwards."""
+"""Starts a browser, or attaches to one, and makes sure that what was started is gone afterwards."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psutil
 
-from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, UsageError, first_line
+from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
 from ...protocol.urls import redact_url
 from ..timeouts import playwright_timeout
-from .find import ENGINES, HOW_TO_INSTALL, Choice, find_browser
-from .processes import family, kill
-from .profile import ALREADY_OPEN, claimed
+from .driver import start_driver
+from .find import ENGINES, BrowserChoice, find_browser
+from .processes import kill, process_tree
+from .profile import lock_profile
 from .runfolder import RunFolder, as_tmpdir
+from .start_errors import attach_error, not_found, start_error
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Browser"]
 
-#: Seconds that a polite end may take before processes are killed.
+#: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
-_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 class Browser:
@@ -39,17 +41,17 @@ class Browser:
         async with Browser() as browser:
             async with connect(url, browser=browser) as app: ...
 
-    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; without it any Chromium or Chrome will
-    do. ``executable`` overrides where it is. Each session gets a context of its own, so that cookies and storage of two
-    never meet, except with:
+    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; without it any Chromium or Chrome is
+    used. ``executable`` is the path of one. Each session gets a context of its own, so that cookies and storage of two
+    sessions never mix, except with:
 
     - ``profile``, a folder that keeps what a user is signed in to; one process at a time can have it open.
     - ``extensions``, folders with a ``manifest.json``, which Chromium loads. Extensions live in the profile.
-    - ``cdp_url``, such as ``http://127.0.0.1:9222``: a running Chromium, which is attached to, with the profile that it
+    - ``cdp_url``, such as ``http://127.0.0.1:9222``: a running Chromium, which is attached to with the profile that it
       has. It is left running, with all tabs but ours.
 
-    ``timeout`` in seconds is for starting. Closing ends every process that was started and removes every temporary
-    file, also if the browser hangs. Opening raises :class:`~transports.errors.BrowserNotFound`,
+    ``timeout`` in seconds covers the start. Closing ends every process that was started and removes every temporary
+    file, even if the browser hangs. Opening raises :class:`~transports.errors.BrowserNotFound`,
     :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
@@ -83,29 +85,30 @@ class Browser:
         self._playwright: Playwright | None = None
         self._cdp: CDPSession | None = None
         self._pids: list[int] = []
-        self._shown = redact_url(cdp_url) if cdp_url else name or "Chromium"
-        #: The context that all sessions share; ``None`` where each gets its own.
+        self._display_name = redact_url(cdp_url) if cdp_url else name or "Chromium"
+        #: The context that all sessions share; ``None`` if each session gets its own.
         self.context: BrowserContext | None = None
+        #: The temporary folder of this process, while the browser runs.
         self.folder = Path()
-        #: More than two large downloads at once only take each other's time (measured).
+        #: More than two large downloads at once only slow each other down (measured).
         self.download_slots = asyncio.Semaphore(2)
 
     @property
     def attached(self) -> bool:
-        """Whether it is somebody else's, and goes on without us."""
+        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
         return self._cdp_url is not None
 
     @property
     def shares_context(self) -> bool:
-        """Whether all its sessions share one context."""
+        """Whether all sessions share one context, and so their cookies and storage."""
         return bool(self._cdp_url or self._profile or self._extensions)
 
     async def __aenter__(self) -> Self:
-        choice = None if self.attached else self._chosen()
+        choice = None if self.attached else self._find()
         try:
             self.folder = self._stack.enter_context(RunFolder())
             if self._profile is not None:
-                self._stack.enter_context(claimed(self._profile))
+                self._stack.enter_context(lock_profile(self._profile))
             async with asyncio.timeout(self._timeout):
                 await self._start_driver()
                 await (self._attach() if choice is None else self._launch(choice))
@@ -114,85 +117,66 @@ class Browser:
         except BaseException as error:
             await self.aclose()
             if isinstance(error, TimeoutError):
-                raise self._not_started(f"within {self._timeout:g} s") from error
+                raise self._start_error(f"within {self._timeout:g} s") from error
             if isinstance(error, _playwright_error()):
-                raise self._not_started(f"({first_line(error)})") from error
+                raise self._start_error(f"({first_line(error)})") from error
             raise
         return self
 
-    def _chosen(self) -> Choice:
+    def _find(self) -> BrowserChoice:
+        """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
         choice = find_browser(self._executable, self._name)
         if choice is None:
-            ways = {
-                "chrome": "install it, or leave browser= out to take any Chromium",
-                "msedge": "install it, or leave browser= out to take any Chromium",
-                "firefox": "run `playwright install firefox`, or install the system's",
-                "webkit": "run `playwright install webkit`",
-            }
-            wanted = self._name or "Chromium or Chrome"
-            raise BrowserNotFound(f"no {wanted} was found on this system; {ways.get(self._name or '', HOW_TO_INSTALL)}")
-        if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAYS)):
+            raise not_found(self._name)
+        if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
             raise BrowserNotFound(
                 "there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True"
             )
-        self._shown = choice.path
+        self._display_name = choice.path
         return choice
 
-    def _not_started(self, how: str) -> Exception:
+    def _start_error(self, reason: str) -> Exception:
         if self._cdp_url is not None:
-            how = how.replace(self._cdp_url, self._shown)  # its query may hold a key
-            return ConnectFailed(
-                f"no browser to attach to at {self._shown} {how}; start one with --remote-debugging-port=9222 and a "
-                "--user-data-dir of its own, and give its address"
-            )
-        if any(text in how for text in ALREADY_OPEN):
-            return ProfileInUse.at(self._profile)
-        if self.engine != "chromium":
-            how += f"; `playwright install {self.engine}` brings the build that Playwright is made for"
-            return BrowserNotFound(f"{self._shown} did not start {how}")
-        return BrowserNotFound(f"{self._shown} did not start {how}; {HOW_TO_INSTALL}")
+            return attach_error(self._cdp_url, reason)
+        return start_error(self.engine, self._display_name, self._profile, reason)
 
     async def _start_driver(self) -> None:
-        from playwright.async_api import async_playwright
-
-        manager = async_playwright()
         with as_tmpdir(self.folder):
-            starting = asyncio.ensure_future(manager.start())
+            starting = asyncio.ensure_future(start_driver())
             try:
-                self._playwright = await asyncio.shield(starting)
+                self._playwright, self._pids = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                # A driver that has only half started cannot be stopped: let it start, so that it can.
+                # A driver that has only half started cannot be stopped: let it start, so that aclose() can stop it.
                 await asyncio.wait((starting,), timeout=_GRACE)
                 if starting.done() and not starting.exception():
-                    self._playwright = starting.result()
+                    self._playwright, self._pids = starting.result()
                 raise
-        self._pids = _driver(manager)
 
     async def _attach(self) -> None:
         assert self._playwright is not None and self._cdp_url is not None
-        # Its downloads, media settings and focus stay as its user has them.
+        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
         self._browser = await self._playwright.chromium.connect_over_cdp(
             self._cdp_url, no_defaults=True, timeout=playwright_timeout(self._timeout)
         )
         self.context = self._browser.contexts[0]
         self._cdp = await self._browser.new_browser_cdp_session()
 
-    async def _launch(self, choice: Choice) -> None:
+    async def _launch(self, choice: BrowserChoice) -> None:
         assert self._playwright is not None
         engine = getattr(self._playwright, self.engine)
         root = sys.platform == "linux" and os.geteuid() == 0
         options: dict[str, Any] = {
             "executable_path": choice.path,
             "headless": self._headless,
-            # Chromium refuses its sandbox to root; for everybody else it stays on.
+            # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
             "args": ["--no-sandbox"] if root and self.engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
             "timeout": 0,  # the time for starting is limited around this
         }
-        if self.engine == "firefox" and not choice.own:
-            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it: over WebDriver BiDi
+        if self.engine == "firefox" and not choice.built_by_playwright:
+            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
         if self._extensions:
             options["ignore_default_args"] = ["--disable-extensions"]
         if not self.shares_context:
@@ -212,48 +196,54 @@ class Browser:
             self._cdp = await self._browser.new_browser_cdp_session()
             processes = (await self._cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
             browser = next(process["id"] for process in processes if process["type"] == "browser")
-            self._pids = [psutil.Process(browser).ppid(), browser]  # the driver started it
+            self._pids = [psutil.Process(browser).ppid(), browser]  # its parent is the driver
         else:
-            self._pids = [process.pid for process in family(self._pids)]
+            self._pids = [process.pid for process in process_tree(self._pids)]
 
     async def load_extension(self, folder: Path) -> str:
-        """The id that the browser gives the extension in ``folder``, which is loaded if it is not there yet. Raises
-        :class:`~transports.errors.UsageError` if this browser was started without extensions, and
-        :class:`~transports.errors.ConnectFailed` if it does not take this one."""
+        """Return the browser's id for the extension in ``folder``, loading it first if it is not there yet.
+
+        Raises :class:`~transports.errors.UsageError` if this browser was started without extensions, and
+        :class:`~transports.errors.ConnectFailed` if it refuses this one.
+        """
         if not self._extensions or self._cdp is None:
             raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
         folder = folder.absolute()
         if folder not in self._loaded:
             try:
-                # No --load-extension: Chrome and Edge ignore it from 137 on, and nobody would tell the id.
+                # Not --load-extension: Chrome and Edge ignore it from 137 on, and it does not return the id.
                 reply = await self._cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
             except _playwright_error() as error:
                 reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
                 raise ConnectFailed(
-                    f"{self._shown} did not load the extension in {folder}: {reason}; if it is a Chrome or Edge, "
-                    "which may refuse unpacked extensions (from 137 on --load-extension is ignored), use a Chromium"
+                    f"{self._display_name} did not load the extension in {folder}: {reason}; use a Chromium if it is "
+                    "a Chrome or Edge: from 137 on they ignore --load-extension, and may refuse unpacked extensions"
                 ) from error
             self._loaded[folder] = reply["id"]
         return self._loaded[folder]
 
     @property
     def playwright(self) -> PlaywrightBrowser:
-        """The browser as Playwright has it."""
+        """The ``Browser`` object of ``playwright.async_api``."""
         return self._browser
 
     @property
     def cdp(self) -> CDPSession:
-        """The browser's own CDP session; a Firefox or WebKit has none (:class:`~transports.errors.UsageError`)."""
+        """The browser's own CDP session.
+
+        Raises :class:`~transports.errors.UsageError` for Firefox and WebKit, which have none.
+        """
         if self._cdp is None:
             raise UsageError(f"{self._name} has no CDP; use a Chromium")
         return self._cdp
 
     @property
     def version(self) -> str:
+        """The browser's version, as it says itself."""
         return self._browser.version
 
     async def responds(self) -> bool:
-        """Whether it is alive and not frozen."""
+        """Whether the browser is alive and answers within three seconds."""
         if self._cdp is None:
             return self._browser.is_connected()
         try:
@@ -264,24 +254,26 @@ class Browser:
         return True
 
     async def restart(self) -> None:
-        """End it, and start another one in its place."""
+        """End the browser and start another one with the same options. Raises as opening does."""
         await self.aclose()
         self.context = None
         self._loaded.clear()
         await self.__aenter__()
 
     async def aclose(self) -> None:
-        """End it, or let go of it if it is not ours; idempotent, takes a few seconds at most, and kills what does not
-        end."""
+        """End the browser, or let go of it if it was attached to.
+
+        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself.
+        """
         playwright, self._playwright = self._playwright, None
-        processes = family(self._pids)
+        processes = process_tree(self._pids)
         try:
             if playwright is not None:
                 if hasattr(self, "_browser"):
-                    await _within(_GRACE, self._browser.close())
-                    # Playwright's stop() waits for its driver, which waits for a browser that may hang.
+                    await _ignoring_errors(_GRACE, self._browser.close())
+                    # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
                     await kill(process for process in processes if process.pid != self._pids[0])
-                await _within(_GRACE, playwright.stop())
+                await _ignoring_errors(_GRACE, playwright.stop())
         finally:
             await kill(processes)
             self._pids = []
@@ -291,22 +283,14 @@ class Browser:
         await self.aclose()
 
 
-def _driver(manager: object) -> list[int]:
-    """The driver's process. Playwright does not give it away: where its inside looks different, it goes unnamed, and
-    one that hangs while it is attached to a browser is left to end with us."""
-    client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
-    process = getattr(getattr(client, "_transport", None), "_proc", None)
-    return [] if process is None else [process.pid]
-
-
 def _playwright_error() -> type[Exception]:
     from playwright.async_api import Error
 
     return Error
 
 
-async def _within(seconds: float, work: Coroutine[object, object, object]) -> None:
-    """Wait for a step of closing, but neither for ever nor for its success: the next step is stronger."""
+async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
+    """Give a step of closing ``seconds`` to succeed; whatever becomes of it, the next step is more forceful."""
     with contextlib.suppress(TimeoutError, Exception):
         async with asyncio.timeout(seconds):
             await work

@@ -1,4 +1,4 @@
-"""The processes of a browser: which they are, and their end."""
+"""Lists and kills the processes of a browser."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from collections.abc import Iterable
 
 import psutil
 
-__all__ = ["family", "kill"]
+__all__ = ["kill", "process_tree"]
 
 #: Seconds until killed processes must be gone.
-_GONE = 3.0
+_KILL_TIMEOUT = 3.0
 
 
-def family(pids: list[int]) -> list[psutil.Process]:
-    """The processes and all that descend from them, as long as they can still be told."""
-    family: dict[int, psutil.Process] = {}
+def process_tree(pids: list[int]) -> list[psutil.Process]:
+    """Return the processes and all their descendants. A process that has ended is left out, and so are its children."""
+    found: dict[int, psutil.Process] = {}
     for pid in pids:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             for member in (process, *process.children(recursive=True)):
-                family[member.pid] = member
-    return list(family.values())
+                found[member.pid] = member
+    return list(found.values())
 
 
 async def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill them, and wait a few seconds until they are gone."""
-    alive = [process for process in processes if _runs(process)]
+    """Kill the processes and wait until they are gone, for at most three seconds. Never raises for one that is gone."""
+    alive = [process for process in processes if _is_running(process)]
     for process in alive:
         with contextlib.suppress(psutil.Error):
-            process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil refuses a reused pid
-    deadline = time.monotonic() + _GONE
-    while any(map(_runs, alive)) and time.monotonic() < deadline:
+            process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil raises if the pid was reused
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while any(map(_is_running, alive)) and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
 
 
-def _runs(process: psutil.Process) -> bool:
-    """Whether it is more than an entry that its parent has yet to collect."""
+def _is_running(process: psutil.Process) -> bool:
+    """Whether the process is alive; a zombie, which its parent has not collected yet, is not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""A user's profile folder: one process at a time can have it open."""
+"""Guards a profile folder, which only one browser process can have open."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ import psutil
 
 from ...errors import ProfileInUse, UsageError
 
-__all__ = ["ALREADY_OPEN", "claimed"]
+__all__ = ["ALREADY_OPEN_MESSAGES", "lock_profile"]
 
-#: What browsers say when another process has the profile open.
-ALREADY_OPEN = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
-_ours: set[Path] = set()
+#: Parts of the messages of browsers whose profile another process has open.
+ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
+_locked: set[Path] = set()
 
 
 @contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """The profile is this browser's until the block ends; the folder is made if it is not there, for its user alone.
+def lock_profile(folder: Path) -> Iterator[None]:
+    """Reserve the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
 
-    Raises :class:`~transports.errors.ProfileInUse`. A browser started on an open profile would not only fail: it would
-    open a window in the one that has it.
+    Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
+    started on an open profile would not only fail, it would open a window in the one that has it. Raises
+    :class:`~transports.errors.UsageError` if ``folder`` is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"profile= must be a folder, and {folder} is none")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = folder.resolve()
-    if real in _ours or any(_held(real / name) for name in ("SingletonLock", "lock")):
+    if real in _locked or any(_is_locked(real / name) for name in ("SingletonLock", "lock")):
         raise ProfileInUse.at(folder)
-    _ours.add(real)
+    _locked.add(real)
     try:
         yield
     finally:
-        _ours.discard(real)
+        _locked.discard(real)
 
 
-def _held(lock: Path) -> bool:
-    """Whether a lock of Chromium (``host-pid``) or Firefox (``address:+pid``) is a living process's. Locks of other
-    machines are left to the browser to judge."""
+def _is_locked(lock: Path) -> bool:
+    """Whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
+
+    A lock of another machine counts as free: the browser itself decides about that one.
+    """
     try:
         owner = str(lock.readlink())
     except OSError:

@@ -1,7 +1,7 @@
-"""One temporary folder per process for everything a browser leaves behind: profiles, driver scratch, uploads.
+"""One temporary folder per process for everything a browser leaves behind: profiles, driver scratch files, uploads.
 
-The browser's driver does not always clean up after itself (a killed one never does), so its ``TMPDIR`` is this folder:
-removing it removes all of it, and folders of processes that died are swept at the next start.
+The browser's driver does not always clean up after itself (a killed one never does), so its ``TMPDIR`` is this folder.
+Removing the folder removes all of it. Folders of processes that died are removed at the next start.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ import psutil
 __all__ = ["RunFolder"]
 
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
-#: Chromium puts a Unix socket below its TMPDIR, and the path of such a socket ends at 104 bytes (macOS) or 108.
-_LONGEST_BASE = 28
+#: Chromium puts a Unix socket below its TMPDIR, and such a path is limited to 104 bytes (macOS) or 108 (Linux).
+_MAX_BASE_BYTES = 28
 _lock = threading.Lock()
 _users = 0
 _path: Path | None = None
 
 
 class RunFolder:
-    """This process's folder, made by the first user and removed with the last: ``with RunFolder() as path``."""
+    """The folder of this process: ``with RunFolder() as path``. The first user creates it, the last one removes it.
+
+    Safe to use from several threads. Removing it also kills every process that names the folder in its command line.
+    """
 
     def __enter__(self) -> Path:
         global _users, _path
         with _lock:
             if _path is None:
                 sweep()
-                prefix = f"abp-run-{os.getpid()}-{_started(os.getpid())}-"
-                _path = Path(tempfile.mkdtemp(prefix=prefix, dir=_bases()[0]))
+                prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
+                _path = Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folders()[0]))
             _users += 1
             return _path
 
@@ -50,7 +53,7 @@ class RunFolder:
 
 
 def _remove(folder: Path) -> None:
-    """Also a browser that was starting when its driver was killed: it would write its profile again."""
+    # A browser that was starting when its driver was killed would write its profile again: it is killed first.
     users = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -61,8 +64,8 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _started(pid: int) -> int:
-    """Start time of a process in whole seconds, so that a reused pid is not taken for the old process; 0 if gone."""
+def _start_time(pid: int) -> int:
+    """Return the start time of a process in whole seconds, which tells a reused pid apart; 0 if there is none."""
     try:
         return int(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -70,42 +73,45 @@ def _started(pid: int) -> int:
 
 
 def sweep() -> None:
-    """Remove folders whose process is gone."""
-    for base in _bases():
+    """Remove the run folders of processes that are gone."""
+    for base in _base_folders():
         for folder in base.glob("abp-run-*"):
             name = _NAME.match(folder.name)
-            if name and abs(_started(int(name[1])) - int(name[2])) > 2:
+            if name and abs(_start_time(int(name[1])) - int(name[2])) > 2:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bases() -> list[Path]:
-    """Where run folders may be, the best first: the temp folder, or ``/tmp`` where that one's path is too long."""
+def _base_folders() -> list[Path]:
+    """Return where run folders may be, the preferred place first: the temp folder, or ``/tmp`` if its path is long."""
     own, short = Path(tempfile.gettempdir()), Path("/tmp")
-    if len(os.fsencode(own)) <= _LONGEST_BASE or not os.access(short, os.W_OK):
+    if len(os.fsencode(own)) <= _MAX_BASE_BYTES or not os.access(short, os.W_OK):
         return [own]
     return [short, own]
 
 
-_environments = 0
-_saved: str | None = None
+_tmpdir_users = 0
+_saved_tmpdir: str | None = None
 
 
 @contextlib.contextmanager
 def as_tmpdir(folder: Path) -> Iterator[None]:
-    """Child processes started inside get ``folder`` as their ``TMPDIR``. May overlap; all use the same folder."""
-    global _environments, _saved
+    """Give child processes that are started inside the block ``folder`` as their ``TMPDIR``.
+
+    Blocks may overlap if all name the same folder; the last one restores the variable.
+    """
+    global _tmpdir_users, _saved_tmpdir
     with _lock:
-        if _environments == 0:
-            _saved = os.environ.get("TMPDIR")
+        if _tmpdir_users == 0:
+            _saved_tmpdir = os.environ.get("TMPDIR")
             os.environ["TMPDIR"] = str(folder)
-        _environments += 1
+        _tmpdir_users += 1
     try:
         yield
     finally:
         with _lock:
-            _environments -= 1
-            if _environments == 0:
-                if _saved is None:
+            _tmpdir_users -= 1
+            if _tmpdir_users == 0:
+                if _saved_tmpdir is None:
                     os.environ.pop("TMPDIR", None)
                 else:
-                    os.environ["TMPDIR"] = _saved
+                    os.environ["TMPDIR"] = _saved_tmpdir

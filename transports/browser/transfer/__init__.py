@@ -1,1 +1,1 @@
-"""Bytes between a page and files: the ladder of ways out of a page, uploads into it."""
+"""Moves content between a page and files: a ladder of ways out of the page, uploads into it."""

@@ -1,4 +1,4 @@
-"""The fastest rung: the browser itself writes a blob URL of the page to the disk, and no byte passes through Python.
+"""The fastest way out of a page: the browser itself writes a ``blob:`` URL to the disk, past Python.
 
 Raw CDP instead of Playwright's ``expect_download``: the file is written where it is wanted, under a name we know.
 """
@@ -21,16 +21,16 @@ from ..page.agent import PageAgent
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-__all__ = ["Downloads", "Unusable", "left", "move"]
+__all__ = ["CdpDownloads", "RungUnusable", "move_file", "remaining"]
 
-#: More than ten downloads a second from one frame are dropped without a word by Chromium.
-_PER_SECOND = 9
-#: From this size on it is better to wait for one's turn than to take a slower way.
-_WORTH_WAITING = 8 << 20
-#: A download that the browser refuses (sandboxed frame, say) gives no event at all.
-_SILENCE = 2.0
-#: Where one download has worked, a later one that does not begin is only slow.
-_PATIENCE = 30.0
+#: Chromium silently drops more than ten downloads a second from one frame.
+_MAX_PER_SECOND = 9
+#: From this size in bytes on, waiting for the rate limit is faster than the next rung.
+_WAIT_FROM = 8 << 20
+#: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
+_START_TIMEOUT = 2.0
+#: Seconds for a download to begin once another one has worked: then a late one is only slow.
+_SLOW_START_TIMEOUT = 30.0
 
 _CLICK = """function (url) {
   const link = document.createElement("a");
@@ -40,22 +40,28 @@ _CLICK = """function (url) {
 }"""
 
 
-class Unusable(Exception):
-    """A way that cannot be taken here; the next one may."""
+class RungUnusable(Exception):
+    """A way that cannot be taken here; the next one may work. Never leaves this package."""
 
 
-def left(deadline: float) -> float:
-    """Seconds until ``deadline`` (monotonic). Raises :class:`~transports.errors.CallTimeout` if there are none."""
+def remaining(deadline: float) -> float:
+    """Return the seconds until ``deadline``, a value of :func:`time.monotonic`.
+
+    Raises :class:`~transports.errors.CallTimeout` if it has passed.
+    """
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise CallTimeout("the content could not be taken out of the page in time; raise ABP_DOWNLOAD_TIMEOUT")
     return seconds
 
 
-class Downloads:
-    """Downloads of one page, one at a time. ``slots`` are shared by all pages of the browser; ``folder`` is where the
-    browser writes for all pages of the context, if it is not this page's alone. ``on_other(event, folder)`` is told of
-    the browser's other downloads, and where those of our page go."""
+class CdpDownloads:
+    """Downloads from one page, one at a time.
+
+    ``slots`` are shared by all pages of the browser. ``folder`` is where the browser writes for all pages of the
+    context, if other sessions have pages in it too. ``on_app_download(event, folder)`` is called for every download
+    that was not started here, with the folder that downloads of this page go to.
+    """
 
     def __init__(
         self,
@@ -70,47 +76,52 @@ class Downloads:
         self._browser = browser
         self._context_id = context_id
         self._slots = slots
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._shared = folder
         self._folder = Path()
-        self.on_other: Callable[[dict[str, Any], Path], None] = lambda *_: None
+        self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
         self._world: int | None = None
-        self._recent: deque[float] = deque(maxlen=_PER_SECOND)
-        self._silence = _SILENCE
+        self._recent: deque[float] = deque(maxlen=_MAX_PER_SECOND)
+        self._start_timeout = _START_TIMEOUT
         self._beginning: dict[str, asyncio.Future[str]] = {}
         self._running: dict[str, asyncio.Future[str]] = {}
         self._given_up: dict[str, Path] = {}
-        self._ending: set[asyncio.Task[None]] = set()
-        browser.on("Browser.downloadWillBegin", self._began)
-        browser.on("Browser.downloadProgress", self._progressed)
+        self._cancelling: set[asyncio.Task[None]] = set()
+        browser.on("Browser.downloadWillBegin", self._on_started)
+        browser.on("Browser.downloadProgress", self._on_progress)
         agent.page.on("framenavigated", lambda _: setattr(self, "_world", None))
 
     def close(self) -> None:
-        """Stop listening."""
-        self._browser.remove_listener("Browser.downloadWillBegin", self._began)
-        self._browser.remove_listener("Browser.downloadProgress", self._progressed)
+        """Stop listening to the browser."""
+        self._browser.remove_listener("Browser.downloadWillBegin", self._on_started)
+        self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
     async def save(self, url: str, path: Path, *, size: int, deadline: float) -> None:
-        """Write what ``url`` refers to, about ``size`` bytes, to ``path``. Raises :class:`Unusable`, and
-        :class:`~transports.errors.TransportError` if the page is lost."""
-        async with self._turn, self._slots:
+        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+
+        Raises :class:`RungUnusable`, and :class:`~transports.errors.TransportError` if the page is lost.
+        """
+        async with self._lock, self._slots:
             await self._pace(size)
             folder = self._shared or path.parent
-            await self.into(folder)
+            await self.set_folder(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._beginning[url] = began
             guid = ""
             try:
                 await self._click(url, deadline)
-                guid = await self._begun(began, url, folder, deadline)
+                guid = await self._wait_for_start(began, deadline)
                 running = asyncio.shield(self._running[guid])
-                state = await self._agent.bounded(running, "a download", timeout=left(deadline))
+                state = await self._agent.with_deadline(running, "a download", timeout=remaining(deadline))
                 if state != "completed":
-                    raise Unusable(f"the browser {state} the download")
-                await asyncio.to_thread(move, folder / guid, path)
+                    raise RungUnusable(f"the browser {state} the download")
+                await asyncio.to_thread(move_file, folder / guid, path)
             except BaseException:
-                if guid:
-                    await self.abandon(guid, folder)
+                if began.done() and not began.cancelled():
+                    guid = began.result()
+                    await self.cancel(guid, folder)
+                else:  # it may still begin
+                    self._given_up[url] = folder
                 raise
             finally:
                 self._beginning.pop(url, None)
@@ -118,19 +129,19 @@ class Downloads:
                     running_now.cancel()
 
     async def _pace(self, size: int) -> None:
-        if len(self._recent) == _PER_SECOND and (wait := self._recent[0] + 1.0 - time.monotonic()) > 0:
-            if size < _WORTH_WAITING:
-                raise Unusable("more downloads a second than the browser allows")
+        if len(self._recent) == _MAX_PER_SECOND and (wait := self._recent[0] + 1.0 - time.monotonic()) > 0:
+            if size < _WAIT_FROM:
+                raise RungUnusable("more downloads a second than the browser allows")
             await asyncio.sleep(wait)
         self._recent.append(time.monotonic())
 
     @property
     def shared(self) -> bool:
-        """Whether the context has pages of other sessions, too."""
+        """Whether the context also has pages of other sessions."""
         return self._shared is not None
 
-    async def into(self, folder: Path) -> None:
-        """Have the browser write downloads of this browser context to ``folder``, under their ids."""
+    async def set_folder(self, folder: Path) -> None:
+        """Have the browser write downloads of this browser context to ``folder``, named by their ids."""
         folder = self._shared or folder
         if self._folder == folder:
             return
@@ -144,64 +155,68 @@ class Downloads:
         self._folder = folder
 
     async def _click(self, url: str, deadline: float) -> None:
-        """In a world of our own, where the app cannot have replaced ``click``; the detached link changes no DOM."""
+        """Click a download link in an isolated world, where the app cannot have replaced ``click``.
+
+        The link is not in the document, so the DOM does not change.
+        """
         if self._world is None:
-            frames = await self._agent.send("Page.getFrameTree", timeout=left(deadline))
+            frames = await self._agent.send("Page.getFrameTree", timeout=remaining(deadline))
             frame = {"frameId": frames["frameTree"]["frame"]["id"]}
-            world = await self._agent.send("Page.createIsolatedWorld", frame, timeout=left(deadline))
+            world = await self._agent.send("Page.createIsolatedWorld", frame, timeout=remaining(deadline))
             self._world = world["executionContextId"]
         await self._agent.send(
             "Runtime.callFunctionOn",
             {"executionContextId": self._world, "functionDeclaration": _CLICK, "arguments": [{"value": url}]},
-            timeout=left(deadline),
+            timeout=remaining(deadline),
         )
 
-    async def _begun(self, began: asyncio.Future[str], url: str, folder: Path, deadline: float) -> str:
+    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float) -> str:
         try:
-            guid = await asyncio.wait_for(began, min(self._silence, left(deadline)))
+            guid = await asyncio.wait_for(began, min(self._start_timeout, remaining(deadline)))
         except TimeoutError as error:
-            self._given_up[url] = folder
-            raise Unusable("the browser did not begin the download") from error
-        self._silence = _PATIENCE
+            raise RungUnusable("the browser did not begin the download") from error
+        self._start_timeout = _SLOW_START_TIMEOUT
         return guid
 
-    def _began(self, event: dict[str, Any]) -> None:
-        """The app's own downloads are told here too: those have other URLs and are not ours."""
+    def _on_started(self, event: dict[str, Any]) -> None:
+        """Match a download that begins with one of ours. The app's own downloads, with other URLs, arrive here too."""
         url, guid = event["url"], event["guid"]
         began = self._beginning.get(url)
         if began is not None and not began.done():
             self._running[guid] = asyncio.get_running_loop().create_future()
             began.set_result(guid)
-        elif (folder := self._given_up.pop(url, None)) is not None:  # only slow, and nobody waits any more
-            self.abandon_later(guid, folder)
+        elif (folder := self._given_up.pop(url, None)) is not None:  # slow, or its call was cancelled
+            self.cancel_in_background(guid, folder)
         else:
-            self.on_other(event, self._folder)
+            self.on_app_download(event, self._folder)
 
-    def abandon_later(self, guid: str, folder: Path) -> None:
-        """:meth:`abandon`, in the background."""
-        spawn(self.abandon(guid, folder), self._ending)
+    def cancel_in_background(self, guid: str, folder: Path) -> None:
+        """Cancel a download as :meth:`cancel` does, without waiting."""
+        spawn(self.cancel(guid, folder), self._cancelling)
 
-    def _progressed(self, event: dict[str, Any]) -> None:
+    def _on_progress(self, event: dict[str, Any]) -> None:
         running = self._running.get(event["guid"])
         if running is not None and not running.done() and event["state"] != "inProgress":
             running.set_result(event["state"])
 
-    async def abandon(self, guid: str, folder: Path) -> None:
-        """Stop a download and remove what it wrote."""
+    async def cancel(self, guid: str, folder: Path) -> None:
+        """Cancel a download and remove what it wrote. Takes four seconds at most."""
+        # The browser holds the file open until it reports the end, and then gives it its name.
+        ended = self._running.setdefault(guid, asyncio.get_running_loop().create_future())
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
             await self._send("Browser.cancelDownload", download, timeout=2)
-        if running := self._running.get(guid):  # the browser still holds the file until it says so
-            await asyncio.wait((running,), timeout=2)
+        await asyncio.wait((ended,), timeout=2)
+        self._running.pop(guid, None)
         for written in folder.glob(f"{guid}*"):
             written.unlink(missing_ok=True)
 
     async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
-        await self._agent.bounded(self._browser.send(method, params), method, timeout=timeout)
+        await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
 
 
-def move(source: Path, target: Path) -> None:
-    """Rename a file, or copy it where that cannot be."""
+def move_file(source: Path, target: Path) -> None:
+    """Rename a file, or copy it to another file system."""
     try:
         source.rename(target)
     except OSError:  # another file system

@@ -1,5 +1,7 @@
-"""Downloads by Playwright's own event, for pages that are not ours to set a download folder for: a caller's, and those
-of browsers without CDP."""
+"""Downloads over Playwright's own event, for pages whose download folder is not ours to set.
+
+These are the caller's own pages, and pages of browsers without CDP.
+"""
 
 from __future__ import annotations
 
@@ -11,56 +13,58 @@ from pathlib import Path
 
 from ...errors import TransportError
 from ..page.agent import PageAgent
-from .cdp_downloads import Unusable, left
+from .cdp_downloads import RungUnusable, remaining
 
-__all__ = ["ExpectedDownloads"]
+__all__ = ["PlaywrightDownloads"]
 
-#: Chromium drops more than ten downloads a second from one frame without a word.
-_APART = 1 / 9
-#: Below this a page's text slices are as quick.
-_WORTH_IT = 8 << 20
-#: A download that begins gives its event at once; some browsers never give one.
-_SILENCE = 2.0
+#: Seconds between two downloads: Chromium silently drops more than ten a second from one frame.
+_MIN_INTERVAL = 1 / 9
+#: Content of fewer bytes is as quick over text slices.
+_MIN_SIZE = 8 << 20
+#: Seconds for the event of a download, which comes at once or, in some browsers, never.
+_START_TIMEOUT = 2.0
 
 
-class ExpectedDownloads:
-    """Downloads of one page, one at a time. ``slots`` are shared by all pages of the browser."""
+class PlaywrightDownloads:
+    """Downloads from one page, one at a time. ``slots`` are shared by all pages of the browser."""
 
     def __init__(self, agent: PageAgent, slots: asyncio.Semaphore) -> None:
         self._agent = agent
         self._slots = slots
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._next = 0.0
-        self._useless = ""
+        self._unusable_reason = ""
 
     def close(self) -> None:
-        """Nothing is listened to between two downloads."""
+        """Do nothing: between two downloads there is no listener."""
 
     async def save(self, url: str, path: Path, *, size: int, deadline: float) -> None:
-        """Write what ``url`` refers to, about ``size`` bytes, to ``path``. Raises
-        :class:`~.cdp_downloads.Unusable`, and :class:`~transports.errors.TransportError` if the page is
-        lost."""
-        if size < _WORTH_IT:
-            raise Unusable("not worth a download")
-        async with self._turn, self._slots:
-            if self._useless:
-                raise Unusable(self._useless)
+        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+
+        Raises :class:`~.cdp_downloads.RungUnusable`, at once after the first refusal, and
+        :class:`~transports.errors.TransportError` if the page is lost.
+        """
+        if size < _MIN_SIZE:
+            raise RungUnusable("too small to be worth a download")
+        async with self._lock, self._slots:
+            if self._unusable_reason:
+                raise RungUnusable(self._unusable_reason)
             await asyncio.sleep(self._next - time.monotonic())
-            self._next = time.monotonic() + _APART
+            self._next = time.monotonic() + _MIN_INTERVAL
             try:
-                await self._agent.bounded(self._saved(url, path), "a download", timeout=left(deadline))
+                await self._agent.with_deadline(self._download(url, path), "a download", timeout=remaining(deadline))
             except TransportError as error:
                 if not error.session_survives:
                     raise
-                self._useless = error.message  # a context that refuses one download refuses the next too
-                raise Unusable(error.message) from error
+                self._unusable_reason = error.message  # a context that refuses one download refuses them all
+                raise RungUnusable(error.message) from error
 
-    async def _saved(self, url: str, path: Path) -> None:
+    async def _download(self, url: str, path: Path) -> None:
         from playwright.async_api import Error
 
         page = self._agent.page
-        async with page.expect_download(lambda download: download.url == url, timeout=_SILENCE * 1000) as coming:
-            await self._agent.invoke("click", url, timeout=_SILENCE)
+        async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
+            await self._agent.invoke("clickDownload", url, timeout=_START_TIMEOUT)
         download = await coming.value
         try:
             try:

@@ -1,4 +1,4 @@
-"""File → page: content in parameters, each the best way (PERFORMANCE "Python → page")."""
+"""Moves content in the parameters of a call into the page, each in the fastest way (PERFORMANCE "Python → page")."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from ...binary.detect import Found, replace
 from ...errors import CallTimeout, TransportError, UsageError
 from ...protocol.strict_json import encode_json
 from ..page.agent import PageAgent
-from ..page.channel import RemoteObject
+from ..page.channel import PageObject
 
-__all__ = ["Inputs"]
+__all__ = ["Uploads"]
 
-#: Up to this many bytes base64 in the call itself is quicker than an extra round trip (measured).
-_INLINE_UP_TO = 64 * 1024
+#: Content of up to this many bytes travels as base64 in the call itself: faster than another round trip (measured).
+_MAX_INLINE = 64 * 1024
 _SLICE = 3 << 20  # 4 MB of base64
 
 
-class Inputs:
-    """Prepares the parameters of calls to one page; ``folder`` is for bytes that must become a file first."""
+class Uploads:
+    """Prepares the parameters of calls to one page. ``folder`` is for bytes that must become a file first."""
 
     def __init__(self, agent: PageAgent, folder: Path) -> None:
         self._agent = agent
         self._folder = folder
 
     @contextlib.asynccontextmanager
-    async def prepared(
+    async def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
-    ) -> AsyncIterator[tuple[str, list[RemoteObject]]]:
-        """The call as the page's agent takes it: its JSON, and an ``<input type=file>`` per large content.
+    ) -> AsyncIterator[tuple[str, list[PageObject]]]:
+        """Yield a call as the page's agent takes it: its JSON, and one ``<input type=file>`` for each large content.
 
-        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (seed 001 "Binary Input").
+        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (seed 001 "Binary Input"). The inputs are
+        released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
         """
         if not content:
             yield encode_json(payload).decode(), []
@@ -46,18 +47,18 @@ class Inputs:
         descriptors: dict[Any, object] = {}
         inline: list[object] = []
         files: list[object] = []
-        elements: list[RemoteObject] = []
+        elements: list[PageObject] = []
         try:
             with contextlib.ExitStack() as stack:
                 for found in content:
                     assert isinstance(found.binary, BinaryData)
                     descriptors[found.path] = _descriptor(found.binary)
                     place = [*found.path, "content"]
-                    data = await asyncio.to_thread(_small, found.binary)
+                    data = await asyncio.to_thread(_inline_bytes, found.binary)
                     if data is not None:
                         inline.append([place, pybase64.b64encode(data).decode()])
                         continue
-                    path = await asyncio.to_thread(_file, found.binary, self._folder, stack)
+                    path = await asyncio.to_thread(_as_file, found.binary, self._folder, stack)
                     elements.append(await self._element(path, timeout))
                     files.append(place)
                 params = replace(payload["params"], descriptors)
@@ -65,26 +66,29 @@ class Inputs:
         finally:
             with contextlib.suppress(TransportError):
                 for element in elements:
-                    await self._agent.forget(element)
+                    await self._agent.release_object(element)
 
-    async def _element(self, path: Path, timeout: float) -> RemoteObject:
-        """A file as an ``<input>`` of the page, or what stands for one where the browser, on another machine say, does
-        not see our files: then the content travels as text."""
+    async def _element(self, path: Path, timeout: float) -> PageObject:
+        """Return an ``<input>`` of the page that holds the file.
+
+        A browser on another machine cannot read our files: then the content travels as text, into an object that
+        looks like such an input.
+        """
         size = path.stat().st_size
-        element: RemoteObject = await self._agent.invoke("input", timeout=timeout, by_value=False)
+        element: PageObject = await self._agent.invoke("createFileInput", timeout=timeout, by_value=False)
         try:
             await self._agent.set_file(element, path, timeout=timeout)
-            if await self._agent.invoke("chosen", element, timeout=timeout) == size:
+            if await self._agent.invoke("chosenSize", element, timeout=timeout) == size:
                 return element
         except TransportError as error:
             if not error.session_survives or isinstance(error, CallTimeout):
                 raise
-        await self._agent.forget(element)
-        basket: RemoteObject = await self._agent.invoke("basket", timeout=timeout, by_value=False)
+        await self._agent.release_object(element)
+        buffer: PageObject = await self._agent.invoke("createFileBuffer", timeout=timeout, by_value=False)
         with path.open("rb") as file:
             while part := await asyncio.to_thread(file.read, _SLICE):
-                await self._agent.invoke("fill", basket, pybase64.b64encode(part).decode(), timeout=timeout)
-        return basket
+                await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)
+        return buffer
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:
@@ -94,19 +98,19 @@ def _descriptor(binary: BinaryData) -> dict[str, object]:
     return {**binary.extra, **described}
 
 
-def _small(binary: BinaryData) -> bytes | None:
-    """The bytes, if there are few of them."""
+def _inline_bytes(binary: BinaryData) -> bytes | None:
+    """Return the bytes if they are few enough to travel inside the call."""
     match binary.content:
         case bytes() as data:
-            return data if len(data) <= _INLINE_UP_TO else None
+            return data if len(data) <= _MAX_INLINE else None
         case LocalFile(path):
-            return path.read_bytes() if path.stat().st_size <= _INLINE_UP_TO else None
+            return path.read_bytes() if path.stat().st_size <= _MAX_INLINE else None
         case _:
             raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")
 
 
-def _file(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
-    """The content as a file: the file itself, or a temporary one that the stack removes."""
+def _as_file(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
+    """Return a file with the content: the caller's own, or a temporary one that ``stack`` removes."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
     with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:

@@ -1,4 +1,4 @@
-"""The WebSocket transport: envelopes in JSON text frames (PROTOCOL "Envelope"), made for networks that break.
+"""The WebSocket transport: one connection that is opened again when it breaks.
 
 Use it alone as well: ``async with connect("wss://…") as app``, or with options of its own::
 
@@ -21,16 +21,16 @@ from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_connection
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 from websockets.typing import Origin, Subprotocol
 
-from ..base import Features, Transport
-from ..errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge
-from ..protocol.envelope import decode_envelope, encode_envelope
-from ..protocol.messages import Message
-from ..protocol.pending import PendingReplies
-from ..protocol.urls import redact_url
-from ..tasks import backoff_delay
+from ...base import Features, Transport
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError
+from ...protocol.envelope import decode_envelope, encode_envelope
+from ...protocol.messages import Message
+from ...protocol.pending import PendingReplies
+from ...tasks import backoff_delay
+from .connection_errors import close_error, open_error
 
 __all__ = ["State", "WebSocketTransport"]
 
@@ -41,22 +41,22 @@ State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 _EVENTS = {"notification", "progress", "elicitation/request"}
 #: From this size on a message is parsed in a thread: below, the hop costs more than the parse (measured).
 _PARSE_INLINE = 256 * 1024
-_ID = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
+_ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
 class WebSocketTransport(Transport):
     """One connection to an ABP app behind a ``ws://`` or ``wss://`` address.
 
-    ``headers`` go into the handshake, ``token`` becomes its ``Authorization: Bearer``; neither is ever logged.
+    ``headers`` are sent with the handshake, ``token`` as its ``Authorization: Bearer``; neither is ever logged.
     ``ssl`` is an :class:`ssl.SSLContext` for CAs or client certificates of your own; the default trusts the system's.
-    ``proxy`` is a URL, ``None`` for no proxy, or ``True`` for what ``HTTPS_PROXY`` and its like say.
+    ``proxy`` is a URL, ``None`` for no proxy, or ``True`` for the environment's (``HTTPS_PROXY`` and its like).
 
-    ``max_bytes`` limits one message, counted in decoded bytes of content (base64 is a third longer on the wire).
-    ``ping_interval`` and ``ping_timeout`` in seconds: a peer that is silent for longer than their sum is given up.
-    With ``reconnect`` a lost connection is opened again, with growing, jittered delays; requests that were under way
-    fail with ``DISCONNECTED``.
+    ``timeout`` in seconds limits opening a connection, ``close_timeout`` closing it. ``max_bytes`` limits one message,
+    counted in decoded bytes of content (base64 is a third longer on the wire). A peer that is silent for longer than
+    ``ping_interval`` plus ``ping_timeout`` seconds is given up. With ``reconnect`` a lost connection is opened again,
+    with growing, jittered delays; requests that were under way fail with ``DISCONNECTED``.
 
-    Compression is off: content is base64 of files that are compressed already, so that deflate costs much (34 MB/s
+    Compression is off. Most content is base64 of files that are compressed already, so deflate costs much (34 MB/s
     against 600) and saves little, and a small frame could inflate to any size.
     """
 
@@ -86,11 +86,11 @@ class WebSocketTransport(Transport):
         self._timeout = timeout
         self._close_timeout = close_timeout
         self._silence = ping_interval + ping_timeout
-        sent = dict(headers or {})
+        handshake_headers = dict(headers or {})
         if token is not None:
-            sent["Authorization"] = f"Bearer {token}"
+            handshake_headers["Authorization"] = f"Bearer {token}"
         self._options: dict[str, Any] = {
-            "additional_headers": sent,
+            "additional_headers": handshake_headers,
             "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
             "origin": Origin(origin) if origin is not None else None,
             "proxy": proxy,
@@ -104,22 +104,22 @@ class WebSocketTransport(Transport):
         if ssl is not None:
             self._options["ssl"] = ssl
         self._connection: ClientConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._read_task: asyncio.Task[None] | None = None
         self._pending = PendingReplies()
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._turn = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
         self._state: State = "closed"
         self._unknown: Counter[str] = Counter()
 
     @property
     def url(self) -> str | None:
-        """The app's HTTP address: relative download URLs are resolved against it."""
+        """The app's HTTP address, against which relative download URLs are resolved."""
         parts = urlsplit(self._target)
         return urlunsplit(parts._replace(scheme={"ws": "http", "wss": "https"}[parts.scheme]))
 
     @property
     def state(self) -> State:
-        """Where the connection stands now; changes are ``connection/…`` events."""
+        """The state of the connection now. Each change is a ``connection/…`` event too."""
         return self._state
 
     @property
@@ -128,103 +128,72 @@ class WebSocketTransport(Transport):
         return self._pending.counts
 
     async def open(self) -> None:
+        """Connect and start reading. Raises :class:`~transports.errors.ConnectFailed`."""
         self._state = "connecting"
-        self._connection = await self._opened()
+        self._connection = await self._connect()
         self._state = "open"
-        self._reader = asyncio.ensure_future(self._run(self._connection))
+        self._read_task = asyncio.ensure_future(self._run(self._connection))
 
-    async def _opened(self) -> ClientConnection:
-        shown = redact_url(self._target)
+    async def _connect(self) -> ClientConnection:
         try:
             return await open_connection(self._target, **self._options)
-        except InvalidStatus as error:
-            status = error.response.status_code
-            hint = "; give a token= or headers= that it accepts" if status in (401, 403) else ""
-            hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
-            raise ConnectFailed(f"{shown} answered HTTP {status} instead of a WebSocket{hint}") from error
-        except (InvalidURI, InvalidHandshake) as error:
-            raise ConnectFailed(
-                f"{shown} did not become a WebSocket ({type(error).__name__}); check the address"
-            ) from error
-        except TimeoutError as error:
-            raise ConnectFailed(f"{shown} did not answer within {self._timeout:g} s; is the app running?") from error
-        except ssl_module.SSLError as error:
-            raise ConnectFailed(
-                f"{shown}: {error.reason or 'TLS failed'}; give an ssl= context that trusts its certificate"
-            ) from error
-        except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise ConnectFailed(f"cannot connect to {shown}: {reason}; start the app or correct the address") from error
+        except (InvalidURI, InvalidHandshake, OSError) as error:  # TimeoutError and SSLError are kinds of OSError
+            raise open_error(self._target, error, timeout=self._timeout) from error
 
-    # --- coming in ----------------------------------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------------------------------
 
     async def _run(self, connection: ClientConnection | None) -> None:
-        """Read until closed; open again what broke."""
+        """Read until the transport is closed, and open again what breaks."""
         while connection is not None:
             error = await self._read(connection)
             self._connection = None
             self._pending.fail_all(error)
             if self._state == "closed" or not self._reconnect:
                 break
-            self._change("reconnecting", error)
-            connection = await self._again()
+            self._set_state("reconnecting", error)
+            connection = await self._connect_again()
             if connection is not None:
                 self._connection = connection
-                self._change("open")
+                self._set_state("open")
         self._state = "closed"
         self._events.put_nowait(None)
 
-    def _change(self, state: State, error: ABPError | None = None) -> None:
+    def _set_state(self, state: State, error: ABPError | None = None) -> None:
         self._state = state
         payload = {"state": state, "reason": error.message if error else ""}
         self._events.put_nowait(Message("connection/restored" if state == "open" else "connection/lost", payload))
 
-    async def _again(self) -> ClientConnection | None:
-        """A new connection, tried with growing, jittered delays until the transport is closed."""
+    async def _connect_again(self) -> ClientConnection | None:
+        """Return a new connection, tried with growing, jittered delays; ``None`` once the transport is closed."""
         for attempt in count(1):
             await asyncio.sleep(backoff_delay(attempt))
             if self._state == "closed":
                 break
             with contextlib.suppress(ConnectFailed):
-                return await self._opened()
+                return await self._connect()
         return None
 
     async def _read(self, connection: ClientConnection) -> ABPError:
-        """Take messages in until the connection ends; returns why it did."""
+        """Receive messages until the connection ends; returns why it did."""
         try:
             while True:
                 data = await connection.recv(decode=False)
                 assert isinstance(data, bytes)
-                if not await self._take(data):
+                if not await self._receive(data):
                     await connection.close(1007)  # RFC 6455 §8.1
         except ConnectionClosed as closed:
-            return self._ended(closed)
+            return self._close_error(closed)
         except WebSocketException as error:
             return Disconnected(f"the connection broke: {type(error).__name__}")
 
-    def _ended(self, closed: ConnectionClosed) -> ABPError:
-        """Why a connection ended, as an error for those who waited (RFC 6455 §7.4.1)."""
-        code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
-        ours = closed.sent is not None and not closed.rcvd_then_sent
-        if code == 1009 and ours:
-            return TooLarge(
-                f"the app sent a message over the limit of {self._max_bytes:,} bytes; "
-                "raise max_bytes=, or have the app answer with a downloadUrl",
-                details={"limit": self._max_bytes},
-            )
-        if code == 1007 and ours:
-            return ProtocolError("the app sent a text frame that is no valid UTF-8")
-        if code == 1002 and ours:
-            return ProtocolError("the app sent frames that break RFC 6455")
-        if code == 1011 and ours:
-            return Disconnected(f"the app answered no ping for {self._silence:g} s; connect again")
-        said = closed.rcvd.reason if closed.rcvd else ""
-        return Disconnected(
-            f"the connection is gone (code {code or 1006}{': ' + said[:80] if said else ''}); connect again"
-        )
+    def _close_error(self, closed: ConnectionClosed) -> ABPError:
+        return close_error(closed, max_bytes=self._max_bytes, silence=self._silence)
 
-    async def _take(self, data: bytes) -> bool:
-        """Whether the message was text; what text says is judged by whoever asked for it."""
+    async def _receive(self, data: bytes) -> bool:
+        """Handle one message; returns false if it is not UTF-8, so that the connection must be closed.
+
+        Text that cannot be read fails only the request that it answers, if its id can be found.
+        """
         try:
             if len(data) <= _PARSE_INLINE:
                 message = decode_envelope(data)
@@ -234,8 +203,8 @@ class WebSocketTransport(Transport):
             self._pending.counts["unreadable"] += 1
             if not _is_utf8(data):
                 return False
-            found = _ID.search(data[:4096]) or _ID.search(data[-4096:])
-            if found:  # whose answer it was can still be told: no need to let it wait for its timeout
+            found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
+            if found:  # its request fails now, instead of at its timeout
                 self._pending.fail(found[1].decode(errors="replace"), error)
             logger.warning("%s", error.message)
             return True
@@ -254,15 +223,21 @@ class WebSocketTransport(Transport):
         return True
 
     async def events(self) -> AsyncIterator[Message]:
+        """Yield the app's events and changes of the connection, in order, until the transport is closed."""
         while (message := await self._events.get()) is not None:
             yield message
 
-    # --- going out ----------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request and wait for its reply; see :meth:`Transport.request <transports.base.Transport.request>`.
+
+        Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.
+        """
         return await self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
+        """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
         await self._send(message)
 
     async def _send(self, message: Message) -> None:
@@ -271,26 +246,27 @@ class WebSocketTransport(Transport):
             raise Disconnected(
                 f"the connection is {self._state}; wait for it, or connect again", details={"sent": False}
             )
-        async with self._turn:  # what waits to be sent waits unencoded: a slow peer costs time, not memory
+        async with self._send_lock:  # messages wait here unencoded: a slow peer costs time, not memory
             text = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
             try:
                 await connection.send(text, text=True)
             except ConnectionClosed as closed:
-                raise self._ended(closed) from closed
+                raise self._close_error(closed) from closed
 
     async def aclose(self) -> None:
+        """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
         self._state = "closed"
-        connection, reader = self._connection, self._reader
+        connection, reader = self._connection, self._read_task
         if connection is not None:
             try:
                 async with asyncio.timeout(self._close_timeout):
                     await connection.close()
-            except TimeoutError:  # its peer does not even read: a polite end would wait behind all that was sent
+            except TimeoutError:  # the peer does not read, so the close frame waits behind everything sent before
                 connection.transport.abort()
         if reader is not None:
             reader.cancel()
             await asyncio.wait((reader,))
-            self._reader = None
+            self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
 

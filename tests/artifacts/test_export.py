@@ -1,0 +1,175 @@
+"""Copies of artifacts out of a store: whole, verified, or not there at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from tests.artifacts.test_contract import kind, opened, store
+from tests.support.local_store import PDF, PNG
+from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope
+from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
+
+__all__ = ["kind", "opened", "store"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def test_an_export_makes_folders_and_replaces_a_file(store: ArtifactStore, tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    ref, other = await store.put_bytes(data), await store.put_bytes(PDF)
+    target = tmp_path / "new" / "deep" / "file.bin"
+    for artifact, content in ((ref, data), (ref.id, data), (other, PDF)):
+        assert await store.export(artifact, target) == target.resolve() and target.read_bytes() == content
+    assert await store.export(ref, str(target)) == target.resolve()
+    assert names(target.parent) == ["file.bin"]
+    empty = await store.put_bytes(b"")
+    assert (await store.export(empty, tmp_path / "empty")).read_bytes() == b""
+
+
+async def test_an_unknown_artifact_makes_nothing(store: ArtifactStore, tmp_path: Path) -> None:
+    ref = await store.scoped(Scope(session="theirs")).put_bytes(PDF)
+    view = store.scoped(Scope(session="mine"))
+    for artifact in (ref, ref.id, "nothing_0123456789ab"):
+        with pytest.raises(ArtifactNotFound):
+            await view.export(artifact, tmp_path / "new" / "file.bin")
+    with pytest.raises(ArtifactNotFound, match="not kept"):
+        await NoneStore().export(ref, tmp_path / "new" / "file.bin")
+    assert not (tmp_path / "new").exists()
+
+
+async def test_a_reference_of_other_content_is_not_exported(store: ArtifactStore, tmp_path: Path) -> None:
+    ref = await store.put_bytes(PDF)
+    target = tmp_path / "file.bin"
+    target.write_text("before")
+    for wrong in ({"sha256": "0" * 64}, {"size_bytes": ref.size_bytes + 1}):
+        fields = {name: getattr(ref, name) for name in ArtifactRef.__dataclass_fields__} | wrong
+        with pytest.raises(Corrupt, match="nothing was written"):
+            await store.export(ArtifactRef(**fields), target)
+    assert target.read_text() == "before" and not [name for name in names(tmp_path) if name.startswith(".abp-")]
+
+
+async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "out")
+    ref = await store.put_bytes(PDF)
+    assert ref.path is not None
+    ref.path.write_bytes(PDF[:-1] + b"!")
+    folder = tmp_path / "exported"
+    with pytest.raises(Corrupt):
+        ref.save_as(folder / "saved.pdf")
+    with pytest.raises(Corrupt):
+        await store.export(ref, folder / "exported.pdf")
+    assert not folder.exists() or names(folder) == []
+
+
+async def test_a_cancelled_export_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path / "out")
+    ref = await store.put_bytes(os.urandom(3_000_000))
+    target = tmp_path / "file.bin"
+    target.write_text("before")
+    first = asyncio.Event()
+
+    async def slow(*_: object) -> AsyncGenerator[bytes, None]:
+        yield b"x" * 1000
+        first.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "_read", slow)
+    task = asyncio.create_task(store.export(ref, target))
+    await first.wait()
+    assert len(names(tmp_path)) == 3  # the store, the file, and a temporary file
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert names(tmp_path) == ["file.bin", "out"] and target.read_text() == "before"
+
+
+async def test_save_as_copies_the_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path / "out")
+    ref = await store.put_bytes(PNG, filename="a.png")
+    assert ref.path == tmp_path / "out" / "a.png" and ref.as_dict()["path"] == str(ref.path)
+    monkeypatch.chdir(tmp_path)
+    assert ref.save_as("new/b.png") == tmp_path / "new" / "b.png"
+    assert (tmp_path / "new" / "b.png").read_bytes() == PNG and names(tmp_path / "new") == ["b.png"]
+    ref.path.unlink()
+    with pytest.raises(StoreError, match="cannot read an artifact"):
+        ref.save_as(tmp_path / "c.png")
+    assert not (tmp_path / "c.png").exists()
+
+
+async def test_save_as_names_the_way_for_stores_without_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"await app\.save\(ref, path\)"):
+        (await NoneStore().put_bytes(PDF)).save_as(tmp_path / "a.pdf")
+
+
+async def test_a_copy_has_the_mode_of_the_file_it_replaces_or_of_a_new_file(tmp_path: Path) -> None:
+    ref = await LocalStore(tmp_path / "out").put_bytes(PDF)
+    (tmp_path / "kept.pdf").touch(mode=0o640)
+    (tmp_path / "plain").touch()
+    for name, like in (("kept.pdf", "kept.pdf"), ("new.pdf", "plain")):
+        mode = (tmp_path / like).stat().st_mode
+        assert stat.S_IMODE(ref.save_as(tmp_path / name).stat().st_mode) == stat.S_IMODE(mode)
+
+
+async def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "out")
+    ref = await store.put_bytes(PDF)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    assert ref.path is not None
+    (tmp_path / "own").symlink_to(ref.path)
+    for name, why in (("folder", "name a file in it"), ("pipe", "regular file"), ("own", "own file")):
+        with pytest.raises(UsageError, match=why):
+            ref.save_as(tmp_path / name)
+        with pytest.raises(UsageError, match=why):
+            await store.export(ref, tmp_path / name)
+    assert names(tmp_path) == ["folder", "out", "own", "pipe"] and names(tmp_path / "folder") == []
+    assert ref.path.read_bytes() == PDF
+
+
+async def test_a_symlink_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    ref = await LocalStore(tmp_path / "out").put_bytes(PDF)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert ref.save_as(tmp_path / "link") == tmp_path / "real"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "real").read_bytes() == PDF
+
+
+async def test_a_full_disk_leaves_nothing(small_disk: Path, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "out")
+    ref = await store.put_bytes(os.urandom(10 << 20))
+    with pytest.raises(StoreFull, match="choose another path"):
+        ref.save_as(small_disk / "file.bin")
+    with pytest.raises(StoreFull, match="choose another path"):
+        await store.export(ref, small_disk / "file.bin")
+    assert names(small_disk) == []
+
+
+async def test_closing_a_store_closes_its_index_and_the_next_call_opens_it(tmp_path: Path) -> None:
+    def open_files() -> list[str]:
+        links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [link for link in links if str(tmp_path) in link]
+
+    async with LocalStore(tmp_path / "out", retention=Retention()) as store:
+        view = store.scoped(Scope(session="s"))
+        ref = await view.put_bytes(PDF)
+        assert any("index.sqlite" in name for name in open_files())
+    assert open_files() == []
+    await store.aclose()
+    assert await view.list() == [ref] and await store.get(ref.id) == PDF
+    await view.aclose()
+    assert open_files() == []
+
+
+async def test_every_store_can_be_closed(store: ArtifactStore) -> None:
+    async with store as entered:
+        assert entered is store
+        ref = await store.put_bytes(PDF)
+    await store.aclose()
+    assert await store.get(ref.id) == PDF

@@ -1,0 +1,66 @@
+"""Artifacts copied out of a session's store, and which stores a session closes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from transports import MemoryTransport, Session, connect
+from transports.artifacts import ArtifactStore, LocalStore, Retention, open_store
+from transports.errors import ArtifactNotFound
+
+PDF = b"%PDF-1.7\n" + b"x" * 1000
+
+
+async def export(params: Mapping[str, object], call: object) -> object:
+    return {"document": PDF}
+
+
+def session(store: ArtifactStore | str | Path) -> Session:
+    return connect("memory:", transport=MemoryTransport({"export": export}), store=store)
+
+
+@pytest.mark.parametrize("address", ["memory:", "local"])
+async def test_save_copies_from_any_store(address: str, tmp_path: Path) -> None:
+    async with session(tmp_path / "out" if address == "local" else address) as app:
+        ref = (await app.call("export")).artifacts["document"]
+        assert await app.save(ref, tmp_path / "new" / "a.pdf") == tmp_path / "new" / "a.pdf"
+        assert await app.save(ref.id, tmp_path / "b.pdf") == tmp_path / "b.pdf"
+        with pytest.raises(ArtifactNotFound):
+            await app.save("nothing_0123456789ab", tmp_path / "c.pdf")
+    assert await app.save(ref, tmp_path / "d.pdf") == tmp_path / "d.pdf"
+    assert [(tmp_path / name).read_bytes() for name in ("new/a.pdf", "b.pdf", "d.pdf")] == [PDF] * 3
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses of stores that were closed."""
+    addresses: list[str] = []
+    original = LocalStore.aclose
+
+    async def aclose(self: LocalStore) -> None:
+        addresses.append(self.url)
+        await original(self)
+
+    monkeypatch.setattr(LocalStore, "aclose", aclose)
+    return addresses
+
+
+async def test_a_session_closes_the_store_that_it_opened(tmp_path: Path, closed: list[str]) -> None:
+    for address in (tmp_path / "out", (tmp_path / "out").as_uri()):
+        closed.clear()
+        async with session(address) as app:
+            await app.call("export")
+            assert closed == []
+        assert closed == [(tmp_path / "out").as_uri()]
+
+
+async def test_a_store_that_is_given_stays_open(tmp_path: Path, closed: list[str]) -> None:
+    store = open_store(tmp_path / "out", retention=Retention(cleanup_on_session_end=True))
+    async with session(store) as app:
+        await app.call("export")
+    assert closed == []
+    await store.aclose()
+    assert closed == [store.url]

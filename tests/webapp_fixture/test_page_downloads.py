@@ -1,0 +1,134 @@
+"""The downloads of the reference app: ranges, credentials, expiry, faults."""
+
+import asyncio
+import json
+import time
+from typing import Any
+from urllib.parse import unquote
+
+import aiohttp
+import pytest
+
+from tests.webapp_fixture.page import App
+from webapp_fixture import Fixture, generate, serve
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
+
+
+async def fetch(http: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, Any, bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with http.get(url, headers=named) as response:
+        return response.status, response.headers, await response.read()
+
+
+async def test_ranges(http: aiohttp.ClientSession, fixture: Fixture) -> None:
+    url = f"{fixture.url}downloads/2000000/4/a.bin?type=application/pdf"
+    whole = b"".join(generate(2_000_000, 4))
+    status, headers, body = await fetch(http, url, Accept_Encoding="identity")
+    assert (status, body, headers["Content-Type"]) == (200, whole, "application/pdf")
+    assert headers["Content-Length"] == "2000000" and "Content-Encoding" not in headers
+    etag = headers["ETag"]
+    for asked, first, stop in [
+        ("0-0", 0, 1),
+        ("1048570-1048580", 1048570, 1048581),
+        ("1999999-", 1999999, 2000000),
+        ("-5", 1999995, 2000000),
+    ]:
+        status, headers, body = await fetch(http, url, Range=f"bytes={asked}", If_Range=etag)
+        assert (status, body) == (206, whole[first:stop])
+        assert headers["Content-Range"] == f"bytes {first}-{stop - 1}/2000000"
+    status, headers, _ = await fetch(http, url, Range="bytes=2000000-")
+    assert (status, headers["Content-Range"]) == (416, "bytes */2000000")
+    for odd in ({"Range": "bytes=0-1,4-5"}, {"Range": "bytes=5-2"}, {"Range": "bytes=0-1", "If_Range": '"other"'}):
+        status, _, body = await fetch(http, url, **odd)
+        assert (status, len(body)) == (200, 2_000_000)
+    assert (await fetch(http, url, If_None_Match=etag))[0] == 304
+    async with http.head(url) as response:
+        assert response.headers["Content-Length"] == "2000000" and await response.read() == b""
+    assert (await fetch(http, f"{fixture.url}downloads/0/0/empty"))[2] == b""
+
+
+@pytest.mark.parametrize("kind", ["bearer", "bearerLine", "bearerToken", "query"])
+async def test_credentials(app: App, http: aiohttp.ClientSession, fixture: Fixture, kind: str) -> None:
+    file = (await app.data("file.generate", bytes=10, auth=kind, absolute=True, **{"as": "url"}))["file"]
+    auth, url, headers = file["auth"], file["downloadUrl"], {}
+    if kind == "query":
+        assert auth == {"type": "query", "token": fixture.token}
+        right, wrong = f"{url}&token={auth['token']}", f"{url}&token=x"
+    else:
+        right = wrong = url
+        line = {"bearerLine": auth.get("header"), "bearer": f"Authorization: {auth.get('header')}"}.get(kind)
+        name, _, value = (line or f"Authorization: Bearer {auth.get('token')}").partition(": ")
+        headers = {name: value}
+    assert (await fetch(http, url))[0] == 401
+    assert (await fetch(http, wrong, **{name: f"{value}x" for name, value in headers.items()}))[0] == 403
+    status, _, body = await fetch(http, right, **headers)
+    assert (status, body) == (200, b"".join(generate(10)))
+    record = fixture.requests[-1]
+    assert record.method == "GET" and unquote(right).endswith(unquote(record.path_qs))
+    assert all(record.headers[name.lower()] == value for name, value in headers.items())
+
+
+async def test_cookie_and_expiry(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
+    file = (await app.data("file.generate", bytes=10, auth="cookie", **{"as": "url"}))["file"]
+    assert file["downloadUrl"].startswith("/downloads/") and "auth" not in file
+    assert await app.page.evaluate("async (url) => (await fetch(url)).status", file["downloadUrl"]) == 200
+    assert await app.page.evaluate("() => document.cookie") == ""
+    url = fixture.url.rstrip("/") + file["downloadUrl"]
+    async with aiohttp.ClientSession() as fresh:
+        assert (await fetch(fresh, url))[0] == 401
+    for seconds, status in [(60, 200), (-60, 410)]:
+        made = (await app.data("file.generate", bytes=10, expiresIn=seconds, absolute=True, **{"as": "url"}))["file"]
+        assert abs(made["expiresAt"] / 1000 - time.time() - seconds) < 5
+        assert (await fetch(http, made["downloadUrl"]))[0] == status
+
+
+async def test_download_faults(app: App, http: aiohttp.ClientSession, fixture: Fixture) -> None:
+    async def reference(name: str, **params: Any) -> Any:
+        return (await app.data(f"fault.{name}", bytes=300_000, absolute=True, **params))["document"]
+
+    whole = b"".join(generate(300_000))
+    assert len((await fetch(http, (await reference("short_download"))["downloadUrl"]))[2]) == 299_999
+    assert len((await fetch(http, (await reference("long_download", delta=5))["downloadUrl"]))[2]) == 300_005
+    assert (await fetch(http, (await reference("gone"))["downloadUrl"]))[0] == 404
+    expired = await reference("expired")
+    assert expired["expiresAt"] < time.time() * 1000 and (await fetch(http, expired["downloadUrl"]))[0] == 410
+
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await fetch(http, (await reference("short_download", how="cut"))["downloadUrl"])
+    url = (await reference("cut_once"))["downloadUrl"]
+    async with http.get(url) as response:
+        got = b""
+        with pytest.raises(aiohttp.ClientPayloadError):
+            while True:
+                got += await response.content.readany()
+    assert len(got) <= 150_000
+    status, _, rest = await fetch(http, url, Range=f"bytes={len(got)}-")
+    assert (status, got + rest) == (206, whole)
+
+    url = (await reference("gone", status=503, times=1, retryAfter=3))["downloadUrl"]
+    status, headers, _ = await fetch(http, url)
+    assert (status, headers["Retry-After"]) == (503, "3") and (await fetch(http, url))[2] == whole
+
+    away = await reference("redirect_away")
+    assert (await fetch(http, away["downloadUrl"]))[0] == 401
+    _, _, body = await fetch(http, away["downloadUrl"], Authorization=away["auth"]["header"])
+    landed = fixture.requests[-1]
+    assert body == whole and landed.path_qs.startswith("/faults/landing/")
+    assert f"http://{landed.headers['Host']}/" == fixture.other_origin
+    assert "Authorization" not in landed.headers
+
+
+async def test_the_server_leaves_nothing() -> None:
+    before = asyncio.all_tasks()
+    async with serve() as running, aiohttp.ClientSession() as session:
+        async with session.get(f"{running.url}downloads/{1 << 30}/0/large") as response:
+            await response.content.readexactly(10)
+            started = time.monotonic()
+            response.close()
+        port = int(running.url.rstrip("/").rpartition(":")[2])
+        assert json.loads(await (await session.get(running.other_origin + "abp-manifest.json")).text())["abp"] == "0.1"
+    assert time.monotonic() - started < 3
+    assert asyncio.all_tasks() == before
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", port)

@@ -1,0 +1,11 @@
+"""The WebSocket transport: envelopes in JSON text frames (PROTOCOL "Envelope"), made for networks that break.
+
+* :mod:`.transport` — :class:`WebSocketTransport`.
+* :mod:`.connection_errors` — why a connection could not be opened, or ended.
+"""
+
+from __future__ import annotations
+
+from .transport import State, WebSocketTransport
+
+__all__ = ["State", "WebSocketTransport"]

@@ -1,0 +1,57 @@
+"""Explains why a WebSocket could not be opened, or ended, as errors of ours."""
+
+from __future__ import annotations
+
+import ssl
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge
+from ...protocol.urls import redact_url
+
+__all__ = ["close_error", "open_error"]
+
+
+def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
+    """Return the error for a connection that could not be opened; ``timeout`` is the limit in seconds."""
+    address = redact_url(url)
+    match error:
+        case InvalidStatus():
+            status = error.response.status_code
+            hint = "; give a token= or headers= that it accepts" if status in (401, 403) else ""
+            hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
+            return ConnectFailed(f"{address} answered HTTP {status} instead of a WebSocket{hint}")
+        case TimeoutError():
+            return ConnectFailed(f"{address} did not answer within {timeout:g} s; is the app running?")
+        case ssl.SSLError():
+            reason = error.reason or "TLS failed"
+            return ConnectFailed(f"{address}: {reason}; give an ssl= context that trusts its certificate")
+        case OSError():
+            reason = error.strerror or str(error) or type(error).__name__
+            return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
+    return ConnectFailed(f"{address} did not become a WebSocket ({type(error).__name__}); check the address")
+
+
+def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float) -> ABPError:
+    """Return the error for requests that were under way when the connection ended (RFC 6455 §7.4.1).
+
+    ``max_bytes`` is our limit of a message, ``silence`` the seconds after which a silent peer is given up.
+    """
+    code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
+    ours = closed.sent is not None and not closed.rcvd_then_sent
+    if code == 1009 and ours:
+        return TooLarge(
+            f"the app sent a message over the limit of {max_bytes:,} bytes; "
+            "raise max_bytes=, or have the app answer with a downloadUrl",
+            details={"limit": max_bytes},
+        )
+    if code == 1007 and ours:
+        return ProtocolError("the app sent a text frame that is no valid UTF-8")
+    if code == 1002 and ours:
+        return ProtocolError("the app sent frames that break RFC 6455")
+    if code == 1011 and ours:
+        return Disconnected(f"the app answered no ping for {silence:g} s; connect again")
+    reason = closed.rcvd.reason if closed.rcvd else ""
+    return Disconnected(
+        f"the connection is gone (code {code or 1006}{': ' + reason[:80] if reason else ''}); connect again"
+    )

@@ -1,0 +1,48 @@
+"""Errors for a browser that was not found or did not start, with what to do about each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse
+from ...protocol.urls import redact_url
+from .find import HOW_TO_INSTALL
+from .profile import ALREADY_OPEN_MESSAGES
+
+__all__ = ["attach_error", "not_found", "start_error"]
+
+_HOW_TO_GET = {
+    "chrome": "install it, or leave browser= out to take any Chromium",
+    "msedge": "install it, or leave browser= out to take any Chromium",
+    "firefox": "run `playwright install firefox`, or install the system's",
+    "webkit": "run `playwright install webkit`",
+}
+
+
+def not_found(name: str | None) -> BrowserNotFound:
+    """Return the error for a browser that this system lacks; ``name`` is the one that was asked for, if any."""
+    wanted = name or "Chromium or Chrome"
+    return BrowserNotFound(f"no {wanted} was found on this system; {_HOW_TO_GET.get(name or '', HOW_TO_INSTALL)}")
+
+
+def attach_error(cdp_url: str, reason: str) -> ConnectFailed:
+    """Return the error for a running browser that could not be attached to. The address is shown without secrets."""
+    display_url = redact_url(cdp_url)
+    reason = reason.replace(cdp_url, display_url)  # its query may hold a key
+    return ConnectFailed(
+        f"no browser to attach to at {display_url} {reason}; start one with --remote-debugging-port=9222 and a "
+        "--user-data-dir of its own, and give its address"
+    )
+
+
+def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
+    """Return the error for a browser that did not start.
+
+    ``reason`` is ``within N s``, or the message of Playwright in parentheses.
+    """
+    if any(text in reason for text in ALREADY_OPEN_MESSAGES):
+        return ProfileInUse.at(profile)
+    if engine != "chromium":
+        reason += f"; `playwright install {engine}` brings the build that Playwright is made for"
+        return BrowserNotFound(f"{program} did not start {reason}")
+    return BrowserNotFound(f"{program} did not start {reason}; {HOW_TO_INSTALL}")
