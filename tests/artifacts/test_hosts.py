@@ -207,7 +207,7 @@ async def test_a_host_with_five_methods_drives_the_whole_path(tmp_path: Path) ->
         ref = result.artifacts["document"]
         assert host.contents[ref.id] == PDF and ref.path is None
         assert (ref.filename, ref.mime_type, ref.size_bytes) == ("report.pdf", "application/pdf", len(PDF))
-        (tmp_path / "saved.pdf").write_bytes(await app.store.get(ref.id))
+        await app.save(ref, tmp_path / "saved.pdf")
         assert (tmp_path / "saved.pdf").read_bytes() == PDF
         assert [one.id for one in await app.store.list()] == [one.id for one in host.refs]
     assert isinstance(result.data, dict) and result.data["rows"] == 3

@@ -133,10 +133,10 @@ class HostedStore(ArtifactStore):
 
     # --- the host -----------------------------------------------------------------------------------------------------
 
-    async def publish(self, content: bytes | str, meter: Meter, described: Description) -> ArtifactRef:
+    async def publish(self, content: bytes | str, meter: Meter, description: Description) -> ArtifactRef:
         """Give measured content to the host and return what stands for it. Raises
         :class:`~transports.errors.StoreError`."""
-        scope, namespace, meta = self.scope, described.namespace, dict(described.source)
+        scope, namespace, meta = self.scope, description.namespace, dict(description.source)
         options: dict[str, object] = {}
         if isinstance(self._host, FacadeStore):
             scope = self._host.upload_scope
@@ -144,10 +144,10 @@ class HostedStore(ArtifactStore):
             options["scope"] = scope_to_host(scope, self._make_scope)
         if self.scope and not self._takes_scope:
             meta["scope"], namespace = dict(self.scope.items()), _apart(namespace, self.scope)
-        found = await self._put(content, described, namespace, meta, options)
+        found = await self._put(content, description, namespace, meta, options)
         if scope and (owner := scope_of(found)) is not None and owner != scope:
             # The host goes by content alone and answered with an artifact of another scope, which this one may not see.
-            found = await self._put(content, described, _apart(namespace, scope), meta, options)
+            found = await self._put(content, description, _apart(namespace, scope), meta, options)
         if text_of(found, "sha256") not in (None, meter.sha256) or size_of(found) not in (None, meter.size):
             raise StoreError(
                 f"the store of the host ({self.url}) answered for other content than it was given: "
@@ -157,11 +157,11 @@ class HostedStore(ArtifactStore):
             id=id_of(found),
             uri=f"artifact://{id_of(found)}",
             path=None,
-            filename=described.name,
-            mime_type=described.mime_type,
+            filename=description.name,
+            mime_type=description.mime_type,
             size_bytes=meter.size,
             sha256=meter.sha256,
-            source=described.source | source_of(found),
+            source=description.source | source_of(found),
             scope=self.scope or scope,
         )
         self._remember(ref)
@@ -170,13 +170,13 @@ class HostedStore(ArtifactStore):
     async def _put(
         self,
         content: bytes | str,
-        described: Description,
+        description: Description,
         namespace: str,
         meta: dict[str, object],
         options: dict[str, object],
     ) -> object:
         put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
-        given = {"mime_type": described.mime_type, "filename": described.name, "namespace": namespace, "meta": meta}
+        given = {"mime_type": description.mime_type, "filename": description.name, "namespace": namespace, "meta": meta}
         return await self._ask(put(content, **given, **options))
 
     async def _ask(self, answer: Awaitable[T]) -> T:
@@ -242,9 +242,9 @@ class _Staged(BufferedFile):
     #: The same content as text, if it was given as text.
     text: str | None = None
 
-    async def _publish(self, meter: Meter, described: Description) -> ArtifactRef:
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
         data = await self.read_all()
-        return await self._store.publish(data if self.text is None else self.text, meter, described)
+        return await self._store.publish(data if self.text is None else self.text, meter, description)
 
 
 def _apart(namespace: str, scope: Scope) -> str:
