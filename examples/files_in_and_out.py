@@ -21,7 +21,7 @@ async def main(url: str, picture: str) -> None:
             print(result.artifacts["image"].path)
         pages = await app.call("export.pages", {"count": 3}, on_progress=show_progress)
         for place, ref in pages.artifacts.items():  # "pages.0.image", …: where each file stood in the answer
-            print(place, ref.path, ref.size_bytes)
+            print(place, ref.size_bytes, await app.save(ref, Path("pages", ref.filename)))
         try:
             await app.call("image.resize", {"image": b"not a picture", "width": 10})
         except ABPError as error:

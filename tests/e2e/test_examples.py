@@ -69,6 +69,7 @@ def test_files_in_and_out(url: str, tmp_path: Path) -> None:
     printed = run_example("files_in_and_out.py", url, str(picture), cwd=tmp_path)
     assert "refused, as it should be" in printed and "100%" in printed
     assert len(list((tmp_path / "pictures").glob("*"))) == 7  # six pictures and the store's own folder
+    assert len(list((tmp_path / "pages").iterdir())) == 3 and str(tmp_path / "pages") in printed
 
 
 def test_websocket_client(url: str, tmp_path: Path) -> None:

@@ -31,9 +31,8 @@ def test_a_store_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
 
     with open_store(tmp_path / "out", retention=Retention()) as store:
         view = store.scoped(Scope(session="s"))
-        ref = view.put_bytes(PDF)
-        assert open_files() != []
-    assert open_files() == [] and store.get(ref.id) == PDF
+        assert store.get(view.put_bytes(PDF).id) == PDF and open_files() != []
+    assert open_files() == []
     other = LocalStore(tmp_path / "out", retention=Retention())
     other.scoped(Scope(session="s")).put_bytes(PDF[:10])
     other.close()
