@@ -14,7 +14,7 @@ from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLar
 
 async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixture) -> None:
     store = NoneStore(max_bytes=1000)
-    ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", source={"capability": "c"})
+    ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", meta={"capability": "c"})
     assert ref.id == f"truncated_{sha(PDF)[:12]}" and ref.path is None and ref.filename == "a.pdf"
     assert (ref.mime_type, ref.size_bytes, ref.sha256) == ("application/pdf", len(PDF), sha(PDF))
     assert ref.source["truncated"] is True and ref.source["original_size"] == len(PDF)

@@ -80,6 +80,9 @@ _EXTENSIONS = {
     "font/otf": ".otf",
     "font/collection": ".ttc",
     "model/gltf-binary": ".glb",
+    "application/x-elf": ".elf",
+    "application/x-gettext-translation": ".mo",
+    "application/x-python-code": ".pyc",
 }
 
 _ALIASES = {
@@ -139,6 +142,12 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x00asm\x01\x00\x00\x00", "application/wasm"),
     (0, b"glTF\x02\x00\x00\x00", "model/gltf-binary"),
     (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
+    (0, b"\xde\x12\x04\x95", "application/x-gettext-translation"),
+    (0, b"\x95\x04\x12\xde", "application/x-gettext-translation"),
+    (0, b"\x7fELF\x01\x01\x01", "application/x-elf"),  # 32 or 64 bits, either byte order, version 1
+    (0, b"\x7fELF\x01\x02\x01", "application/x-elf"),
+    (0, b"\x7fELF\x02\x01\x01", "application/x-elf"),
+    (0, b"\x7fELF\x02\x02\x01", "application/x-elf"),
     (0, b"%!PS", "application/postscript"),
     (0, b"{\\rtf", "application/rtf"),
 )
@@ -243,6 +252,8 @@ def sniff(head: bytes) -> str | None:
         return _FTYP.get(head[8:12], "video/mp4")
     if head[:2] == b"BM" and len(head) >= 14 and head[6:10] == b"\0\0\0\0":  # two letters alone prove nothing
         return "image/bmp"
+    if head[2:4] == b"\r\n" and _is_python_bytecode(head):
+        return "application/x-python-code"
     return "audio/mpeg" if _is_mpeg_audio(head) else _sniff_markup(head)
 
 
@@ -252,6 +263,16 @@ def _sniff_zip(head: bytes) -> str:
         return named[1].decode()
     part = _OFFICE_PART.search(head) if _OFFICE_MARK.search(head) else None
     return _OFFICE[part[1]] if part else "application/zip"
+
+
+def _is_python_bytecode(head: bytes) -> bool:
+    """Whether the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) stands before a marshalled code object.
+    Versions have magic numbers from 3,390 on."""
+    return len(head) > 16 and 3390 <= head[0] | head[1] << 8 < 5000 and head[4:8] in _PYC_FLAGS and head[16] == 0xE3
+
+
+#: Checked by time, by hash, by hash if asked to (PEP 552).
+_PYC_FLAGS = (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
 
 
 def _is_mpeg_audio(head: bytes) -> bool:

@@ -195,14 +195,14 @@ async def _stored(binary: BinaryData, store: ArtifactStore, capability: str) -> 
             mime_type=binary.mime_type,
             filename=binary.filename or binary.content.path.name,
             namespace=capability,
-            source=source,
+            meta=source,
         )
     return await store.put_bytes(
         binary.read(),
         mime_type=binary.mime_type,
         filename=binary.filename,
         namespace=capability,
-        source=source,
+        meta=source,
     )
 
 

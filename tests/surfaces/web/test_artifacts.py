@@ -190,7 +190,7 @@ async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
 
 
 async def test_meta(web: Web) -> None:
-    ref = await put_artifact(web.store, source={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
+    ref = await put_artifact(web.store, meta={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
     meta = (await web.get(f"/artifacts/{ref.id}/meta")).json
     assert meta == {
         "id": ref.id, "uri": ref.uri, "filename": "digits.txt", "mime_type": "text/plain", "size_bytes": 10,
@@ -202,7 +202,7 @@ async def test_meta(web: Web) -> None:
 async def test_lists_with_filters_and_pages(web: Web) -> None:
     for n in range(7):
         store = web.store.scoped(Scope(session="one" if n % 2 else "two"))
-        await put_artifact(store, b"%d" % n, filename=f"File {n}.txt", source={"capability": f"cap.{n % 3}"})
+        await put_artifact(store, b"%d" % n, filename=f"File {n}.txt", meta={"capability": f"cap.{n % 3}"})
     await put_artifact(web.store, PNG, mime_type="image/png", filename="Picture.png")
 
     async def names(query: str) -> list[str]:

@@ -101,7 +101,7 @@ class UploadRoutes:
                 mime_type=mime_type,
                 filename=name,
                 namespace="upload",
-                source={"capability": "upload"},
+                meta={"capability": "upload"},
             )
         except TimeoutError:
             raise RequestRefused(408, "TIMEOUT", f"nothing arrived for {_READ_TIMEOUT:g} seconds") from None
