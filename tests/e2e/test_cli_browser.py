@@ -9,7 +9,6 @@ import pty
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -250,7 +249,6 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
     clis = {name: another() for name in names}
     before = clis["lying"].put(b"before")
     listing = clis["lying"].files()
-    started = time.monotonic()
     ran = dict(
         zip(
             names,
@@ -267,7 +265,6 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
             strict=True,
         )
     )
-    assert time.monotonic() - started < 50
     expected = {
         "lying": ("SIZE_MISMATCH", "declared", "nothing of it was stored"),
         "silent": ("TIMEOUT", "fault.never", "within 0.5 s"),
