@@ -7,7 +7,6 @@ python examples/replay.py session.jsonl                          replays
 import asyncio
 import sys
 import time
-from pathlib import Path
 
 from transports import Session, connect
 
@@ -17,7 +16,7 @@ async def report(app: Session) -> str:
     page = await app.call("convert.markdownToHtml", {"markdown": "# Sales\n\n- tea\n- coffee"})
     file = page.artifact().path
     assert file is not None, "the local store has paths"
-    document = await app.call("export.pdf", {"html": Path(file).read_text(encoding="utf-8")})
+    document = await app.call("export.pdf", {"html": file.read_text(encoding="utf-8")})
     ref = document.artifact()
     return f"{ref.mime_type} {ref.sha256}"
 

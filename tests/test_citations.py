@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 #: A citation such as ``docs/protocol.md 3.2``, ``docs/faults.md 13`` or ``docs/requirements.md R2-7.1c``.
 _CITED = re.compile(r"docs/(protocol|faults|requirements)\.md ((?:R\d-)?[\dA-Z]+(?:\.\d+)*[a-z]?(?:\.[a-z])?)(?![\w-])")
-#: Names of documents that are not in the repository.
-_FOREIGN = re.compile(r"(?i:seed 00)|\b(?:FAULTS|PROTOCOL|DESIGN|REDESIGN|PERFORMANCE|DEPENDENCIES)\b")
+#: Documents that are not in the repository.
+_FOREIGN = re.compile(r"(?i:seed 00)|\b(?:FAULTS(?=[ :]?\d)|PROTOCOL(?![\[ ]?[=_])|DESIGN|REDESIGN|PERFORMANCE)\b")
 _SUFFIXES = {".py", ".js", ".md", ".html", ".json", ".yaml", ".toml"}
 
 

@@ -11,7 +11,7 @@ import pytest
 from transports import errors
 from transports.errors import ABPError, CallTimeout, CapabilityError, Disconnected, SizeMismatch, first_line
 
-#: Codes are part of the API (PROTOCOL "Error codes" and ours): a change here breaks somebody's program.
+#: Codes are part of the API (docs/protocol.md 8.1 and ours): a change here breaks somebody's program.
 CODES = {
     "ABPError": "INTERNAL_ERROR",
     "AddressBlocked": "BLOCKED_ADDRESS",

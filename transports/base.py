@@ -35,7 +35,7 @@ __all__ = [
 class Features:
     """The abilities of a transport beyond calls.
 
-    ``listing``: it answers ``capabilities/list`` (PROTOCOL: only page objects have that; envelopes do not).
+    ``listing``: it answers ``capabilities/list`` (docs/protocol.md 2.4: only page objects have that; envelopes do not).
     ``reconnects``: it opens a lost connection again by itself and says so with the events ``connection/lost`` and
     ``connection/restored``. Requests under way at the break fail with ``DISCONNECTED``; one that was never sent says so
     by ``details["sent"] = False``.

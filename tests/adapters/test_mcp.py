@@ -119,7 +119,7 @@ async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(a
 
 
 async def test_files_in_text_and_in_structured_content_are_taken_out_by_the_preset(app: Connected) -> None:
-    """Seed 002 Appendix B; the preset applies by the server's name."""
+    """docs/requirements.md R2-B; the preset applies by the server's name."""
     async with app() as session:
         workbook = await session.call("download_workbook", {"id": "1"})
         ref = workbook.artifacts["content.0.text.content"]

@@ -1,4 +1,4 @@
-"""What a WebSocket peer can do to us, injected for real by the reference app: rows 12-21 of the fault matrix."""
+"""What a WebSocket peer can do to us, injected for real by the reference app: rows 12-21 of docs/faults.md."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def decode(text: str) -> bytes:
     return b"".join(Encoded(text, "base64").chunks())
 
 
-# --- base64 (PROTOCOL: "Decode strictly (accept missing padding and the URL-safe alphabet only if unambiguous)") -----
+# --- base64 (docs/protocol.md 9.8) ------------------------------------------------------------------------------------
 
 FORMS: dict[str, Callable[[bytes], bytes]] = {
     "standard": base64.b64encode,
@@ -70,7 +70,7 @@ def test_only_text_that_encodes_back_to_itself_is_accepted(text: str) -> None:
     ],
 )
 def test_ambiguous_or_broken_base64_is_refused(text: str) -> None:
-    """FAULTS 24."""
+    """docs/faults.md 24."""
     with pytest.raises(BadEncoding, match="strictly valid base64") as caught:
         decode(text)
     assert text[:8] not in caught.value.message
@@ -131,7 +131,7 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
         BinaryData(Encoded("a\ud800", "utf-8")).read()
 
 
-# --- size (seed 001: "Verify size matches actual content when provided"; FAULTS 25) -----------------------------------
+# --- size (docs/protocol.md 9.9; docs/faults.md 25) -------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))

@@ -48,7 +48,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
     return found.binary
 
 
-# --- descriptors (seed 001 "BinaryData Format", seed 000 "Client Detects Binary Data") --------------------------------
+# --- descriptors (docs/protocol.md 9.2) -------------------------------------------------------------------------------
 
 
 def test_a_documented_descriptor() -> None:
@@ -185,7 +185,7 @@ def test_base64_is_decoded_strictly_when_it_is_read() -> None:
         one({"content": "YWJj", "mimeType": "image/png", "encoding": "base64", "size": 4}).read()
 
 
-# --- content that is not text (FAULTS 26) -----------------------------------------------------------------------------
+# --- content that is not text (docs/faults.md 26) ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("content", [PNG, bytearray(PNG), memoryview(PNG)])
@@ -221,7 +221,7 @@ def test_content_that_could_not_be_read_is_an_error_with_its_reason(tree: object
     assert isinstance(error, UnsupportedBinary) and error.message.endswith("detached")
 
 
-# --- references (seed 001 "BinaryDataReference", PROTOCOL "Binary references") ----------------------------------------
+# --- references (docs/protocol.md 10) ---------------------------------------------------------------------------------
 
 
 def reference(**fields: object) -> dict[str, object]:
@@ -238,7 +238,7 @@ def test_a_documented_reference() -> None:
 
 
 def test_a_download_url_goes_before_content() -> None:
-    """Seed 001 "Check for downloadUrl first"; but an empty one is none."""
+    """docs/protocol.md 10.1; but an empty one is none."""
     assert isinstance(one(reference(content="YWJj", encoding="base64")).content, Download)
     assert one(reference(downloadUrl="", content="YWJj", encoding="base64")).read() == b"abc"
 
@@ -325,7 +325,7 @@ def test_a_bad_expiry_is_an_error(expires: object) -> None:
     assert isinstance(error, BadDescriptor) and "expiresAt" in error.message and len(error.message) < 120
 
 
-# --- sizes (FAULTS 25) ------------------------------------------------------------------------------------------------
+# --- sizes (docs/faults.md 25) ----------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 2**53 - 1))
@@ -352,7 +352,7 @@ def test_a_bad_size_is_an_error(node: dict[str, object], size: object) -> None:
     assert isinstance(error, BadDescriptor) and error.message.startswith("size must be") and len(error.message) < 120
 
 
-# --- the flat form (seed 000 "App Returns Binary Data", PROTOCOL "What public clients … get wrong") -------------------
+# --- the flat form (docs/protocol.md 9.5) -----------------------------------------------------------------------------
 
 SMALL = b64(NOISE[:30])
 PLAIN = b64(NOISE[:75])  # no signature; 100 characters are long enough
@@ -519,7 +519,7 @@ def test_other_objects_with_a_type_stay_data(tree: object) -> None:
 )
 @pytest.mark.parametrize("encoding", [{}, {"encoding": "base64"}])
 def test_broken_base64_in_a_flat_form_is_an_error_and_not_data(content: str, encoding: dict[str, str]) -> None:
-    """FAULTS 24."""
+    """docs/faults.md 24."""
     binary = one({"pdf": content, "mimeType": "application/pdf", **encoding}, "pdf")
     with pytest.raises(BadEncoding):
         binary.read()
@@ -534,7 +534,7 @@ def test_a_flat_data_url_with_half_of_a_surrogate_pair_is_an_error() -> None:
     assert isinstance(fault({"image": "data:,\ud800", "mimeType": "image/png"}, "image"), BadEncoding)
 
 
-# --- bare base64 (PROTOCOL: "any long base64 string whose decoded head has a known signature") ------------------------
+# --- bare base64 (docs/protocol.md 9.6) -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -643,7 +643,7 @@ def nested(levels: int, leaf: object) -> object:
 
 @pytest.mark.parametrize("leaf", [1, "x", b"x", None])
 def test_64_levels_are_looked_at_and_65_are_an_error(leaf: object) -> None:
-    """FAULTS 21: never silence."""
+    """docs/faults.md 21: never silence."""
     assert len(find(nested(64, leaf))) == (leaf == b"x")
     for levels in (65, 100_000):
         with pytest.raises(ProtocolError, match=r"deeper than 64 levels at \w\.\w"):

@@ -39,7 +39,7 @@ ODT = "application/vnd.oasis.opendocument.text"
 @pytest.mark.parametrize(
     ("mime_type", "extension"),
     [
-        # Seed 000 "Supported MIME-to-Extension Mappings", whole.
+        # docs/requirements.md R0-7, whole.
         ("application/pdf", ".pdf"),
         ("image/png", ".png"),
         ("image/jpeg", ".jpg"),
@@ -109,7 +109,7 @@ def test_a_type_is_normalised_or_is_none(mime_type: str | None, bare: str | None
     ],
 )
 def test_every_type_is_binary_but_text_and_json(mime_type: str, binary: bool) -> None:
-    """Seed 000 "Client Detects Binary Data"."""
+    """docs/protocol.md 9.2."""
     assert is_binary_mime(mime_type) is binary
 
 
@@ -266,7 +266,7 @@ def test_sniffing_never_fails(data: bytes) -> None:
     assert mime_type is None or normalise_mime(mime_type) == mime_type
 
 
-# --- lies (FAULTS 27) -------------------------------------------------------------------------------------------------
+# --- lies (docs/faults.md 27) -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: 
     assert contradicts(declared, sniffed) is lie
 
 
-# --- file names (FAULTS 42) -------------------------------------------------------------------------------------------
+# --- file names (docs/faults.md 42) -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

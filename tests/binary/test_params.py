@@ -57,7 +57,7 @@ def test_the_places_are_those_of_the_prepared_tree() -> None:
 
 
 class TestDescriptor:
-    """Seed 001 "Binary Input": ``{content, mimeType}`` is one binary."""
+    """docs/protocol.md 9.13: ``{content, mimeType}`` is one binary."""
 
     def test_around_bytes(self) -> None:
         given_params = {"image": {"content": b"abc", "mimeType": "image/x", "filename": "a.x", "size": 99, "alt": "A"}}
@@ -123,7 +123,7 @@ def nested(levels: int) -> object:
 
 
 def test_nesting_is_limited_as_in_answers() -> None:
-    """FAULTS 21, the other way."""
+    """docs/faults.md 21, the other way."""
     assert prepare_params(nested(64)) == (nested(64), [])
     for params in (nested(65), nested(100_000)):
         with pytest.raises(UsageError, match="deeper than 64"):

@@ -81,7 +81,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "a timeout reaches the app": _NO_REASON,
         "cancelling reaches the app": _NO_REASON,
     },
-    "websocket": {"content in parameters is a buffer": "binary input travels as base64 (seed 001)"},
+    "websocket": {"content in parameters is a buffer": "binary input travels as base64 (docs/protocol.md 9.13)"},
     "replay": {},
 }
 
@@ -184,7 +184,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str
 
 
 async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
-    """FAULTS 22, over each transport that has an address."""
+    """docs/faults.md 22, over each transport that has an address."""
     query = "?capabilities=100000"
     for url, transport in (
         (fixture.url + query, PlaywrightTransport(fixture.url + query, browser=browser)),

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.support.pdf import text_of
-from tests.surfaces.cli.test_cli import ABP, Cli, Ran, heard
+from tests.surfaces.cli.test_cli import ABP, Cli, Ran, default_signals
 from tests.surfaces.cli.test_cli import abp as abp
 
 pytestmark = pytest.mark.browser
@@ -97,7 +97,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
     """The reference app in a process of its own."""
-    with heard(), subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
+    with default_signals(), subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["url"]
         process.terminate()
@@ -150,7 +150,7 @@ def kinds(document: dict[str, object]) -> dict[str, type]:
     return {name: type(value) for name, value in document.items()}
 
 
-def test_a_pdf_as_the_document_that_was_promised(abp: Cli, workbench: str) -> None:
+def test_a_pdf_with_the_promised_json_document(abp: Cli, workbench: str) -> None:
     ran = abp("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
     assert (ran.status, ran.err) == (0, "")
     document = ran.document
@@ -169,7 +169,7 @@ def test_a_pdf_as_the_document_that_was_promised(abp: Cli, workbench: str) -> No
     assert text_of(path) == "Hi"
 
 
-def test_the_words_of_the_bridge_and_its_settings(another: Callable[[], Cli], workbench: str, tmp_path: Path) -> None:
+def test_the_settings_of_the_public_bridge(another: Callable[[], Cli], workbench: str, tmp_path: Path) -> None:
     binary, text, small = another(), another(), another()
     elsewhere = tmp_path / "else" / "where"
     csv = Path(str(files("webapp_fixture") / "samples" / "sales.csv")).read_text(encoding="utf-8")
@@ -358,7 +358,7 @@ def test_a_terminal_gets_a_bar_and_stdout_stays_clean(another: Callable[[], Cli]
     assert piped.err  # the logs that were asked for
 
 
-def test_a_reader_that_goes_away_after_the_work(abp: Cli, workbench: str) -> None:
+def test_a_closed_pipe_on_stdout_after_the_work(abp: Cli, workbench: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ran = abp("call", workbench, "data.json", "-p", "csv=a,b\n1,2", "--json", stdout=writer)
@@ -390,7 +390,7 @@ window.abp = {
 </script>"""
 
 
-def test_which_browser_which_profile_and_which_state(
+def test_browser_profile_and_storage_state_options(
     another: Callable[[], Cli], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.PAGE", STATE_PAGE)
@@ -413,7 +413,7 @@ def test_which_browser_which_profile_and_which_state(
     assert listed.status == 0 and b"keeps a note" in listed.out
 
 
-def test_browsers_that_cannot_be_are_said_so(another: Callable[[], Cli], site: Site, tmp_path: Path) -> None:
+def test_unusable_browser_options_are_errors(another: Callable[[], Cli], site: Site, tmp_path: Path) -> None:
     first, second = another(), another()
     unknown, elsewhere = together(
         lambda: first("call", site.url, "echo", "--browser", "netscape", "--json"),

@@ -17,7 +17,7 @@ from transports import Browser
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_without_a_token_there_is_nothing_but_the_login(empty: Gallery, browser: Browser) -> None:
+async def test_without_a_token_only_the_login_is_shown(empty: Gallery, browser: Browser) -> None:
     await empty.upload("secret.txt", "text/plain", b"secret")
     async with visit(browser, empty.url) as page:
         await page.get_by_label("Token").fill("a token that somebody made up")
@@ -59,7 +59,7 @@ async def test_the_first_visit_loads_less_than_50_kb_of_script(empty: Gallery, b
     assert len(sizes) > 5 and 10_000 < sum(sizes.values()) < 50_000, sizes
 
 
-async def test_what_is_stored_arrives_while_somebody_looks(gallery: Gallery, browser: Browser) -> None:
+async def test_new_artifacts_appear_live(gallery: Gallery, browser: Browser) -> None:
     async with visiting(gallery, browser) as page:
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
         record = await gallery.call("chart.render", csv="a,b\n1,2\n3,4")
@@ -76,7 +76,7 @@ async def test_what_is_stored_arrives_while_somebody_looks(gallery: Gallery, bro
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
 
 
-async def test_what_overtakes_a_list_is_not_lost_to_it(empty: Gallery, browser: Browser) -> None:
+async def test_events_that_overtake_a_list_are_not_lost(empty: Gallery, browser: Browser) -> None:
     async with visiting(empty, browser) as page:
 
         async def late(route: Route) -> None:
@@ -91,7 +91,7 @@ async def test_what_overtakes_a_list_is_not_lost_to_it(empty: Gallery, browser: 
         await page.unroute_all()
 
 
-async def test_many_come_page_by_page(empty: Gallery, browser: Browser) -> None:
+async def test_many_artifacts_are_loaded_in_pages(empty: Gallery, browser: Browser) -> None:
     for number in range(65):
         await empty.upload(f"note-{number:02}.txt", "text/plain", b"%d" % number)
     async with visiting(empty, browser) as page:
@@ -189,7 +189,7 @@ async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> 
         assert outline == "solid"
 
 
-async def test_a_tab_that_nobody_sees_keeps_no_connection(empty: Gallery, browser: Browser) -> None:
+async def test_a_hidden_tab_keeps_no_connection(empty: Gallery, browser: Browser) -> None:
     """A browser has six connections for all tabs of one server: a seventh tab could show nothing."""
 
     async def listeners() -> str:
@@ -225,8 +225,10 @@ async def test_a_tab_that_nobody_sees_keeps_no_connection(empty: Gallery, browse
         await listening(page, "1")
 
 
-@pytest.mark.parametrize("heard", [True, False])
-async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser: Browser, heard: bool) -> None:
+@pytest.mark.parametrize("after_an_event", [True, False])
+async def test_the_page_reconnects_after_a_restart_of_the_server(
+    tmp_path: Path, browser: Browser, after_an_event: bool
+) -> None:
     """With a place in the old stream, which the new server does not know (``reset``), and without one."""
     async with open_gallery(tmp_path / "store", browser) as first:
         port = int(first.url.rstrip("/").rpartition(":")[2])
@@ -235,7 +237,7 @@ async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser:
         page = await context.new_page()
         await page.goto(first.entry)
         await expect(card(page, "before.txt")).to_be_visible()
-        if heard:
+        if after_an_event:
             await first.upload("heard.txt", "text/plain", b"0")
             await expect(card(page, "heard.txt")).to_be_visible()
     try:
@@ -246,7 +248,7 @@ async def test_the_page_comes_back_after_the_server_did(tmp_path: Path, browser:
             await expect(card(page, "meanwhile.txt")).to_be_visible()
             await second.upload("after.txt", "text/plain", b"3")
             await expect(card(page, "after.txt")).to_be_visible()
-            await expect(page.locator(".card")).to_have_count(4 if heard else 3)
+            await expect(page.locator(".card")).to_have_count(4 if after_an_event else 3)
     finally:
         await context.close()
 

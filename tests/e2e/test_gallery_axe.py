@@ -1,4 +1,4 @@
-"""What axe-core finds of barriers on the gallery page, on each view, in light and in dark."""
+"""Accessibility of the gallery page by axe-core: each view, in light and in dark."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ async def barriers(page: Page, axe: str) -> list[str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_no_view_has_barriers(tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, scheme: Any) -> None:
+async def test_no_view_has_accessibility_violations(
+    tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, scheme: Any
+) -> None:
     seen: dict[str, list[str]] = {}
     # axe is put into the page, which the page's own policy would rightly refuse
     context = await browser.playwright.new_context(color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")

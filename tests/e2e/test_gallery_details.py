@@ -1,4 +1,4 @@
-"""One artifact in the gallery: what is said of it, links, deletion, and whose it is."""
+"""One artifact in the gallery: metadata, hash check, links, deletion, scope."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
+async def test_details_show_all_metadata_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
     record = await gallery.call("chart.render", csv="a,b\n1,2")
     (key,) = record["artifacts"]
     meta = await gallery.ask("GET", f"artifacts/{key}/meta")
@@ -52,7 +52,7 @@ async def test_details_tell_everything_and_check_the_hash(gallery: Gallery, brow
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-async def test_deleting_asks_first(empty: Gallery, browser: Browser) -> None:
+async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) -> None:
     await empty.upload("one.txt", "text/plain", b"1")
     await empty.upload("two.txt", "text/plain", b"2")
     async with visiting(empty, browser) as page:
@@ -86,14 +86,14 @@ async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Galle
         for address, status in ((empty.url.rstrip("/") + meta["url"], 401), (f"{link[:-3]}abc", 404)):
             answer = await page.goto(address)
             assert answer is not None and answer.status == status
-        now = empty.served.links.clock
-        empty.served.links.clock = lambda: now() + 301
+        now = empty.served.signer.clock
+        empty.served.signer.clock = lambda: now() + 301
         try:
             answer = await page.goto(link)
             assert answer is not None and answer.status == 410
             assert "REFERENCE_EXPIRED" in await page.inner_text("body")
         finally:
-            empty.served.links.clock = now
+            empty.served.signer.clock = now
     finally:
         await stranger.close()
 
@@ -101,17 +101,17 @@ async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Galle
 async def test_a_sessions_token_opens_nothing_of_another_session(
     gallery: Gallery, browser: Browser, fixture: Fixture
 ) -> None:
-    theirs = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
+    foreign = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
     other = await gallery.served.apps.connect(fixture.url, {})
     gallery.app = other.key
-    mine = (await gallery.call("chart.render", csv="a,b\n1,2"))["artifacts"][0]
+    own = (await gallery.call("chart.render", csv="a,b\n1,2"))["artifacts"][0]
     token = (await gallery.ask("POST", "tokens", body={"session": other.key}, expect=201))["token"]
     async with visit(browser, f"{gallery.url}#token={token}") as page:
         await expect(page.locator(".card")).to_have_count(1)
-        for key, status in ((mine, 200), (theirs, 404)):
+        for key, status in ((own, 200), (foreign, 404)):
             for path in (f"artifacts/{key}", f"artifacts/{key}/meta"):
                 assert await page.evaluate("path => fetch(path).then(answer => answer.status)", path) == status, path
-        await page.goto(f"{gallery.url}#artifact={theirs}")
+        await page.goto(f"{gallery.url}#artifact={foreign}")
         await expect(page.locator(".notice")).to_contain_text("there is no artifact")
         await page.get_by_role("link", name="Calls").click()
         await expect(page.locator(".call strong")).to_have_text(["chart.render"])

@@ -20,7 +20,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-async def test_images_sound_and_film_are_shown_by_their_elements(empty: Gallery, browser: Browser) -> None:
+async def test_images_audio_and_video_are_shown_by_their_elements(empty: Gallery, browser: Browser) -> None:
     await empty.upload("p.png", "image/png", PICTURE)
     await empty.upload("s.wav", "audio/wav", tone())
     async with visiting(empty, browser) as page:
@@ -57,7 +57,7 @@ async def until_pixels(page: Page, box: Any, good: Any) -> None:
     raise AssertionError("the frame does not show it")
 
 
-async def test_text_json_csv_and_bytes_are_shown_as_what_they_are(empty: Gallery, browser: Browser) -> None:
+async def test_previews_of_text_json_csv_and_bytes(empty: Gallery, browser: Browser) -> None:
     await empty.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
     await empty.upload(
         "j.json", "application/json", json.dumps({"list": list(range(250)), "deep": {"key": "<b>"}}).encode()

@@ -44,10 +44,10 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
     parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
-    told: list[float] = []
+    reported: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
+        reported.append(progress)
 
     async with Client(parameters, mode=era) as client:
         answer = await client.call_tool("abp_connect", {"url": fixture.url})
@@ -55,7 +55,7 @@ async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"abp_call", "abp_export_pdf", "abp_job_run"} <= names
         await client.call_tool("abp_job_run", {"steps": 3, "delay": 10}, progress_callback=on_progress)
-        assert told == [1, 2, 3]
+        assert reported == [1, 2, 3]
         pdf = await client.call_tool("abp_export_pdf", {"html": "<h1>Hi</h1>"})
         (document,) = [one for one in pdf.structured_content["artifacts"] if one["mime_type"] == "application/pdf"]
         assert Path(document["path"]).read_bytes().startswith(b"%PDF")
@@ -156,7 +156,7 @@ def gone(processes: list[psutil.Process]) -> float:
 
 
 @pytest.mark.parametrize(("version", "kind"), [("2025-06-18", "resource_link"), ("2024-11-05", "text")])
-async def test_old_clients_get_no_kind_of_content_that_they_do_not_know(
+async def test_old_clients_get_only_content_types_that_they_know(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], version: str, kind: str
 ) -> None:
     spoken, _ = bridge
@@ -187,7 +187,7 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
 
 @pytest.mark.parametrize("calling", [False, True], ids=["idle", "during a call"])
 @pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])
-async def test_it_ends_with_its_client_and_leaves_no_browser(
+async def test_the_bridge_ends_with_its_client_and_leaves_no_browser(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, calling: bool
 ) -> None:
     spoken, process = bridge
@@ -249,13 +249,13 @@ async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Pat
     with subprocess.Popen(command, env=more, stderr=subprocess.PIPE) as served:
         assert served.stderr
         try:
-            said = served.stderr.readline().decode()
-            assert said.startswith("abp: serving at")  # nobody is given a token
+            line = served.stderr.readline().decode()
+            assert line.startswith("abp: serving at")  # nobody is given a token
             for bearer, status in ((token, 200), (token[:-4] + "AAAA", 401)):
                 async with httpx.AsyncClient(headers={"Authorization": f"Bearer {bearer}"}, timeout=30) as http:
                     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
                     accept = {"Accept": "application/json, text/event-stream"}
-                    assert (await http.post(said.split()[-1], json=body, headers=accept)).status_code == status
+                    assert (await http.post(line.split()[-1], json=body, headers=accept)).status_code == status
         finally:
             served.terminate()
 

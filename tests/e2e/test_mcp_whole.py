@@ -65,13 +65,13 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
         (pdf,) = [link for link in links if link.mime_type == "application/pdf"]
 
         # progress
-        told: list[float] = []
+        reported: list[float] = []
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            told.append(progress)
+            reported.append(progress)
 
         await client.call_tool("abp_job_run", {"steps": 3, "delay": 10}, progress_callback=on_progress)
-        assert told == [1, 2, 3]
+        assert reported == [1, 2, 3]
 
         # cancel
         async def record(what: str, capability: str) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.test_cli_browser import Site, serving
 from tests.e2e.test_cli_browser import workbench as workbench
-from tests.surfaces.cli.test_cli import Cli, Process, heard
+from tests.surfaces.cli.test_cli import Cli, Process, default_signals
 
 pytestmark = pytest.mark.browser
 
@@ -97,7 +97,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         runs.append(Run(cli, cli.start("call", *args, "--json", start_new_session=True)))
         return runs[-1]
 
-    with heard():
+    with default_signals():
         yield make
     for run in runs:
         for one in run.look():

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, Route
 
-from tests.support.web_client import TOKEN, Web, kept, running
+from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import Browser
 from transports.artifacts import LocalStore
 from webapp_fixture import Fixture
@@ -39,7 +39,7 @@ async def page(browser: Browser, web: Web) -> AsyncIterator[Page]:
 
 
 async def test_a_page_elsewhere_gets_nothing_with_a_user_s_cookie(page: Page, web: Web, fixture: Fixture) -> None:
-    ref = await kept(web.store, PNG, mime_type="image/png")
+    ref = await put_artifact(web.store, PNG, mime_type="image/png")
     path = f"/artifacts/{ref.id}"
     assert await page.evaluate(STATUS, path) == 200 and await page.evaluate("document.cookie") == ""
     assert fixture.url.startswith("http://127.0.0.1:")  # another port of the same machine: the same site to a browser
@@ -83,7 +83,7 @@ SVG = """<svg xmlns="http://www.w3.org/2000/svg" onload="fetch('/healthz?canary'
     ("kind", "text"), [("text/html", HTML), ("image/svg+xml", SVG), ("application/xhtml+xml", SVG)]
 )
 async def test_nothing_in_an_artifact_runs(web: Web, browser: Browser, kind: str, text: str) -> None:
-    ref = await kept(web.store, text.encode(), mime_type=kind, filename="page")
+    ref = await put_artifact(web.store, text.encode(), mime_type=kind, filename="page")
     made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
     context = await browser.playwright.new_context()
 
@@ -105,8 +105,8 @@ async def test_nothing_in_an_artifact_runs(web: Web, browser: Browser, kind: str
         assert f'route="{route}"' not in numbers, numbers
 
 
-async def test_what_could_run_is_downloaded(web: Web, browser: Browser) -> None:
-    ref = await kept(web.store, HTML.encode(), mime_type="text/html", filename='qu"ote\r\n../x.html')
+async def test_active_content_is_downloaded(web: Web, browser: Browser) -> None:
+    ref = await put_artifact(web.store, HTML.encode(), mime_type="text/html", filename='qu"ote\r\n../x.html')
     made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
     context = await browser.playwright.new_context()
     page = await context.new_page()

@@ -15,7 +15,7 @@ from typing import Any
 from tests.mcp_official.app import serve_app
 from tests.mcp_official.node import Node
 from tests.mcp_official.proxy import proxied
-from transports.surfaces.mcp.definitions import FIXED
+from transports.surfaces.mcp.definitions import FIXED_TOOLS
 from webapp_fixture import serve as serve_workbench
 
 __all__ = ["ERAS", "conformance", "inspect_http", "inspect_stdio"]
@@ -28,7 +28,7 @@ _ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
 _TOKEN = "official-0123456789abcdef"
 _SECONDS = 180.0
 #: What the inspector says of a tool of ours whose schema some models cannot read.
-_OURS = re.compile(rf'tool "({"|".join(FIXED)})"')
+_OURS = re.compile(rf'tool "({"|".join(FIXED_TOOLS)})"')
 #: What the inspector gives on to a server that it starts; by itself it gives it nothing of ours.
 _PASSED = ("PYTHONPATH", "ABP_OUTPUT_DIR")
 

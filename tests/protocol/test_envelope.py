@@ -1,4 +1,4 @@
-"""Envelopes as JSON text (PROTOCOL "Envelope"; seed 001 "WebSocket Transport" for content)."""
+"""Envelopes as JSON text (docs/protocol.md 6, 9.13)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_many_long_contents_in_one_message_keep_their_places() -> None:
 @pytest.mark.parametrize(
     ("content", "described"),
     [
-        ("A" * 400_000, {"mimeType": "text/plain"}),  # plain data, by seed 000
+        ("A" * 400_000, {"mimeType": "text/plain"}),  # plain data, by docs/protocol.md 9.2
         ("A" * 400_000, {}),
         ("prose " * 80_000, {"mimeType": "text/html", "encoding": "utf-8"}),
         ("ä" * 400_000, {"mimeType": "text/plain"}),

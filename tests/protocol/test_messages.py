@@ -29,7 +29,7 @@ def refusal(payload: object) -> CapabilityError:
     return caught.value
 
 
-# --- answers (PROTOCOL "The page object") ----------------------------------------------------------------------------
+# --- answers (docs/protocol.md 3.3) -----------------------------------------------------------------------------------
 
 
 def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
@@ -139,7 +139,7 @@ def test_an_app_may_be_ready_again_at_once() -> None:
 
 
 def test_content_in_an_errors_details_is_named_and_not_carried_along() -> None:
-    """Seed 000: error responses are returned inline, as small diagnostic information."""
+    """docs/protocol.md 12.3: errors are answered inline."""
     error = refusal(
         {
             "success": False,
@@ -279,7 +279,7 @@ def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> N
     ],
 )
 def test_any_field_of_progress_may_be_missing(payload: dict[str, object], fraction: float | None) -> None:
-    """PROTOCOL "App → client": progress often has only `percentage`."""
+    """docs/protocol.md 4.4: progress often has only `percentage`."""
     progress = parse(Progress, {"operationId": None, "status": 3, "extra": 1, **payload}, "progress")
     assert progress.fraction == fraction
     assert (progress.operation_id, progress.status, progress.stage) == ("", "3", None)
@@ -302,7 +302,7 @@ def test_a_message_carries_the_time_in_milliseconds() -> None:
     assert abs(Message("shutdown").timestamp - time.time() * 1000) < 5000
 
 
-# --- JSON (FAULTS 17, 21) ---------------------------------------------------------------------------------------------
+# --- JSON (docs/faults.md 17, 21) -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

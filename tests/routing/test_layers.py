@@ -1,4 +1,4 @@
-"""The layers of seed 002 §4: each alone, in their order, and what an agent sees in the end."""
+"""The layers of docs/requirements.md R2-4: each alone, in their order, and what an agent sees in the end."""
 
 import base64
 import json
@@ -42,7 +42,7 @@ def layers(result: Result) -> list[tuple[str, str]]:
     return [(step.layer, step.place) for step in result.steps]
 
 
-# --- the incident (seed 002 §1.1) and Appendix B ----------------------------------------------------------------------
+# --- the incident (docs/requirements.md R2-1.1, R2-B) -----------------------------------------------------------------
 
 
 async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: LocalStore) -> None:
@@ -313,7 +313,7 @@ async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore
 
 
 async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
-    """Seed 002 §3.3: many servers answer text with base64 inside."""
+    """docs/requirements.md R2-3.3: many servers answer text with base64 inside."""
     inner = {"content": b64(SMALL), "name": "Sales", "format": "pdf"}
     answer = {"content": [{"type": "text", "text": json.dumps(inner)}, {"type": "text", "text": '{"rows": 3}'}]}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
@@ -338,7 +338,7 @@ async def test_rules_reach_structured_content(store: LocalStore) -> None:
 
 
 async def test_a_binary_string_is_a_file(store: LocalStore) -> None:
-    """Appendix A has the raw head of a ZIP: a page's ``atob`` gives one character for each byte."""
+    """docs/requirements.md R2-A has the raw head of a ZIP: a page's ``atob`` gives one character for each byte."""
     content = b"PK\x03\x04" + NOISE[:2000]
     routed = await Router(store).route({"zip": content.decode("latin-1")}, capability="x")
     assert await store.get(routed.artifacts["zip"].id) == content

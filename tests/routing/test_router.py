@@ -82,7 +82,7 @@ def test_a_binary_anywhere_is_replaced_and_nothing_else_is(data: object, content
 
 
 async def test_a_result_of_another_protocol(store: LocalStore) -> None:
-    """Seed 002's case: a tool's JSON with a file in it, which never spoke ABP."""
+    """The case of docs/requirements.md R2-1.1: a tool's JSON with a file in it, which never spoke ABP."""
     tool_result = {
         "sheets": 3,
         "workbook": {"filename": "q3.x", "mimeType": "application/x-thing", "content": base64.b64encode(PDF).decode()},

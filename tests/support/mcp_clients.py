@@ -75,17 +75,17 @@ class Apps:
         return connect_app("memory:", transport=self.transports[-1], **options)
 
 
-class Ears:
-    """What a client hears of resources, whichever way its era has it: URIs, and ``list`` for the list."""
+class ResourceNotifications:
+    """Notifications about resources to a client of either era: the URI of each, and ``list`` for the list."""
 
     def __init__(self) -> None:
-        self.heard: asyncio.Queue[str] = asyncio.Queue()
+        self.received: asyncio.Queue[str] = asyncio.Queue()
 
     async def message(self, message: object) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            await self.heard.put(message.params.uri)
+            await self.received.put(message.params.uri)
         elif isinstance(message, ResourceListChangedNotification):
-            await self.heard.put("list")
+            await self.received.put("list")
 
     @asynccontextmanager
     async def subscribed(self, client: Client, era: str, *uris: str) -> AsyncIterator[None]:
@@ -106,13 +106,13 @@ class Ears:
     async def _listen(self, events: Any) -> None:
         async for event in events:
             if isinstance(event, ResourceUpdated):
-                await self.heard.put(event.uri)
+                await self.received.put(event.uri)
             elif isinstance(event, ResourcesListChanged):
-                await self.heard.put("list")
+                await self.received.put("list")
 
     async def until(self, what: str) -> None:
         async with asyncio.timeout(10):
-            while await self.heard.get() != what:
+            while await self.received.get() != what:
                 pass
 
 
@@ -126,7 +126,7 @@ def era(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def serve(tmp_path: Path, era: str) -> Serve:
-    """``async with serve(…) as client``: a client of a new bridge; one app is connected unless told otherwise."""
+    """``async with serve(…) as client``: a client of a new bridge, with one app if ``connected``."""
 
     @asynccontextmanager
     async def make(

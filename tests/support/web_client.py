@@ -57,8 +57,8 @@ class Web:
         if json is not None:
             more["json"] = json
         async with self._http.request(method, url, headers=headers, allow_redirects=False, **more) as answer:
-            told = {name.lower(): value for name, value in answer.headers.items()}
-            return Answer(answer.status, told, await answer.read())
+            response_headers = {name.lower(): value for name, value in answer.headers.items()}
+            return Answer(answer.status, response_headers, await answer.read())
 
     async def get(self, path: str, **more: Any) -> Answer:
         return await self.ask("GET", path, **more)
@@ -135,7 +135,7 @@ async def running(
     store: ArtifactStore, app: Mapping[str, Handler] | MemoryTransport | None = None, **options: Any
 ) -> AsyncIterator[Web]:
     """A server of ``store``; every target is an in-process app made of handlers."""
-    where = {name: options.pop(name) for name in ("host", "activity", "users", "links") if name in options}
+    where = {name: options.pop(name) for name in ("host", "activity", "users", "signer") if name in options}
 
     def made(target: str, **more: Any) -> Session:
         transport = app if isinstance(app, MemoryTransport) else MemoryTransport(app or {})
@@ -151,8 +151,8 @@ async def running(
         yield Web(served, store, http)
 
 
-async def kept(store: ArtifactStore, data: bytes = b"0123456789", **about: Any) -> ArtifactRef:
-    """An artifact of ten digits, or of that."""
+async def put_artifact(store: ArtifactStore, data: bytes = b"0123456789", **about: Any) -> ArtifactRef:
+    """Store ten digits, or other data, as a text file."""
     return await store.put_bytes(data, **{"mime_type": "text/plain", "filename": "digits.txt", **about})
 
 

@@ -200,3 +200,8 @@ async def test_deviations(tmp_path: Path) -> None:
 
     with pytest.raises(pytest.xfail.Exception, match="so it is"):
         await verify(behaviour, Subject(broken, tmp_path), {behaviour.name: "so it is"})
+
+
+def test_the_guide_counts_the_behaviours() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "testing.md"
+    assert f"holds the {len(BEHAVIOURS)} behaviours" in guide.read_text(encoding="utf-8")

@@ -42,7 +42,7 @@ class Call:
     _transport: MemoryTransport = field(repr=False)
 
     async def progress(self, **fields: object) -> None:
-        """Report progress; fields as in PROTOCOL (``progress``, ``total``, ``percentage``, ``stage`` …)."""
+        """Report progress; fields as in docs/protocol.md 4.4 (``progress``, ``total``, ``percentage``, ``stage`` …)."""
         self._transport.emit(Message("progress", {"operationId": self.id, **fields}))
 
     async def notify(self, event: str, data: object = None) -> None:

@@ -93,30 +93,30 @@ class PlaywrightTransport(PageTransport):
                 reason = explain_load_failure(str(error), self._target)
                 raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
             status = response.status if response else None
-        seen = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
-        assert isinstance(seen, dict)
-        self._require_abp(seen, status)
+        found = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
+        assert isinstance(found, dict)
+        self._require_abp(found, status)
 
-    def _require_abp(self, seen: Mapping[str, Any], status: int | None) -> None:
-        page = f"the page at {redact_url(self._target)} (title {seen['title']!r}" + (
+    def _require_abp(self, found: Mapping[str, Any], status: int | None) -> None:
+        page = f"the page at {redact_url(self._target)} (title {found['title']!r}" + (
             f", HTTP {status})" if status else ")"
         )
-        if seen["threw"]:
-            raise NotAbpApp(f"{page} has a window.abp that throws: {seen['threw']}")
-        if not seen["present"]:
+        if found["threw"]:
+            raise NotAbpApp(f"{page} has a window.abp that throws: {found['threw']}")
+        if not found["present"]:
             raise NotAbpApp(
                 f"{page} has no window.abp {self._grace:g} s after it loaded; "
                 "is it the right address, and does the app speak ABP?"
             )
-        if seen["missing"]:
-            raise NotAbpApp(f"{page} has a window.abp without {' and '.join(seen['missing'])}: it is not whole")
+        if found["missing"]:
+            raise NotAbpApp(f"{page} has a window.abp without {' and '.join(found['missing'])}: it is not whole")
 
 
 def _same_document(current: str, target: str) -> bool:
     """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
-    loaded, wanted = urlsplit(current), urlsplit(target)
-    fragment = wanted.fragment in ("", loaded.fragment)
-    return fragment and _document(loaded) == _document(wanted)
+    current_parts, target_parts = urlsplit(current), urlsplit(target)
+    fragment = target_parts.fragment in ("", current_parts.fragment)
+    return fragment and _document(current_parts) == _document(target_parts)
 
 
 def _document(parts: SplitResult) -> tuple[str, str, str, str]:

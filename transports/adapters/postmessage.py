@@ -1,4 +1,4 @@
-"""The postMessage transport: an app made to be embedded, in an iframe of a harness page (PROTOCOL "Envelope").
+"""The postMessage transport: an app made to be embedded, in an iframe of a harness page (docs/protocol.md 6.5).
 
 The harness is a page of ours at an origin of its own, answered inside the browser: no server is needed, and none of its
 requests reaches a network. Buffers in parameters are transferred, not copied.
@@ -38,8 +38,8 @@ logger = logging.getLogger("transports.postmessage")
 HARNESS_ORIGIN = "http://abp-harness.localhost"
 _HARNESS = """<!doctype html><meta charset="utf-8"><title>abp-transports harness</title>
 <style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
-#: Runs in every frame before the app's first script: ``print`` becomes a message (PROTOCOL), since the browser's own
-#: would block the frame.
+#: Runs in every frame before the app's first script: ``print`` becomes a message (docs/protocol.md 11.3), since the
+#: browser's own would block the frame.
 _PRINT_SCRIPT = f"""if (self !== top) {{
   const post = top.postMessage.bind(top);
   self.print = function print() {{ post({{type: "print"}}, {HARNESS_ORIGIN!r}); }};

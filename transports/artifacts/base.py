@@ -1,4 +1,4 @@
-"""The :class:`ArtifactStore` contract (seed 002 §5.2): verified bytes go in, a small reference comes out.
+"""The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified bytes go in, a small reference comes out.
 
 The public methods are written here once for all stores, with scopes, retention and the audit log. Each kind of store
 implements only the abstract methods at the end.
@@ -35,8 +35,8 @@ list_ = list  # inside the class, ``list`` is a method
 class ArtifactStore(ABC):
     """A place where artifacts are kept.
 
-    The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (seed 002 §5.3), followed by digits of
-    its scope if it has one. The same content in one namespace and scope is one artifact.
+    The id of an artifact is ``{namespace}_{first 12 hex digits of its SHA-256}`` (docs/requirements.md R2-5.3),
+    followed by digits of its scope if it has one. The same content in one namespace and scope is one artifact.
 
     Use a store in ``async with``, or call :meth:`aclose` when it is no longer needed.
     """

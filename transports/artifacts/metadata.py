@@ -26,7 +26,8 @@ _NOBODY = Scope()
 
 
 def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int = 12) -> str:
-    """Return ``{namespace}_{sha256[:12]}`` (seed 002 §5.3): the same content in one namespace is one artifact.
+    """Return ``{namespace}_{sha256[:12]}`` (docs/requirements.md R2-5.3): the same content in one namespace is one
+    artifact.
 
     In a scope, 20 more digits follow that depend on the content *and* the scope: the same content of two sessions is
     two artifacts, and nobody can guess the id from the content alone. ``length`` is the number of digits of the

@@ -1,4 +1,4 @@
-"""The store that keeps nothing: it verifies content and returns references without it (seed 002 §7.4)."""
+"""The store that keeps nothing: it verifies content and returns references without it (docs/requirements.md R2-7.4)."""
 
 from __future__ import annotations
 

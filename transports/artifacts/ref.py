@@ -17,7 +17,7 @@ _LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The owner of an artifact (seed 002 §7.2): a tenant, a user, a session, a trace.
+    """The owner of an artifact (docs/requirements.md R2-7.2): a tenant, a user, a session, a trace.
 
     A field that is ``None`` is left open: ``Scope(session="s")`` covers every trace of that session, and ``Scope()``
     covers everything, including artifacts without an owner. Each value is 1 to 200 printable characters. Raises

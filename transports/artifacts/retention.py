@@ -47,7 +47,7 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The limits of a store (seed 002 §7.1, with its defaults). ``None`` is no limit; sizes are in bytes.
+    """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` is no limit; sizes are in bytes.
 
     ``ttl_seconds`` counts from when an artifact was stored last. Session and trace limits hold within each session and
     each trace; an artifact without either is held only to ``ttl_seconds`` and ``max_artifact_bytes``.

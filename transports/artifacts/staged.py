@@ -1,4 +1,4 @@
-"""Staged files: content on its way into a store, not visible yet (seed 002 §5.2)."""
+"""Staged files: content on its way into a store, not visible yet (docs/requirements.md R2-5.2)."""
 
 from __future__ import annotations
 

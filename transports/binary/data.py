@@ -200,7 +200,7 @@ class BinaryData:
 
 def verify_size(declared: int | None, actual: int) -> None:
     """Raise :class:`~transports.errors.SizeMismatch` if a size was declared and is not the real one, in bytes
-    (seed 001)."""
+    (docs/protocol.md 9.9)."""
     if declared is not None and declared != actual:
         raise SizeMismatch(
             f"the app declared {declared} bytes and {actual} arrived; nothing of it was stored",

@@ -14,7 +14,8 @@ __all__ = ["OCTET_STREAM", "contradicts", "extension_for", "is_binary_mime", "no
 
 OCTET_STREAM = "application/octet-stream"
 
-#: MIME type → extension. The first seventeen rows are the table of seed 000; the rest is what apps produce besides.
+#: MIME type → extension. The first seventeen rows are that of docs/requirements.md R0-7; the rest is what apps
+#: produce besides.
 _EXTENSIONS = {
     "application/pdf": ".pdf",
     "image/png": ".png",
@@ -207,7 +208,7 @@ def _normalised(mime_type: str) -> str | None:
 
 
 def is_binary_mime(mime_type: str) -> bool:
-    """Return whether a type is binary: every type is, but ``text/*`` and ``application/json`` (seed 000).
+    """Return whether a type is binary: every type is, but ``text/*`` and ``application/json`` (docs/protocol.md 9.2).
 
     What is no MIME type is not binary.
     """
@@ -216,7 +217,8 @@ def is_binary_mime(mime_type: str) -> bool:
 
 
 def extension_for(mime_type: str | None) -> str:
-    """Return the file extension for a type, with its dot; ``.bin`` for a type that is not in the table (seed 000)."""
+    """Return the file extension for a type, with its dot; ``.bin`` for a type that is not in the table
+    (docs/protocol.md 9.11, docs/requirements.md R0-7)."""
     return _EXTENSIONS.get(normalise_mime(mime_type) or "", ".bin")
 
 

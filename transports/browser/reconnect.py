@@ -1,4 +1,5 @@
-"""Opens a lost page again: one that crashed, navigated away or hangs, or whose browser died (FAULTS 1-5, 10)."""
+"""Opens a lost page again: one that crashed, navigated away or hangs, or whose browser died (docs/faults.md 1-5,
+10)."""
 
 from __future__ import annotations
 

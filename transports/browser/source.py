@@ -83,14 +83,14 @@ class PageSource:
             "profile": self.profile,
             "cdp_url": self.cdp_url,
         }
-        given = [name for name, value in owners.items() if value is not None]
-        if len(given) > 1:
-            raise UsageError(f"{'= and '.join(given)}= each say owners page it is; give one of them")
-        elsewhere = given and given[0] in ("page", "context", "cdp_url")
+        owner_options = [name for name, value in owners.items() if value is not None]
+        if len(owner_options) > 1:
+            raise UsageError(f"{'= and '.join(owner_options)}= each say whose page it is; give one of them")
+        elsewhere = owner_options and owner_options[0] in ("page", "context", "cdp_url")
         if elsewhere and isinstance(self.browser, str):
-            raise UsageError(f"{given[0]}= is in a browser that runs already; leave browser= out")
+            raise UsageError(f"{owner_options[0]}= is in a browser that runs already; leave browser= out")
         if elsewhere and self.extension is not None:
-            raise UsageError(f"an extension is loaded into a browser of ours; leave {given[0]}= out")
+            raise UsageError(f"an extension is loaded into a browser of ours; leave {owner_options[0]}= out")
         shared = isinstance(self.browser, Browser) and self.browser.shares_context
         if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
             raise UsageError("storage_state= is for a new context; one that is there already keeps its own")

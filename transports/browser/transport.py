@@ -1,8 +1,8 @@
 """The base of transports that drive a page: opening it, its agent, its events, its content.
 
-Playwright's ``page.evaluate`` does not return binary content (PROTOCOL: ``{}`` for an ``ArrayBuffer``). So an agent in
-the page makes one JSON text of each answer: small content is inside it, larger content is a reference, fetched over
-the ladder of :mod:`transports.browser.transfer.ladder`.
+Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 6.6: ``{}`` for an ``ArrayBuffer``).
+So an agent in the page makes one JSON text of each answer: small content is inside it, larger content is a reference,
+fetched over the ladder of :mod:`transports.browser.transfer.ladder`.
 """
 
 from __future__ import annotations
@@ -204,12 +204,12 @@ class PageTransport(Transport):
         answer: str = await agent.invoke(method, *args, timeout=timeout)
         if not answer.startswith('{"text":'):
             return answer
-        held: Any = decode_json(answer)
+        reference: Any = decode_json(answer)
         try:
             folder = self._open_tab().folder
-            return await self._ladder.read(Handle(held["text"], held["size"]), folder, timeout=timeout)
+            return await self._ladder.read(Handle(reference["text"], reference["size"]), folder, timeout=timeout)
         finally:
-            await self.release(Handle(f"held:{held['text']}"))
+            await self.release(Handle(f"held:{reference['text']}"))
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""

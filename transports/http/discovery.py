@@ -18,9 +18,9 @@ from .urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 __all__ = ["HEAD_BYTES", "MANIFEST_BYTES", "Discovery", "discover"]
 
-#: Bytes of a page that are searched for the link (PROTOCOL "Discovery").
+#: Bytes of a page that are searched for the link (docs/protocol.md 7.1, 7.2).
 HEAD_BYTES = 50 * 1024
-#: Largest manifest in bytes (PROTOCOL "Discovery").
+#: Largest manifest in bytes (docs/protocol.md 1.3).
 MANIFEST_BYTES = 1 << 20
 
 #: The cache of the process.

@@ -18,7 +18,7 @@ from .headers import one_line
 
 __all__ = ["MAX_CAPABILITIES", "missing_capabilities", "read_manifest"]
 
-#: Largest number of capabilities that are read (PROTOCOL "Discovery").
+#: Largest number of capabilities that are read (docs/protocol.md 7.2).
 MAX_CAPABILITIES = 1000
 _LISTED = 5  # warnings of one kind, and names in a warning, before the rest is only counted
 _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)

@@ -33,8 +33,8 @@ class CapabilitiesChanged:
 class Capabilities(Mapping[str, Capability]):
     """Capabilities by name, in the app's order. Methods return new values and change nothing.
 
-    An entry is read when it is asked for: an app may list a hundred thousand (FAULTS 22). One that makes no sense is
-    reduced to its name, with a warning.
+    An entry is read when it is asked for: an app may list a hundred thousand (docs/faults.md 22). One that makes no
+    sense is reduced to its name, with a warning.
     """
 
     def __init__(self, entries: Mapping[str, Mapping[str, object]] | None = None) -> None:
@@ -64,7 +64,7 @@ class Capabilities(Mapping[str, Capability]):
         """Return these and those of a list, whose fields win where both have them.
 
         ``listed`` is an app's list as it came: names or objects, plain or wrapped in ``data`` and ``capabilities``
-        (PROTOCOL). An entry without a name is left out, with a warning.
+        (docs/protocol.md). An entry without a name is left out, with a warning.
         """
         entries = dict(self._entries)
         nameless = 0
@@ -96,7 +96,7 @@ class Capabilities(Mapping[str, Capability]):
 
     def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
         """Return these with the descriptions and schemas that only the manifest has. What the running app says stands,
-        and a capability that only the manifest has cannot be called, so it is not added (PROTOCOL "Discovery")."""
+        and a capability that only the manifest has cannot be called, so it is not added (docs/protocol.md 7.5)."""
         entries = dict(self._entries)
         for capability in declared:
             if entry := entries.get(capability.name):

@@ -124,7 +124,7 @@ class ResourceTemplate(Model):
 
 
 class Manifest(Model):
-    """An app's manifest (PROTOCOL "Discovery"). ``abp`` is the version of the protocol that it was written for."""
+    """An app's manifest (docs/protocol.md 7.2). ``abp`` is the version of the protocol that it was written for."""
 
     abp: str = ""
     app: AppInfo = Field(default_factory=AppInfo)

@@ -11,7 +11,7 @@ __all__ = ["DECLINED", "default_answer"]
 #: The answer that declines a question.
 DECLINED: Mapping[str, object] = {"success": False, "cancelled": True}
 
-#: The key of an answer's ``data`` by method (PROTOCOL "App → client"). Other methods are declined: nobody can make
+#: The key of an answer's ``data`` by method (docs/protocol.md 5.2). Other methods are declined: nobody can make
 #: up a file or the text of a model.
 _ANSWERS = {
     "elicitation/input": "value",

@@ -1,6 +1,6 @@
-"""The envelope ``{type, id?, timestamp, payload}`` as JSON text (PROTOCOL "Envelope"). Reads files of parameters only.
+"""The envelope ``{type, id?, timestamp, payload}`` as JSON text (docs/protocol.md 6.1). Reads files of parameters only.
 
-Content in parameters becomes base64 with ``encoding: "base64"`` (seed 001 "WebSocket Transport").
+Content in parameters becomes base64 with ``encoding: "base64"`` (docs/protocol.md 9.13).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def decode_envelope(data: bytes) -> Message:
 
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:
-    """Return a run as content where the fields beside it declare base64 (seed 000), else as text."""
+    """Return a run as content where the fields beside it declare base64 (docs/protocol.md 9.2), else as text."""
     declared = declares_base64(node.get("mimeType"), node.get("encoding"))
     plain = declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None
     return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)

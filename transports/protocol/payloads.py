@@ -104,8 +104,8 @@ class Answer(Model):
 
 
 def _inline(details: object) -> dict[str, object]:
-    """Return an error's details as JSON values. Errors are shown, not stored (seed 000), so content in them is reduced
-    to its type and size."""
+    """Return an error's details as JSON values. Errors are shown, not stored (docs/protocol.md 12.3), so content in
+    them is reduced to its type and size."""
     if details is None:
         return {}
     try:
@@ -160,7 +160,7 @@ class Progress(Model):
 
 
 class Notification(Model):
-    """A notification. ``event`` is one of PROTOCOL's names (docs/protocol.md 4.3) or the app's own."""
+    """A notification. ``event`` is one of the names of docs/protocol.md 4.3 (docs/protocol.md 4.3) or the app's own."""
 
     event: str = ""
     data: object = None

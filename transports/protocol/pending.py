@@ -1,6 +1,6 @@
 """Requests that wait for their replies: ids, matching, replies that come late or twice. No I/O of its own.
 
-For transports that carry envelopes, whose replies come in any order (PROTOCOL "Envelope", docs/protocol.md 6.3).
+For transports that carry envelopes, whose replies come in any order (docs/protocol.md 6.3, docs/protocol.md 6.3).
 """
 
 from __future__ import annotations

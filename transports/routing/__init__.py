@@ -1,5 +1,5 @@
-"""Routing of answers (seeds 000 and 002): files go to the store, references take their places, and what an agent sees
-stays small.
+"""Routing of answers (docs/protocol.md 12, docs/requirements.md R2-4): files go to the store, references take their
+places, and what an agent sees stays small.
 
 * :mod:`.router` — :class:`Router`, which does it.
 * :mod:`.policy`, :mod:`.presets` — what is recognised, and the policies for well-known servers.

@@ -18,9 +18,9 @@ def parse_text_blocks(
 ) -> tuple[object, list[Place], list[Step]]:
     """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
 
-    Servers answer structured results as text (seed 002 §3.3). A text becomes a tree only if the tree holds a file; then
-    a copy of ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at each such tree. An
-    answer without content blocks is returned as it is.
+    Servers answer structured results as text (docs/requirements.md R2-3.3). A text becomes a tree only if the tree
+    holds a file; then a copy of ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at
+    each such tree. An answer without content blocks is returned as it is.
     """
     roots: list[Place] = [()]
     blocks = data.get("content") if isinstance(data, dict) else None

@@ -1,4 +1,5 @@
-"""The layer for configured fields (seed 002 §3.4): the fields that rules name, and their templates. No I/O."""
+"""The layer for configured fields (docs/requirements.md R2-3.4): the fields that rules name, and their templates. No
+I/O."""
 
 from __future__ import annotations
 

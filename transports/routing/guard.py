@@ -1,4 +1,5 @@
-"""The size guard, the last step before an agent (seed 002 §4.4): JSON cut to a size, with its structure. No I/O.
+"""The size guard, the last step before an agent (docs/requirements.md R2-4.4): JSON cut to a size, with its
+structure. No I/O.
 
 A value that is too large is cut where it is large. Each field has a fair share of the bytes; what a small field does
 not use goes to the large ones. Texts keep their beginning, lists and objects their first items, and each cut says how
@@ -14,7 +15,8 @@ from ..protocol.strict_json import JSONValue, encode_json
 
 __all__ = ["MAX_BYTES", "MIN_BYTES", "clamp", "json_size"]
 
-#: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (seed 002 §4.4).
+#: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (docs/requirements.md
+#: R2-4.4).
 MAX_BYTES = 50_000
 #: The smallest limit in bytes: a smaller one would leave no room to say what is missing.
 MIN_BYTES = 64
@@ -57,7 +59,7 @@ def _fits(value: JSONValue, room: int) -> bool:
 
 
 def _text(text: str, room: int) -> str:
-    """The beginning of a text, and how much is missing (the wording of seed 002 §4.4)."""
+    """The beginning of a text, and how much is missing (the wording of docs/requirements.md R2-4.4)."""
     low, high = 0, min(len(text), room)
     while low < high:
         middle = (low + high + 1) // 2

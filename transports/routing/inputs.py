@@ -1,4 +1,4 @@
-"""Files that come with a call (seed 004 Phase 1): checked, stored and made parameters; and whether a stored file is
+"""Files that come with a call (docs/protocol.md 13): checked, stored and made parameters; and whether a stored file is
 small enough to be read into a model."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """Limits for files that come with a call; the defaults are those of seed 004 "Configuration Schema".
+    """Limits for files that come with a call; the defaults are those of docs/requirements.md R4-10.
 
     ``allowed_mime_types`` are patterns such as ``image/*``. ``large_file_tokens`` and ``max_auto_read_bytes`` are for
     readers: see :func:`large_file_warning` and :func:`auto_read_safe`.
@@ -216,7 +216,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData, store: Ar
     return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
 
 
-# --- before a file is read (seed 004 "File Size Management Strategy") ---------------------------------------------
+# --- before a file is read (docs/requirements.md R4-6) ----------------------------------------------------------------
 
 
 def estimated_tokens(ref: ArtifactRef) -> int:

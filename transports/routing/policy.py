@@ -1,4 +1,4 @@
-"""Routing policies: what is recognised in an answer and what is done with it (seed 002 §4.2). No I/O."""
+"""Routing policies: what is recognised in an answer and what is done with it (docs/requirements.md R2-4.2). No I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """A field that holds a file, for apps and tools that do not declare it (seed 002 §3.4).
+    """A field that holds a file, for apps and tools that do not declare it (docs/requirements.md R2-3.4).
 
     ``path`` is dotted; ``*`` stands for every item of a list or object, ``\\.`` for a dot in a key. ``summary`` and
     ``filename`` are templates: ``{name}`` is the field of that name beside the file. In ``summary``,
@@ -56,11 +56,12 @@ class FieldRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcePolicy:
-    """Policy for the resources of an MCP server (seed 002 §4.2).
+    """Policy for the resources of an MCP server (docs/requirements.md R2-4.2).
 
     A link in an answer is read at once if ``enabled`` and its ``size`` is below ``auto_read_if_size_under_bytes`` (0:
     never). Text of a resource with ``inline_text_if_under_chars`` characters or more becomes an artifact. With
-    ``cache_reads_to_artifacts``, a resource that was read is not read again until the server reports a change (§7.3).
+    ``cache_reads_to_artifacts``, a resource that was read is not read again until the server reports a change
+    (docs/requirements.md R2-7.3).
 
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
@@ -78,7 +79,8 @@ class ResourcePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
-    """Settings of the layers of seed 002 §4.1, which work in this order; the defaults are those of §4.2.
+    """Settings of the layers of docs/requirements.md R2-4.1, which work in this order; the defaults are those of
+    R2-4.2.
 
     * ``custom`` — ``transformer`` is called first. If it returns an answer, no other layer reads that one; only content
       in it (``bytes``, :class:`~transports.BinaryData`) is stored.
@@ -91,7 +93,8 @@ class RoutingPolicy:
       its place. An answer of more than ``max_inline_bytes`` is stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
 
-    The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (§7.1).
+    The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (docs/requirements.md
+    R2-7.1).
 
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """

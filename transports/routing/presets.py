@@ -1,4 +1,5 @@
-"""Presets: policies for servers that put files into fields without declaring them (seed 002 Phase 4, Appendix B)."""
+"""Presets: policies for servers that put files into fields without declaring them (docs/requirements.md R2-6.4,
+R2-B)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ __all__ = ["ABP", "GITHUB", "TABLEAU", "preset"]
 #: The default policy. Apps that speak ABP declare their content.
 ABP = RoutingPolicy()
 
-#: Tableau's MCP server: PDFs as base64 in fields that nothing declares (seed 002 §1.1, Appendix B).
+#: Tableau's MCP server: PDFs as base64 in fields that nothing declares (docs/requirements.md R2-1.1, R2-B).
 TABLEAU = RoutingPolicy(
     fields={
         "download_workbook": (

@@ -26,8 +26,7 @@ def declared_text(found: Found) -> str | None:
 
 
 def metadata_of(data: object, found: Sequence[Found]) -> Mapping[str, object]:
-    """Return the fields of an answer that hold no content, which people call its metadata (seed 000 "Nested Binary Data
-    Detection")."""
+    """Return the fields of an answer that hold no content, which people call its metadata (docs/protocol.md 12.2)."""
     if found and found[0].path == ():
         return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
     used = {item.path[0] for item in found}
@@ -35,7 +34,7 @@ def metadata_of(data: object, found: Sequence[Found]) -> Mapping[str, object]:
 
 
 def captured_places(data: object, found: Sequence[Found]) -> Iterator[Place]:
-    """Yield places for files that the app produced beside its answer (seed 000).
+    """Yield places for files that the app produced beside its answer (docs/protocol.md 12.6).
 
     The first is ``document`` if the answer has no file and no field of that name; then come ``captured.0``,
     ``captured.1`` and so on, without the places of files in the answer.

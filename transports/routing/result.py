@@ -33,10 +33,10 @@ class Result:
     the app declared, the reference has the text as ``text``, cut beyond 50,000 bytes as JSON.
 
     ``artifacts`` maps places in ``data`` (``document``, ``pages.0.image``, ``""`` for the whole) to references. It is
-    never empty on success: an answer without files is stored as JSON under ``""`` (seed 000), and so is a large one. A
-    long text stays in ``data``, and is also a file under its place. A file that the app produced beside its answer,
-    such as a printed page or a download, is under ``captured.0`` and so on, the first under ``document`` if the answer
-    has no file.
+    never empty on success: an answer without files is stored as JSON under ``""`` (docs/protocol.md 12.1), and so is
+    a large one. A long text stays in ``data``, and is also a file under its place. A file that the app produced
+    beside its answer, such as a printed page or a download, is under ``captured.0`` and so on, the first under
+    ``document`` if the answer has no file.
 
     ``duration_ms`` is the time from the start of the call until everything was stored. ``warnings`` are for people.
     ``effects`` lists what the app did besides answering, ``steps`` what each layer of the routing did.
@@ -106,7 +106,7 @@ class Result:
         return document
 
     def for_agent(self, *, max_bytes: int = MAX_BYTES) -> dict[str, JSONValue]:
-        """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (seed 002 §4.4).
+        """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
 
         It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
         ``data``, and ``warnings`` and ``effects`` if there are any. If that is too large, values are cut
@@ -145,8 +145,8 @@ class Result:
         return full if json_size(full) <= room else about
 
     def summary(self, *, max_chars: int = 1000) -> str:
-        """Return the result as lines for a person or a model, in the words of seed 000, of at most ``max_chars``
-        characters."""
+        """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
+        ``max_chars`` characters."""
         lines = list(self.summaries)
         for place, ref in self.artifacts.items():
             where = ref.path or ref.uri

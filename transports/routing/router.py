@@ -47,8 +47,8 @@ class Router:
 
         routed = await Router(store, policy=TABLEAU).route(tool_result, capability="download_workbook")
 
-    ``policy`` says what is recognised, and how (seed 002 §4); the default is for apps that speak ABP. ``fetcher``
-    brings content that is not in the answer; the default downloads, but reaches no page.
+    ``policy`` says what is recognised, and how (docs/requirements.md R2-4); the default is for apps that speak ABP.
+    ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Router:
             raise self._failure(failures, result)
         return result
 
-    # --- the layers of seed 002 §4.1 that look at the answer, in its order --------------------------------------------
+    # --- the layers of docs/requirements.md R2-4.1 that look at the answer, in its order ------------------------------
 
     def _plain(self, data: object) -> _Recognised | None:
         """The short way, which most answers take: no transformer, no rules, no content blocks."""

@@ -133,7 +133,7 @@ class EventDispatcher:
                     self._dispatch_notification(notification)
 
     def _dispatch_capabilities(self, form: str, notification: Notification) -> None:
-        """Many apps send the change in both forms (PROTOCOL "App → client"): it is delivered once."""
+        """Many apps send the change in both forms (docs/protocol.md 4.6): it is delivered once."""
         last, self._last_change = self._last_change, (form, notification.data, time.monotonic())
         if last and last[0] != form and last[1] == notification.data and time.monotonic() - last[2] < _DUPLICATE_WINDOW:
             self._last_change = None

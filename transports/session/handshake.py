@@ -8,13 +8,15 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ..base import Transport
+from ..binary.detect import Found
 from ..errors import ProtocolError, TransportError
 from ..http import Discovery, missing_capabilities
-from ..protocol.capabilities import Capabilities
+from ..protocol.capabilities import Capabilities, deprecation_warnings
 from ..protocol.declarations import AppInfo, Capability, parse
 from ..protocol.initialize import initialize_params
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer, Initialized
+from ..protocol.schema import check_params
 from ..tasks import cancel_and_wait
 
 __all__ = ["Handshake"]
@@ -48,6 +50,7 @@ class Handshake:
         self._generate = generate
         self._list_timeout = list_timeout
         self._in_manifest: Sequence[Capability] = ()
+        self._warned: set[str] = set()
         self.capabilities = Capabilities()
         self.warnings: tuple[str, ...] = ()
 
@@ -71,7 +74,7 @@ class Handshake:
         self.capabilities = self._generate(declared.with_manifest(self._in_manifest))
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
-        """Fill in from the manifest what the app did not say at run time (PROTOCOL "Discovery")."""
+        """Fill in from the manifest what the app did not say at run time (docs/protocol.md 7.5)."""
         await asyncio.wait((discovery,), timeout=_MANIFEST_WAIT)
         if not discovery.done():  # a slow web server must not hold up a session that is connected already
             await cancel_and_wait((discovery,))
@@ -98,6 +101,17 @@ class Handshake:
                 if now := Capabilities().merge(listed):
                     capabilities = capabilities.merge(listed).only(now)
         self.capabilities = self._generate(capabilities.with_manifest(self._in_manifest))
+
+    def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
+        """Return the warnings about a call that this session has not given yet.
+
+        ``content`` is what stands for files and buffers in ``params``; it fits any schema. Raises
+        :class:`~transports.errors.UsageError` if the parameters do not fit the capability's ``inputSchema``.
+        """
+        notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
+        new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
+        self._warned.update(new)
+        return new
 
     async def _list_capabilities(self) -> object:
         """Return the payload of ``listCapabilities``, ``None`` if the app has no such method: that is allowed."""

@@ -1,4 +1,4 @@
-"""Results of reading resources, cached until the server says that a resource changed (seed 002 §7.3)."""
+"""Results of reading resources, cached until the server says that a resource changed (docs/requirements.md R2-7.3)."""
 
 from __future__ import annotations
 

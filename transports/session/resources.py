@@ -1,4 +1,4 @@
-"""The resources of an MCP server (seed 002 §5.7): listed, read on demand, cached until they change."""
+"""The resources of an MCP server (docs/requirements.md R2-5.7): listed, read on demand, cached until they change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_PAGES = 1000
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
 
 _CURSOR = {"cursor": {"type": "string", "description": "nextCursor of the page before"}}
-#: What every server with resources can do, as capabilities (seed 002 Phase 2 "Generated tools").
+#: What every server with resources can do, as capabilities (docs/requirements.md R2-6.2).
 _GENERATED: Sequence[Mapping[str, object]] = (
     {
         "name": "resources.list",
@@ -118,8 +118,8 @@ class Resources:
         artifact (``contents.0.blob``), and so is a long text (``contents.0.text``).
 
         A resource that was read before comes from the store, unless the server said that it changed or ``fresh`` is
-        true (seed 002 §7.3). ``size`` in bytes is the size that a list or a link announced: content of another size
-        raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
+        true (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of
+        another size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
         tools = self._tools()
         if not fresh and (cached := await self._cache.get(uri)) is not None:

@@ -14,14 +14,12 @@ from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
-from ..binary.detect import Found
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..http import Discovery
-from ..protocol.capabilities import deprecation_warnings, with_suggestions
+from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
 from ..protocol.messages import Message
-from ..protocol.schema import check_params
 from ..routing import ABP, Result, RoutingPolicy, preset
 from ..tasks import cancel_and_wait
 from .calls import Calls
@@ -74,7 +72,6 @@ class Session:
         self._discover = discover
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
-        self._warned: set[str] = set()
         self._stack = contextlib.AsyncExitStack()
         self._policy = routing
         policy = routing or ABP
@@ -216,7 +213,7 @@ class Session:
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params or {}))
         declared = self.capabilities.get(capability)
-        warnings = self._check_params(declared, prepared, content) if declared else []
+        warnings = self._handshake.check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
             return await self.resources.call(capability, params or {}, seconds)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
@@ -256,12 +253,8 @@ class Session:
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
-        """Take a picture of the app's page and store it as the artifact ``image``.
-
-        ``options`` are those of Playwright's ``page.screenshot``: ``full_page=True``, ``type="jpeg"``, …
-        (:class:`ScreenshotOptions <transports.base.ScreenshotOptions>`). ``timeout`` is in seconds; Playwright's own
-        would be milliseconds. Raises as :meth:`render_to_pdf`.
-        """
+        """Store a picture of the app's page as the artifact ``image``; ``timeout`` in seconds. Raises as
+        :meth:`render_to_pdf`. ``options`` are those of Playwright's ``page.screenshot`` (``full_page=True``, …)."""
         seconds, tools = self._page_tools("screenshot", timeout)
         return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
 
@@ -287,13 +280,6 @@ class Session:
             raise Disconnected("the session is closed; connect again")
         if self._state == "new":
             raise UsageError("the session is not open; use `async with connect(…) as app` or `app = await connect(…)`")
-
-    def _check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
-        """Return the warnings about a call that this session has not given yet; raise if the parameters do not fit."""
-        notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
-        new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
-        self._warned.update(new)
-        return new
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ def transport_for(
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
-    """Return how to find the manifest of ``target``: only a page has one (PROTOCOL "Discovery"), or its recording."""
+    """Return how to find the manifest of ``target``: only a page has one (docs/protocol.md 7.1), or its recording."""
     if target.lower().startswith(_REPLAY):
         from ..adapters.recording.replay import ReplayTransport
 

@@ -24,12 +24,12 @@ class Staged(Blocking[artifacts.Staged]):
 
     @property
     def path(self) -> Path:
-        """Where somebody else may write the whole content instead. Do not mix it with :meth:`write`."""
+        """The path where another program may write the whole content. Use either this or :meth:`write`."""
         return self.wrapped.path
 
     @property
     def size(self) -> int:
-        """Bytes given to :meth:`write` so far."""
+        """The number of bytes given to :meth:`write` so far."""
         return self.wrapped.size
 
 

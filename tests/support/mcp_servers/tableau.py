@@ -1,4 +1,4 @@
-"""A small server like Tableau's: the outputs of seed 002 Appendix B, typed content, links, resources, questions.
+"""A small server like Tableau's: the outputs of docs/requirements.md R2-B, typed content, links, resources, questions.
 
 ``tableau.py`` speaks over stdin and stdout, both protocol eras; ``--legacy`` the older one only; ``--http TOKEN`` over
 HTTP, and prints its address.

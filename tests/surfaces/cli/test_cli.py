@@ -1,4 +1,4 @@
-"""The ``abp`` command as people and programs meet it, without a browser: usage, settings, artifacts, endings."""
+"""The ``abp`` command as a process, without a browser: usage, settings, artifacts, signals."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class Cli:
 
 
 @contextmanager
-def heard() -> Iterator[None]:
-    """No signal is ignored: a job in the background passes that on to what it starts, and these tests send some."""
+def default_signals() -> Iterator[None]:
+    """Reset the signals that tests send: a job in the background ignores some, and passes that on to its children."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -114,7 +114,7 @@ def heard() -> Iterator[None]:
 @pytest.fixture
 def abp(tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path)
-    with heard():
+    with default_signals():
         yield cli
     shutil.rmtree(cli.temp)
 
@@ -196,7 +196,7 @@ def test_bad_usage_of_the_real_command(abp: Cli) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"not json", b"3"])
-def test_params_from_a_file_and_from_stdin_that_make_no_sense(
+def test_invalid_params_from_a_file_and_from_stdin(
     quick: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     file = tmp_path / "p.json"
@@ -217,7 +217,7 @@ def test_params_from_a_file_and_from_stdin_that_make_no_sense(
         ("ABP_STORE", "ftp://x/y", "file:"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(quick: Callable[..., Ran], name: str, value: str, fix: str) -> None:
+def test_an_invalid_setting_is_named(quick: Callable[..., Ran], name: str, value: str, fix: str) -> None:
     ran = quick("call", URL, "x", "--json", env={name: value})
     assert ran.status == 2 and fix in ran.complaint and (name in ran.complaint or value in ran.complaint)
     assert ran.document["success"] is False
@@ -307,7 +307,7 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callabl
     assert quick("artifacts", "list", "--json").document["artifacts"] == []
 
 
-def test_gc_removes_leftovers_and_what_is_too_old(abp: Cli, quick: Callable[..., Ran]) -> None:
+def test_gc_removes_leftovers_and_old_artifacts(abp: Cli, quick: Callable[..., Ran]) -> None:
     nothing = {"success": True, "dry_run": False, "removed": [], "size_bytes": 0}
     assert quick("artifacts", "gc", "--json").document == nothing
     ref = abp.put(BYTES, filename="data.bin")
@@ -327,7 +327,7 @@ def test_gc_removes_leftovers_and_what_is_too_old(abp: Cli, quick: Callable[...,
     assert quick("artifacts", "gc", "--ttl", -1).status == 2
 
 
-def test_fsck_finds_what_is_damaged(abp: Cli, quick: Callable[..., Ran]) -> None:
+def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Callable[..., Ran]) -> None:
     ref, good = abp.put(BYTES, filename="data.bin"), abp.put(b"good", filename="good.txt")
     whole = {"success": True, "artifacts": 2, "size_bytes": len(BYTES) + 4, "problems": []}
     assert quick("artifacts", "fsck", "--json").document == whole
@@ -350,7 +350,7 @@ def test_the_audit_log_of_the_environment(abp: Cli, quick: Callable[..., Ran], t
     assert [json.loads(line)["action"] for line in log.read_text().splitlines()] == ["read", "delete"]
 
 
-def test_an_unknown_artifact_is_named_with_its_store_and_the_way_on(
+def test_an_unknown_artifact_is_named_with_its_store_and_the_next_step(
     abp: Cli, quick: Callable[..., Ran], tmp_path: Path
 ) -> None:
     for args in (("show", "nope", "--json"), ("get", "nope"), ("get", "nope", tmp_path / "x"), ("rm", "nope")):
@@ -362,7 +362,7 @@ def test_an_unknown_artifact_is_named_with_its_store_and_the_way_on(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_corrupt_artifact_leaves_what_was_there(abp: Cli, tmp_path: Path) -> None:
+def test_a_corrupt_artifact_leaves_the_old_file_in_place(abp: Cli, tmp_path: Path) -> None:
     ref = abp.put(BYTES, filename="data.bin")
     Path(str(ref.path)).write_bytes(BYTES[:-1] + b"!")
     target = tmp_path / "copy.bin"
@@ -372,7 +372,7 @@ def test_a_corrupt_artifact_leaves_what_was_there(abp: Cli, tmp_path: Path) -> N
     assert target.read_text() == "before" and sorted(path.name for path in tmp_path.iterdir()) == ["copy.bin", "out"]
 
 
-def test_get_writes_to_pipes_and_through_symlinks_and_not_into_the_void(
+def test_get_writes_to_pipes_and_through_symlinks_and_needs_an_existing_folder(
     abp: Cli, quick: Callable[..., Ran], tmp_path: Path
 ) -> None:
     ref = abp.put(b"short", filename="data.bin")
@@ -389,7 +389,7 @@ def test_get_writes_to_pipes_and_through_symlinks_and_not_into_the_void(
     assert ran.status == 1 and f"there is no folder {tmp_path / 'no'}; make it first" in ran.complaint
 
 
-def test_bytes_are_not_thrown_at_a_terminal(abp: Cli) -> None:
+def test_binary_content_is_not_written_to_a_terminal(abp: Cli) -> None:
     binary = abp.put(BYTES, filename="data.bin")
     text = abp.put(b'{"a": 1}', filename="a.json", mime_type="application/json")
     for ref, status, expected in ((binary, 2, "abp artifacts get"), (text, 0, '{"a": 1}')):
@@ -427,7 +427,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
     assert len(err.splitlines()) == 1 and b"[CANCELLED]" in err
 
 
-def test_fixture_in_words(abp: Cli) -> None:
+def test_fixture_prints_text_without_json(abp: Cli) -> None:
     with abp.start("fixture") as process:
         assert b"http://127.0.0.1:" in reading(process) and b"/strict" in reading(process)
         assert b"/embed" in reading(process)
@@ -453,15 +453,15 @@ def test_a_signal_ends_the_wait_for_stdin(abp: Cli, number: int, status: int) ->
 def test_a_signal_at_any_moment_of_the_start_leaves_no_traceback(abp: Cli) -> None:
     # A coverage run starts before our first line, and its own start is not ours to guard.
     abp.env = {name: value for name, value in abp.env.items() if not name.startswith("COVERAGE_")}
-    outcomes = set()
-    for milliseconds in range(60, 300, 40):
+    outcomes: list[int] = []
+    while len(outcomes) < 6 or 130 not in outcomes:  # a start takes longer on a loaded machine
+        assert len(outcomes) < 100, outcomes
         with abp.start("fixture") as process:
-            time.sleep(milliseconds / 1000)
+            time.sleep(0.06 + 0.04 * len(outcomes))
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=10)
+            _, err = process.communicate(timeout=30)
         assert not (b"Traceback" in err and b"in main\n" in err), err.decode()  # before that, it is Python's own
-        outcomes.add(process.returncode)
-    assert 130 in outcomes
+        outcomes.append(process.returncode)
 
 
 def test_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
@@ -481,7 +481,7 @@ def test_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
 
 
 @pytest.mark.parametrize("args", [("artifacts", "list"), ("artifacts", "list", "--json"), ("--help",), ("get",)])
-def test_a_reader_that_goes_away_is_no_catastrophe(abp: Cli, args: tuple[str, ...]) -> None:
+def test_a_closed_pipe_on_stdout_ends_the_command_quietly(abp: Cli, args: tuple[str, ...]) -> None:
     ref = abp.put(BYTES)
     args = ("artifacts", "get", ref.id) if args == ("get",) else args
     reader, writer = os.pipe()
@@ -492,7 +492,7 @@ def test_a_reader_that_goes_away_is_no_catastrophe(abp: Cli, args: tuple[str, ..
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_an_output_that_is_full_is_told(abp: Cli) -> None:
+def test_a_full_device_on_stdout_is_reported(abp: Cli) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = abp("artifacts", "list", "--json", stdout=full)
     assert ran.status == 1 and "No space left on device" in ran.complaint
@@ -506,7 +506,7 @@ def test_json_is_utf8_whatever_the_locale_and_text_shows_what_it_can(abp: Cli) -
     assert ran.status == 0 and "gr??e.txt" in ran.text
 
 
-def test_what_should_not_happen_is_one_line_too(abp: Cli, tmp_path: Path) -> None:
+def test_an_unexpected_error_is_one_line_too(abp: Cli, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import transports.artifacts as a; a.open_store = None\n")
     where = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
     ran = abp("artifacts", "list", "--json", env=where)
@@ -514,7 +514,7 @@ def test_what_should_not_happen_is_one_line_too(abp: Cli, tmp_path: Path) -> Non
     assert ran.document["error"]["code"] == "INTERNAL_ERROR"
 
 
-def test_the_doctor_tells_everything_and_no_secret(quick: Callable[..., Ran], tmp_path: Path) -> None:
+def test_doctor_reports_everything_and_no_secret(quick: Callable[..., Ran], tmp_path: Path) -> None:
     env = {"ABP_MCP_TOKEN": "hunter2", "ABP_LOG_LEVEL": "ERROR", "ABP_BROWSER": "/nonexistent"}
     ran = quick("doctor", "--json", env=env)
     facts = ran.document

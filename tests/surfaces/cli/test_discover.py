@@ -1,4 +1,4 @@
-"""``abp discover`` as people and programs meet it: the reference app, and pages that have no manifest."""
+"""``abp discover`` as a process: the reference app, and pages that have no manifest."""
 
 from __future__ import annotations
 

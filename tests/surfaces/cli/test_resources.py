@@ -42,7 +42,7 @@ def test_resources_are_read_into_files(tmp_path: Path) -> None:
     assert note["data"]["contents"][0]["text"] == "This is tableau://notes/1"
 
 
-def test_a_resource_that_is_gone_is_an_error() -> None:
+def test_an_unknown_resource_is_an_error() -> None:
     done = abp("resources", target("tableau"), "--read", "tableau://views/gone")
     assert (done.returncode, done.stdout) == (1, "")
     assert "not found" in done.stderr

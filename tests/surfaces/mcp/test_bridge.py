@@ -1,4 +1,4 @@
-"""The MCP bridge as clients of both eras meet it, over an app in this process."""
+"""The MCP bridge with clients of both eras and an app in this process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert listed["total"] == 2
 
 
-async def test_the_answer_is_words_then_links_and_the_document_of_the_command_line(serve: Serve) -> None:
+async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert words(answer).startswith("Output saved to file: ")
@@ -67,7 +67,7 @@ async def test_the_answer_is_words_then_links_and_the_document_of_the_command_li
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
-async def test_the_schema_of_a_tool_is_the_apps_apart_from_headers(serve: Serve) -> None:
+async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
     class Declared(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
             reply = await super().request(message, timeout=timeout)
@@ -94,7 +94,7 @@ async def test_the_schema_of_a_tool_is_the_apps_apart_from_headers(serve: Serve)
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
-async def test_two_apps_need_the_session_to_be_said(serve: Serve) -> None:
+async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
     async with serve() as client:
         second = await called(client, "abp_connect", url=URL)
         answer = await client.call_tool("abp_call", {"capability": "text.shout"})
@@ -103,13 +103,13 @@ async def test_two_apps_need_the_session_to_be_said(serve: Serve) -> None:
         assert tool.input_schema["required"] == ["session"]
         document = await called(client, "abp_text_shout", text="hi", session=second["session"])
         assert document["session"] == second["session"]
-        mine = await called(client, "abp_artifacts", session=second["session"])
-        assert mine["total"] == 1
+        listed = await called(client, "abp_artifacts", session=second["session"])
+        assert listed["total"] == 1
         status = await called(client, "abp_status")
         assert len(status["sessions"]) == 2
 
 
-async def test_errors_are_answers_that_say_how_to_go_on(serve: Serve) -> None:
+async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
         assert answer.is_error
@@ -127,32 +127,32 @@ async def test_errors_are_answers_that_say_how_to_go_on(serve: Serve) -> None:
 
 
 async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
-    told: list[tuple[float, float | None, str | None]] = []
+    reported: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        reported.append((progress, total, message))
 
     async with serve() as client:
         await client.call_tool("abp_text_shout", {"text": "hi"}, progress_callback=on_progress)
         await asyncio.sleep(0.05)
-    assert told == [(1, 2, "thinking"), (2, 2, None)]
+    assert reported == [(1, 2, "thinking"), (2, 2, None)]
 
 
-async def test_progress_that_falls_back_is_not_passed_on(serve: Serve) -> None:
+async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     async def work(params: Mapping[str, object], call: Call) -> object:
         for percentage in (50, 40, 50, 100):
             await call.progress(percentage=percentage)
         return None
 
-    told: list[tuple[float, float | None]] = []
+    reported: list[tuple[float, float | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total))
+        reported.append((progress, total))
 
     async with serve(Apps({"work": work})) as client:
         await client.call_tool("abp_work", {}, progress_callback=on_progress)
         await asyncio.sleep(0.05)
-    assert told == [(50, 100), (100, 100)]
+    assert reported == [(50, 100), (100, 100)]
 
 
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
@@ -169,19 +169,19 @@ async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> 
         assert (await called(client, "abp_text_shout", text="on"))["data"] == {"text": "ON"}
 
 
-async def test_too_many_apps(serve: Serve) -> None:
+async def test_the_limit_of_connected_apps(serve: Serve) -> None:
     async with serve(options={"max_sessions": 1}) as client:
         answer = await client.call_tool("abp_connect", {"url": URL})
         assert answer.is_error and "abp_disconnect" in words(answer)
 
 
-async def test_an_app_from_the_start(serve: Serve) -> None:
+async def test_an_app_of_the_options_is_connected(serve: Serve) -> None:
     async with serve(connected=False, options={"apps": (URL,)}) as client:
         assert "abp_text_shout" in {tool.name for tool in (await client.list_tools()).tools}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
-async def test_pages_are_printed_and_pictured_only_where_there_is_a_page(serve: Serve) -> None:
+async def test_pdf_and_screenshot_need_a_page(serve: Serve) -> None:
     async with serve() as client:
         for tool, arguments in (("abp_render_to_pdf", {"html": "<h1>Hi</h1>"}), ("abp_screenshot", {})):
             answer = await client.call_tool(tool, arguments)

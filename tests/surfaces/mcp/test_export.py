@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def test_an_artifact_is_written_once_and_over_nothing(serve: Serve, root: Path) -> None:
+async def test_an_artifact_is_exported_once_and_replaces_no_file(serve: Serve, root: Path) -> None:
     async with serve(options={"export_roots": (root,)}) as client:
         first = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
         other = (await called(client, "abp_text_shout", text="ho"))["artifacts"][0]
@@ -44,7 +44,7 @@ async def test_an_artifact_is_written_once_and_over_nothing(serve: Serve, root: 
         assert sorted(root.rglob("*")) == [root / "deep", target]  # nothing half-made is left
 
 
-async def test_one_of_many_at_once_writes_it(serve: Serve, root: Path) -> None:
+async def test_concurrent_exports_write_the_file_once(serve: Serve, root: Path) -> None:
     async with serve(options={"export_roots": (root,)}) as client:
         refs = [(await called(client, "abp_text_shout", text=str(at)))["artifacts"][0] for at in range(5)]
         target = root / "a.json"
@@ -56,7 +56,7 @@ async def test_one_of_many_at_once_writes_it(serve: Serve, root: Path) -> None:
     assert names(root) == ["a.json", "deep"]
 
 
-async def test_nothing_is_written_elsewhere(serve: Serve, root: Path, tmp_path: Path) -> None:
+async def test_nothing_is_exported_outside_the_allowed_folders(serve: Serve, root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (root / "way").symlink_to(outside)
@@ -86,14 +86,14 @@ async def test_nothing_is_written_elsewhere(serve: Serve, root: Path, tmp_path: 
     assert names(outside) == [] and names(root) == ["deep", "file", "folder", "way"]
 
 
-async def test_nothing_is_written_unless_the_operator_allows_it(serve: Serve, root: Path) -> None:
+async def test_nothing_is_exported_without_an_allowed_folder(serve: Serve, root: Path) -> None:
     async with serve(options={"roots": (root,)}) as client:
         ref = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
         answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(root / "a")})
         assert answer.is_error and "ABP_MCP_EXPORT_ROOTS" in words(answer)
 
 
-async def test_damaged_content_is_not_written(serve: Serve, root: Path) -> None:
+async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None:
     async with serve(options={"export_roots": (root,)}) as client:
         ref = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
         path = Path(ref["path"]).resolve()
@@ -105,7 +105,7 @@ async def test_damaged_content_is_not_written(serve: Serve, root: Path) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_answers_carry_links_where_there_are_any(tmp_path: Path, era: str) -> None:
+async def test_results_carry_urls_if_there_is_a_link_function(tmp_path: Path, era: str) -> None:
     def link(ref: ArtifactRef) -> str | None:
         return f"https://files.test/{ref.id}?sig=1" if ref.size_bytes < 100 else None
 

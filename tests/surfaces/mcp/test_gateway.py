@@ -1,4 +1,4 @@
-"""``abp mcp`` in front of somebody else's MCP server: the same tools, and nothing that floods an agent."""
+"""``abp mcp`` in front of another MCP server: the same tools, and results that do not flood an agent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def references(tree: Any) -> dict[str, str]:
     return found
 
 
-async def test_the_flood_test(tmp_path: Path) -> None:
+async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
     async with Client(DIRECT) as direct, gateway(tmp_path, target("tableau")) as bridged:
@@ -96,13 +96,13 @@ async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) 
         assert (await read_as_resource(client, f"artifact://{key}")).decode() == view_data()
 
 
-async def test_a_server_that_does_not_start_is_told_and_its_arguments_are_not(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tmp_path: Path) -> None:
     async with gateway(tmp_path, "mcp+stdio:false --api-key sk-123456789") as client:
         answer = await client.call_tool("abp_status", {})
         assert answer.is_error
-        said = answer.model_dump_json()
-        assert "could not be connected" in said
-        assert "sk-123456789" not in said
+        text = answer.model_dump_json()
+        assert "could not be connected" in text
+        assert "sk-123456789" not in text
 
 
 async def test_a_model_cannot_start_programs(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_a_model_cannot_start_programs(tmp_path: Path) -> None:
             assert "url must begin with" in answer.model_dump_json()
 
 
-async def test_errors_of_the_server_come_through(tmp_path: Path) -> None:
+async def test_errors_of_the_server_are_passed_on(tmp_path: Path) -> None:
     async with gateway(tmp_path, target("tableau")) as client:
         answer = await client.call_tool("abp_fails", {})
         assert answer.is_error

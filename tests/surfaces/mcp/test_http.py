@@ -1,4 +1,4 @@
-"""The MCP bridge over HTTP: who gets in, and who sees what."""
+"""The MCP bridge over HTTP: access, users apart from each other, limits, its end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.mcp_clients import ERAS, URL, Apps, Ears, called, read_as_resource
+from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, read_as_resource
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
-from transports.surfaces.mcp import Bridge, Options, address, serve_http, users_of
+from transports.surfaces.mcp import Bridge, Options, parse_address, parse_tokens, serve_http
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
-USERS = users_of(f"ann={ANN},bob={BOB}")
+USERS = parse_tokens(f"ann={ANN},bob={BOB}")
 
 
 @asynccontextmanager
@@ -104,7 +104,9 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
     ],
 )
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
-async def test_who_gets_in(tmp_path: Path, headers: dict[str, str], status: int, version: str) -> None:
+async def test_requests_need_a_token_and_a_local_host_and_origin(
+    tmp_path: Path, headers: dict[str, str], status: int, version: str
+) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accept = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": version}
     async with (
@@ -115,7 +117,7 @@ async def test_who_gets_in(tmp_path: Path, headers: dict[str, str], status: int,
         assert response.status == status
 
 
-async def test_a_request_may_be_large_but_not_of_any_size(tmp_path: Path) -> None:
+async def test_requests_are_limited_in_size(tmp_path: Path) -> None:
     content = base64.b64encode(bytes(6 << 20)).decode()
     async with served(tmp_path, max_request_bytes=12 << 20) as url, client_of(url, ANN, "2026-07-28") as client:
         await called(client, "abp_connect", url=URL)
@@ -128,7 +130,7 @@ async def test_a_request_may_be_large_but_not_of_any_size(tmp_path: Path) -> Non
             assert response.status == 413
 
 
-async def test_it_ends_at_once_while_a_call_is_under_way(tmp_path: Path) -> None:
+async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> None:
     apps = Apps()
     async with served(tmp_path, apps) as url:
         stack = contextlib.AsyncExitStack()
@@ -144,7 +146,7 @@ async def test_it_ends_at_once_while_a_call_is_under_way(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: Path, era: str) -> None:
+async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -> None:
     apps = Apps()
     async with (
         served(tmp_path, apps, idle_minutes=0.01) as url,
@@ -170,22 +172,22 @@ async def test_the_apps_of_somebody_who_does_nothing_are_disconnected(tmp_path: 
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_somebody_who_only_listens_still_hears(tmp_path: Path, era: str) -> None:
-    apps, ears = Apps(), Ears()
+async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path, era: str) -> None:
+    apps, notifications = Apps(), ResourceNotifications()
     async with (
         served(tmp_path, apps, idle_minutes=0.005) as url,
-        client_of(url, ANN, era, message_handler=ears.message) as ann,
+        client_of(url, ANN, era, message_handler=notifications.message) as ann,
     ):
         await called(ann, "abp_connect", url=URL)
         uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
-        async with ears.subscribed(ann, era, uri), asyncio.timeout(10):
+        async with notifications.subscribed(ann, era, uri), asyncio.timeout(10):
             while not apps.transports[0]._closed:
                 await asyncio.sleep(0.05)
             await open_store(tmp_path).delete(uri.removeprefix("artifact://"))
-            await ears.until(uri)
+            await notifications.until(uri)
 
 
-async def test_a_port_that_is_taken(tmp_path: Path) -> None:
+async def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bridge = Bridge(Options(), open_store(tmp_path), connect=Apps())
         with pytest.raises(ABPError, match="cannot listen"):
@@ -195,11 +197,11 @@ async def test_a_port_that_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["0.0.0.0:80", "8000", "127.0.0.1:", "127.0.0.1:99999", "example.com:80"])
 def test_only_this_machine_is_served(text: str) -> None:
     with pytest.raises(UsageError, match="--http"):
-        address(text)
-    assert address("127.0.0.1:80") == ("127.0.0.1", 80) and address("[::1]:0") == ("::1", 0)
+        parse_address(text)
+    assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80) and parse_address("[::1]:0") == ("::1", 0)
 
 
 @pytest.mark.parametrize("tokens", ["short", "", "=0123456789abcdefgh", f"a={ANN},b={ANN}"])
-def test_tokens_that_make_no_sense(tokens: str) -> None:
+def test_invalid_tokens(tokens: str) -> None:
     with pytest.raises(UsageError, match="token"):
-        users_of(tokens)
+        parse_tokens(tokens)

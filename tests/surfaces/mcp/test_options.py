@@ -1,4 +1,4 @@
-"""What the operator of the bridge decides: ``abp.toml``, ``ABP_MCP_*``, and what a model may do then."""
+"""Settings of the bridge: ``abp.toml``, ``ABP_MCP_*``, and what they let a model do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- where settings come from -----------------------------------------------------------------------------------------
 
 
-def test_a_file_a_variable_and_an_argument(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_go_before_variables_and_variables_before_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "in").mkdir()
     (folder / "abp.toml").write_text(
         '[mcp]\napps = ["https://a.example/", "https://b.example/"]\nheadless = true\nmax_answer_bytes = 5000\n'
@@ -74,7 +76,7 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
     ],
 )
-def test_faults_name_the_file_and_the_key(folder: Path, text: str, said: str) -> None:
+def test_errors_name_the_file_and_the_key(folder: Path, text: str, said: str) -> None:
     (folder / "abp.toml").write_text(text)
     with pytest.raises(UsageError, match=said):
         Options.load()
@@ -85,7 +87,7 @@ def test_a_file_that_is_named_is_trusted(folder: Path) -> None:
     assert Options.load(config=Path("abp.toml")).roots == (folder.parent.resolve(),)
 
 
-def test_faults_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 1\n")
     monkeypatch.setenv("ABP_MCP_MAX_SESSIONS", "none")
     with pytest.raises(UsageError, match=r"^ABP_MCP_MAX_SESSIONS: "):
@@ -195,7 +197,7 @@ async def test_limits_of_files(serve: Serve, options: dict[str, Any], files: lis
 
 
 @pytest.mark.parametrize(("set_to", "asked", "got"), [(None, False, False), (True, False, True), (False, True, False)])
-async def test_whether_browsers_are_seen_is_for_the_operator(
+async def test_the_operator_decides_whether_browsers_have_a_window(
     tmp_path: Path, set_to: bool | None, asked: bool, got: bool
 ) -> None:
     from mcp import Client
@@ -213,7 +215,7 @@ async def test_whether_browsers_are_seen_is_for_the_operator(
     assert seen == [got]
 
 
-async def test_several_apps_from_the_start_and_one_that_is_not_there(serve: Serve) -> None:
+async def test_several_apps_of_the_options_of_which_one_cannot_be_connected(serve: Serve) -> None:
     class Some(Apps):
         def __call__(self, target: str, **options: Any) -> Any:
             if "gone" in target:

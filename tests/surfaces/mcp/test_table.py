@@ -13,7 +13,7 @@ from transports.surfaces.mcp import Options
 CLOSE = 0.1
 
 
-async def test_what_comes_inline_is_bounded_and_the_docs_say_how_much() -> None:
+async def test_inline_content_is_bounded_as_the_docs_say() -> None:
     rows, limits = await measure(), Options()
     print(*rows, sep="\n")
     for row in rows:

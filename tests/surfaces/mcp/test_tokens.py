@@ -1,7 +1,8 @@
-"""Signed tokens over HTTP: a real key pair, a real server of keys, and whatever an attacker may try."""
+"""Signed tokens over HTTP, with real key pairs, a real server of keys, and forged tokens."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -51,8 +52,8 @@ def token(key: Any = RSA, algorithm: str = "RS256", *, kid: str | None = None, *
 
 
 @asynccontextmanager
-async def keys(fetched: list[float] | None = None) -> AsyncIterator[str]:
-    """The address of a set of keys; ``fetched`` gets the time of each fetch."""
+async def keys(fetched: list[float] | None = None, *, fails: bool = False) -> AsyncIterator[str]:
+    """The URL of a set of keys. ``fetched`` gets the time of each request; with ``fails`` each is answered with 503."""
     listed = [
         {**json.loads(kind.to_jwk(key.public_key())), "kid": name, "alg": name} for name, (key, kind) in KEYS.items()
     ]
@@ -61,7 +62,7 @@ async def keys(fetched: list[float] | None = None) -> AsyncIterator[str]:
     async def give(_: web.Request) -> web.Response:
         if fetched is not None:
             fetched.append(time.monotonic())
-        return web.json_response({"keys": listed})
+        return web.json_response({"keys": listed}, status=503 if fails else 200)
 
     app.router.add_get("/jwks", give)
     runner = web.AppRunner(app)
@@ -109,7 +110,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
 
 
 @pytest.mark.parametrize("way", ["file", "server"])
-async def test_what_is_not_believed(tmp_path: Path, way: str) -> None:
+async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
     (tmp_path / "key.pem").write_bytes(pem(RSA))
     now = time.time()
     good = token()
@@ -145,7 +146,7 @@ async def test_what_is_not_believed(tmp_path: Path, way: str) -> None:
             assert await status(url, ANN) != 401
 
 
-async def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
+async def test_keys_that_cannot_be_used_are_an_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_bytes(b"no key")
     usual: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
     for more in ({"jwt_jwks_url": "http://issuer.test/jwks"}, {"jwt_key_file": tmp_path / "key.pem"}):
@@ -154,7 +155,7 @@ async def test_keys_that_cannot_be_used(tmp_path: Path) -> None:
             await serve_http(bridge, "127.0.0.1", 0, {}, print)
 
 
-async def test_nobody_comes_in_while_the_keys_are_out_of_reach(tmp_path: Path) -> None:
+async def test_signed_tokens_are_refused_while_the_keys_cannot_be_fetched(tmp_path: Path) -> None:
     async with keys() as jwks:
         pass  # and gone
     claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
@@ -172,4 +173,15 @@ async def test_forged_tokens_do_not_make_the_bridge_fetch_keys_again_and_again(t
             for number in range(20):
                 assert await status(url, token(OTHER, kid=f"k{number}")) == 401
                 assert await status(url, token()) != 401
+            assert len(fetched) <= 1 + (time.monotonic() - started) / 5
+
+
+async def test_a_failed_fetch_of_keys_is_not_repeated_at_once(tmp_path: Path) -> None:
+    fetched: list[float] = []
+    async with keys(fetched, fails=True) as jwks:
+        claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
+        async with served(tmp_path, **claims) as url:
+            started = time.monotonic()
+            assert set(await asyncio.gather(*(status(url, token()) for _ in range(20)))) == {401}
+            assert await status(url, token()) == 401
             assert len(fetched) <= 1 + (time.monotonic() - started) / 5

@@ -1,4 +1,4 @@
-"""Who gets in, and what they see: hosts, origins, tokens, cookies, sessions, links."""
+"""Access to the web server: hosts, origins, tokens, cookies, sessions, links."""
 
 import io
 import os
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.web_client import TOKEN, Web, kept, running
+from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
 from transports.errors import StoreError
-from transports.surfaces.web import Links, Options, make_link, serve
-from transports.surfaces.web.state import noted, noted_address, state_key
+from transports.surfaces.web import Options, Signer, make_link, serve
+from transports.surfaces.web.state import find_server, registered, signing_key
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_seen_without_a_token(web: Web) -> None:
-    ref = await kept(web.store)
+async def test_every_route_needs_a_token(web: Web) -> None:
+    ref = await put_artifact(web.store)
     app = await web.served.apps.connect("memory:", {})
     closed = [
         ("GET", "/artifacts"), ("POST", "/artifacts"),
@@ -56,7 +56,7 @@ async def test_nothing_is_seen_without_a_token(web: Web) -> None:
     assert len(await web.store.list()) == 1 and app.key in web.served.activity.apps
 
 
-async def test_hosts_and_origins(web: Web) -> None:
+async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
     port = web.netloc.rpartition(":")[2]
 
     async def status(host: str, *lines: str, method: str = "GET") -> int:
@@ -74,7 +74,7 @@ async def test_hosts_and_origins(web: Web) -> None:
 
 
 async def test_a_cookie_stands_for_a_token(web: Web) -> None:
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     refused = await web.post("/login", {"token": "wrong"}, token=False)
     assert refused.status == 401 and "set-cookie" not in refused.headers
     cookie = (await web.post("/login", {"token": TOKEN}, token=False)).headers["set-cookie"]
@@ -101,7 +101,7 @@ async def test_a_cookie_stands_for_a_token(web: Web) -> None:
     assert await status() == 401
 
 
-async def test_forms_cannot_send_what_is_taken(web: Web) -> None:
+async def test_bodies_that_a_form_can_send_are_refused(web: Web) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         answer = await web.post("/login", data=b'{"token":"x"}', token=False, headers={"Content-Type": kind})
         assert answer.status == 415
@@ -111,7 +111,7 @@ async def test_forms_cannot_send_what_is_taken(web: Web) -> None:
     assert (await web.post("/tokens", data=io.BytesIO(bytes(17 << 20)), headers=headers)).status == 413
 
 
-async def test_for_others_a_token_must_be_chosen(store: ArtifactStore) -> None:
+async def test_listening_for_other_machines_needs_a_chosen_token(store: ArtifactStore) -> None:
     with pytest.raises(UsageError, match="--token"):
         async with serve(store, Options(), host="0.0.0.0"):
             pass
@@ -127,9 +127,9 @@ async def test_for_others_a_token_must_be_chosen(store: ArtifactStore) -> None:
 
 async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     mine, theirs = await web.served.apps.connect("memory:", {}), await web.served.apps.connect("memory:", {})
-    own = await kept(web.store.scoped(Scope(session=mine.key)), b"mine")
-    other = await kept(web.store.scoped(Scope(session=theirs.key)), b"theirs")
-    nobodys = await kept(web.store, b"nobody's")
+    own = await put_artifact(web.store.scoped(Scope(session=mine.key)), b"mine")
+    other = await put_artifact(web.store.scoped(Scope(session=theirs.key)), b"theirs")
+    nobodys = await put_artifact(web.store, b"nobody's")
     made = await web.post("/tokens", {"session": mine.key, "expires": 60})
     assert made.status == 201
     guest = web.with_token(made.json["token"])
@@ -156,9 +156,9 @@ async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     assert len(await web.store.list()) == 4
 
 
-async def test_tokens_of_sessions_end(store: ArtifactStore) -> None:
+async def test_session_tokens_expire(store: ArtifactStore) -> None:
     now = [1_000_000.0]
-    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+    async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         token = (await web.post("/tokens", {"session": "s", "expires": 60})).json
         assert token["expires_at"] == "1970-01-12T13:47:40Z"
         guest = web.with_token(token["token"])
@@ -171,9 +171,9 @@ async def test_tokens_of_sessions_end(store: ArtifactStore) -> None:
             assert (await web.post("/tokens", bad)).status == 400
 
 
-async def test_users_of_others_see_what_is_theirs(store: ArtifactStore) -> None:
+async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> None:
     tokens = {"token-of-ann-0123": Scope(user="ann"), "token-of-bob-0123": Scope(user="bob")}
-    anns = await kept(store.scoped(Scope(user="ann", session="s")), b"ann's")
+    anns = await put_artifact(store.scoped(Scope(user="ann", session="s")), b"ann's")
     async with running(store, users=tokens) as web:
         ann, bob = (web.with_token(token) for token in tokens)
         assert (await ann.get(f"/artifacts/{anns.id}")).status == 200
@@ -184,10 +184,10 @@ async def test_users_of_others_see_what_is_theirs(store: ArtifactStore) -> None:
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactStore) -> None:
+async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
-    ref, other = await kept(store), await kept(store, b"other")
-    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+    ref, other = await put_artifact(store), await put_artifact(store, b"other")
+    async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
         assert made.status == 201 and made.json["expires_at"] == "2033-05-18T03:34:20Z"
         url = made.json["url"]
@@ -205,7 +205,7 @@ async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactS
             assert answer.status == 404, n
         for nonsense in ("", "a.b", "e30.x", "%00", "." * 500):
             assert (await web.get(f"/artifacts/{ref.id}?link={nonsense}", token=False)).status == 404
-        forged = Links("j" * 32, clock=lambda: now[0]).path(ref.id, now[0] + 60)
+        forged = Signer("j" * 32, clock=lambda: now[0]).link_path(ref.id, now[0] + 60)
         assert (await web.get(forged, token=False)).status == 404
         now[0] += 60
         over = await web.get(url, token=False)
@@ -213,21 +213,21 @@ async def test_a_link_opens_one_artifact_until_its_time_is_over(store: ArtifactS
         await store.delete(ref.id)
         now[0] -= 30
         assert (await web.get(url, token=False)).status == 404
-    token = Links("k" * 32).token("s", 4e9)  # what is signed for one thing is not good for another
-    assert not Links("k" * 32).opens(token.removeprefix("abps."), "s")
+    token = Signer("k" * 32).session_token("s", 4e9)  # what is signed for one thing is not good for another
+    assert not Signer("k" * 32).link_opens(token.removeprefix("abps."), "s")
 
 
-async def test_a_session_can_link_no_longer_than_it_lasts(store: ArtifactStore) -> None:
+async def test_links_of_a_session_expire_with_its_token(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
-    ref = await kept(store.scoped(Scope(session="s")))
-    async with running(store, links=Links("k" * 32, clock=lambda: now[0])) as web:
+    ref = await put_artifact(store.scoped(Scope(session="s")))
+    async with running(store, signer=Signer("k" * 32, clock=lambda: now[0])) as web:
         guest = web.with_token((await web.post("/tokens", {"session": "s", "expires": 60})).json["token"])
         made = await guest.post(f"/artifacts/{ref.id}/link", {"expires": 3600})
         assert made.json["expires_at"] == "2033-05-18T03:34:20Z"
 
 
-async def test_links_from_elsewhere(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    ref = await kept(store)
+async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = await put_artifact(store)
     monkeypatch.delenv("ABP_SERVE_KEY", raising=False)
     with pytest.raises(UsageError, match="abp serve"):
         await make_link(store, ref.id, "1h", None)
@@ -238,18 +238,18 @@ async def test_links_from_elsewhere(store: ArtifactStore, monkeypatch: pytest.Mo
         assert url.startswith(f"https://files.example/abp/artifacts/{ref.id}?link=")
         with pytest.raises(UsageError, match="no server of this store"):
             other = MemoryStore()
-            await make_link(other, (await kept(other)).id, "1h", None)
+            await make_link(other, (await put_artifact(other)).id, "1h", None)
         for expires in ("", "0s", "-1h", "31d", "1y", "1.5h"):
             with pytest.raises(UsageError, match="--expires"):
                 await make_link(store, ref.id, expires, None)
-    assert noted_address(store.url) is None
+    assert find_server(store.url) is None
 
 
-async def test_an_object_store_has_addresses_of_its_own(bucket: str) -> None:
+async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
 
     store = open_store(bucket)
-    ref = await kept(store)
+    ref = await put_artifact(store)
     async with running(MemoryStore()) as web:
         url, _ = await make_link(store, ref.id, "10m", None)
         answer = await web.get(url, token=False)
@@ -261,7 +261,7 @@ async def test_an_object_store_has_addresses_of_its_own(bucket: str) -> None:
 def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     keys: list[str] = []
-    threads = [threading.Thread(target=lambda: keys.append(state_key())) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: keys.append(signing_key())) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -271,15 +271,15 @@ def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.Mo
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     path.chmod(0o644)
     with pytest.raises(StoreError, match="can be read by others"):
-        state_key()
+        signing_key()
 
 
-def test_servers_are_found_while_they_live(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_servers_are_found_while_they_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert noted_address("file:///a") is None
-    with noted("http://127.0.0.1:1/", "file:///a"), noted("http://127.0.0.1:2/", "file:///b"):
-        assert noted_address("file:///a") == "http://127.0.0.1:1/"
+    assert find_server("file:///a") is None
+    with registered("http://127.0.0.1:1/", "file:///a"), registered("http://127.0.0.1:2/", "file:///b"):
+        assert find_server("file:///a") == "http://127.0.0.1:1/"
         (left,) = [path for path in tmp_path.rglob("*.json") if "127.0.0.1:2" in path.read_text()]
         left.write_text(left.read_text().replace(str(os.getpid()), "999999999"))
-        assert noted_address("file:///b") is None and not left.exists()  # its process is gone
-    assert noted_address("file:///a") is None
+        assert find_server("file:///b") is None and not left.exists()  # its process is gone
+    assert find_server("file:///a") is None

@@ -2,16 +2,19 @@
 
 import asyncio
 import os
+import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.web_client import Web, eventually, kept, running
+from tests.support.web_client import Web, eventually, put_artifact, running
 from transports import BinaryData
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
-from transports.surfaces.shared.activity import Activity, Behind
+from transports.surfaces.shared.activity import Activity, LogGap
+from transports.surfaces.shared.store_watcher import StoreChange
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:
@@ -61,7 +64,7 @@ async def connected(web: Web) -> str:
 # --- apps -------------------------------------------------------------------------------------------------------------
 
 
-async def test_apps_come_and_go(web: Web) -> None:
+async def test_apps_are_connected_listed_and_disconnected(web: Web) -> None:
     async with web.listen() as events:
         made = await web.post("/apps", {"url": "https://user:secret@app.example/x?key=secret"})
         assert made.status == 201 and made.json["url"] == "https://app.example/x?…"
@@ -78,7 +81,7 @@ async def test_apps_come_and_go(web: Web) -> None:
         assert [(await events.next())[1] for _ in range(2)] == ["app_connected", "app_disconnected"]
 
 
-async def test_a_page_can_say_neither_programs_nor_too_many_apps(store: ArtifactStore) -> None:
+async def test_programs_and_too_many_apps_are_refused(store: ArtifactStore) -> None:
     async with running(store, APP, max_apps=2) as web:
         for url in ("extension:/tmp/x", "file:///etc", "mcp+stdio:rm", "/tmp", "", None, 5, "javascript:1"):
             assert (await web.post("/apps", {"url": url})).status == 400
@@ -110,7 +113,7 @@ async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
     assert (await web.get("/calls?session=other")).json == {"calls": []}
 
 
-async def test_calls_that_fail_are_told(web: Web) -> None:
+async def test_failed_calls_are_reported(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
         call = (await web.post(f"/apps/{session}/calls", {"capability": "text.shout"})).json["id"]
@@ -142,7 +145,7 @@ async def test_a_call_is_cancelled(web: Web) -> None:
 
 async def test_an_artifact_goes_into_a_call(web: Web) -> None:
     session = await connected(web)
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     async with web.listen() as events:
         body: dict[str, object] = {"capability": "size"}
         body["files"] = [{"param": "file", "artifact": ref.id}]
@@ -160,13 +163,13 @@ async def test_an_artifact_goes_into_a_call(web: Web) -> None:
         assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")
 
 
-async def test_too_many_calls_at_once(web: Web) -> None:
+async def test_the_limit_of_concurrent_calls(web: Web) -> None:
     session = await connected(web)
     made = [(await web.post(f"/apps/{session}/calls", {"capability": "forever"})).status for _ in range(33)]
     assert made == [202] * 32 + [429]
 
 
-async def test_an_app_that_closes_ends_its_calls(web: Web) -> None:
+async def test_calls_end_when_their_app_is_disconnected(web: Web) -> None:
     session = await connected(web)
     call = (await web.post(f"/apps/{session}/calls", {"capability": "forever"})).json["id"]
     assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
@@ -193,7 +196,7 @@ async def test_a_question_is_answered(web: Web) -> None:
     assert "Grace" in str((await web.get(f"/calls/{call}")).json["result"]["data"])
 
 
-async def test_nobody_answers(store: ArtifactStore) -> None:
+async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactStore) -> None:
     async with running(store, APP, question_timeout=0.1) as web:
         session = await connected(web)
         async with web.listen() as events:
@@ -206,12 +209,12 @@ async def test_nobody_answers(store: ArtifactStore) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_others_store_arrives(web: Web, tmp_path: Path) -> None:
+async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
     async with web.listen() as events:
-        ref = await kept(other)
+        ref = await put_artifact(other)
         assert (await events.next())[1:] == ("artifact_stored", (await web.get(f"/artifacts/{ref.id}/meta")).json)
-        await kept(other, filename="another.txt")  # the same content, named anew
+        await put_artifact(other, filename="another.txt")  # the same content, named anew
         assert (await events.next())[1:] == ("resource_updated", {"uri": ref.uri})
         await other.delete(ref.id)
         assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
@@ -220,9 +223,9 @@ async def test_what_others_store_arrives(web: Web, tmp_path: Path) -> None:
 async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: Path) -> None:
     store, folder = LocalStore(tmp_path / "out"), tmp_path / "out" / ".abp" / "meta"
     before = await store.change_token()
-    await kept(store, b"1")
+    await put_artifact(store, b"1")
     first, when = await store.change_token(), folder.stat().st_mtime_ns
-    await kept(store, b"2")
+    await put_artifact(store, b"2")
     os.utime(folder, ns=(when, when))  # as a file system with a coarse clock would have it
     second = await store.change_token()
     assert len({before, first, second}) == 3
@@ -233,9 +236,9 @@ async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(tmp_path: P
 async def test_events_go_on_where_they_broke_off(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
-        await kept(web.store, b"1")
+        await put_artifact(web.store, b"1")
         first, _, _ = await events.next()
-        await kept(web.store, b"2")
+        await put_artifact(web.store, b"2")
         second = await events.next()
         await web.served.apps.disconnect(web.served.apps[session])
         third = await events.next()
@@ -248,14 +251,14 @@ async def test_events_go_on_where_they_broke_off(web: Web) -> None:
             assert (name, data) == ("reset", {}) and number == third[0]
 
 
-async def test_a_session_hears_of_its_own(web: Web) -> None:
+async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
     mine, theirs = await connected(web), await connected(web)
     guest = web.with_token((await web.post("/tokens", {"session": mine})).json["token"])
     async with guest.listen() as events:
         other = (await web.post(f"/apps/{theirs}/calls", {"capability": "steps"})).json["id"]
         await eventually(lambda: web.served.activity.calls[other].duration_ms is not None)
-        await kept(web.store, b"nobody's")
-        await kept(web.store.scoped(Scope(session=theirs)), b"theirs")
+        await put_artifact(web.store, b"nobody's")
+        await put_artifact(web.store.scoped(Scope(session=theirs)), b"theirs")
         call = (await guest.post(f"/apps/{mine}/calls", {"capability": "text.shout", "params": {"text": "a"}})).json[
             "id"
         ]
@@ -267,6 +270,35 @@ async def test_a_session_hears_of_its_own(web: Web) -> None:
     assert (await guest.ask("DELETE", f"/calls/{other}")).status == 404
 
 
+async def test_a_client_is_not_dropped_because_the_server_was_busy(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.surfaces.web.events._STALL_TIMEOUT", 1.0)
+    async with running(store) as web:
+        host, port = web.netloc.split(":")
+        with socket.create_connection((host, int(port))) as client:
+            head = f"GET /events HTTP/1.1\r\nHost: {web.netloc}\r\nAuthorization: Bearer {web.token}\r\n\r\n"
+            client.sendall(head.encode())
+            client.settimeout(10)
+            while b"abp_listeners 1.0" not in (await web.get("/metrics")).body:
+                await asyncio.sleep(0.02)
+            removed = tuple((f"{n:04}" * 300, Scope()) for n in range(1000))
+            web.served.activity.store_changed(StoreChange((), (), removed))
+            await asyncio.sleep(0.1)  # the server waits for the client now
+
+            def read_all() -> bytes:
+                data = b""
+                while b"0999" * 300 not in data[-4096:]:
+                    data += (piece := client.recv(1 << 16))
+                    assert piece, "the server has dropped the client"
+                return data
+
+            reading = asyncio.ensure_future(asyncio.to_thread(read_all))
+            await asyncio.sleep(0)
+            time.sleep(1.5)  # the server is busy while the client reads
+            assert (await reading).count(b"event: artifact_removed") == 1000
+
+
 async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
     async with running(store) as web:
         token = (await web.post("/tokens", {"session": "s", "expires": 2})).json["token"]
@@ -275,24 +307,24 @@ async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
                 await events.next()
 
 
-async def test_the_log_is_bounded_and_says_who_is_behind() -> None:
+async def test_a_client_that_falls_behind_the_bounded_log_is_told() -> None:
     activity = Activity()
-    before = activity.last
+    before = activity.last_id
     for n in range(5000):
-        activity.removed(str(n), Scope())
-    with pytest.raises(Behind):
-        await activity.after(before, 1)
-    place = activity.last - 1500
+        activity.store_changed(StoreChange((), (), ((str(n), Scope()),)))
+    with pytest.raises(LogGap):
+        await activity.entries_after(before, 1)
+    position = activity.last_id - 1500
     seen: list[object] = []
     while len(seen) < 1500:
-        entries = await activity.after(place, 1)
-        seen += [entry.about for entry in entries]
-        place = entries[-1].id
+        entries = await activity.entries_after(position, 1)
+        seen += [entry.subject for entry in entries]
+        position = entries[-1].id
     assert seen == [{"id": str(n)} for n in range(3500, 5000)]
-    assert await activity.after(activity.last, 0.01) == []
+    assert await activity.entries_after(activity.last_id, 0.01) == []
 
 
-async def test_progress_without_end_crowds_out_nothing(store: ArtifactStore) -> None:
+async def test_much_progress_does_not_push_other_entries_out_of_the_log(store: ArtifactStore) -> None:
     async def flood(params: Mapping[str, object], call: Call) -> object:
         for n in range(3000):
             await call.progress(progress=n, total=3000)
@@ -300,10 +332,10 @@ async def test_progress_without_end_crowds_out_nothing(store: ArtifactStore) -> 
 
     async with running(store, {"flood": flood}) as web:
         session = await connected(web)
-        before = web.served.activity.last
+        before = web.served.activity.last_id
         call = (await web.post(f"/apps/{session}/calls", {"capability": "flood"})).json["id"]
         await eventually(lambda: web.served.activity.calls[call].duration_ms is not None)
-        assert web.served.activity.holds(before) and web.served.activity.last - before < 500
+        assert web.served.activity.can_resume(before) and web.served.activity.last_id - before < 500
 
 
 async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> None:
@@ -318,9 +350,9 @@ async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> Non
     await listening.__aexit__()
 
 
-async def test_the_numbers(web: Web) -> None:
+async def test_metrics(web: Web) -> None:
     session = await connected(web)
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     await web.get(f"/artifacts/{ref.id}")
     await web.get("/nowhere/at/all")
     async with web.listen():

@@ -89,22 +89,22 @@ async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) ->
                 status, text = await ran(out, "call", fixture.ws_url, "data.csv", "--params",
                                          '{"rows": [{"a": 1}]}', "--json")  # fmt: skip
                 assert status == 0
-                (told,) = json.loads(text)["artifacts"]
+                (artifact,) = json.loads(text)["artifacts"]
                 stored = (await events.until("artifact_stored"))[2]
-                assert stored["id"] == told["id"] and stored["sha256"] == told["sha256"]
-            status, link = await ran(out, "artifacts", "link", told["id"], "--expires", "1h")
+                assert stored["id"] == artifact["id"] and stored["sha256"] == artifact["sha256"]
+            status, link = await ran(out, "artifacts", "link", artifact["id"], "--expires", "1h")
             assert status == 0 and link.startswith(first["url"])
             opened = await web.get(link.strip(), token=False)
-            assert opened.status == 200 and opened.body == Path(told["path"]).read_bytes()
-            status, text = await ran(out, "artifacts", "link", told["id"], "--json", "--url", "https://a.example")
+            assert opened.status == 200 and opened.body == Path(artifact["path"]).read_bytes()
+            status, text = await ran(out, "artifacts", "link", artifact["id"], "--json", "--url", "https://a.example")
             assert json.loads(text)["url"].startswith("https://a.example/artifacts/")
             assert (await ran(out, "artifacts", "link", "nothing_000000000000"))[0] == 1
         status, text, complaint = await server.end(signal.SIGINT)
         assert status == 130 and text == "" and "Traceback" not in complaint
-        assert (await ran(out, "artifacts", "link", told["id"]))[0] == 2  # nobody serves any more
+        assert (await ran(out, "artifacts", "link", artifact["id"]))[0] == 2  # nobody serves any more
 
 
-async def test_on_a_terminal_an_address_to_open(tmp_path: Path) -> None:
+async def test_a_terminal_gets_a_url_to_open(tmp_path: Path) -> None:
     async with abp(tmp_path / "out", "serve", ABP_SERVE_TOKEN=TOKEN) as server:
         words, url = (await server.line()).split()
         assert words == "Open" and url.endswith(f"/#token={TOKEN}")
@@ -122,7 +122,7 @@ async def test_on_a_terminal_an_address_to_open(tmp_path: Path) -> None:
         (("serve", "--app", "ws://127.0.0.1:9/abp"), 1, "TRANSPORT_ERROR"),
     ],
 )
-async def test_what_cannot_be_served(tmp_path: Path, args: tuple[str, ...], status: int, complaint: str) -> None:
+async def test_errors_at_the_start(tmp_path: Path, args: tuple[str, ...], status: int, complaint: str) -> None:
     async with abp(tmp_path / "out", *args) as program:
         _, err = await asyncio.wait_for(program.process.communicate(), 60)
         assert (program.process.returncode, err.count(b"\n")) == (status, 1) and complaint in err.decode()
@@ -142,9 +142,9 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
         args = [*ABP[1:], "mcp", "--gallery", "--app", fixture.ws_url]
         transport = stdio_client(StdioServerParameters(command=ABP[0], args=args, env=env), errlog=errors)
         async with Client(transport) as mcp:
-            told = (tmp_path / "err").read_text()
-            assert told.startswith("abp: gallery: http://127.0.0.1:")
-            async with client(told.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
+            note = (tmp_path / "err").read_text()
+            assert note.startswith("abp: gallery: http://127.0.0.1:")
+            async with client(note.split()[2].partition("#")[0], TOKEN) as web, Listening(web, None) as events:
                 (app,) = (await web.get("/apps")).json["apps"]
                 answer = await mcp.call_tool("abp_data_csv", {"rows": [{"a": 1}]})
                 call = (await events.until("call_finished", capability="data.csv"))[2]
@@ -161,20 +161,22 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
         errors.close()
 
 
-async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) -> None:
+async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
     from transports.surfaces.mcp import Options
-    from transports.surfaces.mcp.user import Desk
+    from transports.surfaces.mcp.user import User
     from transports.surfaces.shared.activity import Activity
 
     store, activity = LocalStore(tmp_path / "out"), Activity()
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
-        desks = {
-            scope.user or "": Desk(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
+        bridge_users = {
+            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
         }
-        apps = {user: await desk.apps.connect("ws://app.test/abp", {}) for user, desk in desks.items()}
+        apps = {
+            user: await bridge_user.apps.connect("ws://app.test/abp", {}) for user, bridge_user in bridge_users.items()
+        }
         ann, bob = (web.with_token(token) for token in scopes)
         assert [one["session"] for one in (await ann.get("/apps")).json["apps"]] == [apps["ann"].key]
         made = await ann.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout", "params": {"text": "a"}})
@@ -185,8 +187,8 @@ async def test_users_of_the_bridge_see_their_own_in_the_gallery(tmp_path: Path) 
         assert (await bob.get(artifact["url"])).status == 404
         assert (await bob.post(f"/apps/{apps['ann'].key}/calls", {"capability": "text.shout"})).status == 404
         assert len((await web.get("/apps")).json["apps"]) == 2  # the operator sees all
-        for desk in desks.values():
-            await desk.aclose()
+        for bridge_user in bridge_users.values():
+            await bridge_user.aclose()
 
 
 async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path) -> None:
@@ -196,8 +198,8 @@ async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path)
     anns, bobs = [await store.scoped(Scope(user=user)).put_text(user) for user in ("ann", "bob")]
     tokens = "ann=token-of-ann-0123,bob=token-of-bob-0123"
     async with abp(out, "mcp", "--http", "127.0.0.1:0", "--token", tokens, "--gallery") as bridge:
-        told = await bridge.line(error=True)
-        page, _, token = told.removeprefix("abp: gallery: ").partition("#token=")
+        line = await bridge.line(error=True)
+        page, _, token = line.removeprefix("abp: gallery: ").partition("#token=")
         assert "serving at" in await bridge.line(error=True) and len(token) > 30
         async with client(page, token) as operator:
             assert (await operator.get("/artifacts")).json["total"] == 2

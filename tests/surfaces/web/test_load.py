@@ -1,6 +1,7 @@
-"""Many clients at once, among them some that do not read: memory stays bounded, and everybody else is served.
+"""Many clients at once, some of which do not read: memory stays bounded, and all others are served.
 
-The server runs in a process of its own, so that what is measured is the server alone."""
+The server runs in a process of its own, so that its memory alone is measured. Time limits only end a test that hangs.
+"""
 
 import asyncio
 import hashlib
@@ -52,7 +53,7 @@ class Server:
         rows = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, value in rows}
 
-    async def until(self, name: str, value: float, seconds: float = 40.0) -> None:
+    async def until(self, name: str, value: float, seconds: float = 200.0) -> None:
         async with asyncio.timeout(seconds):
             while (await self.metrics()).get(name) != value:
                 await asyncio.sleep(0.1)
@@ -78,8 +79,8 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
             await process.wait()
 
 
-def many(count: int) -> None:
-    """This process may have that many sockets."""
+def allow_sockets(count: int) -> None:
+    """Raise this process's limit of open files."""
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
@@ -87,7 +88,7 @@ def many(count: int) -> None:
 
 
 async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many(4096)
+    allow_sockets(4096)
     store = LocalStore(tmp_path / "out")
     rounds, each = 4, 100
     async with serving(tmp_path / "out") as server, AsyncExitStack() as stack:
@@ -102,31 +103,31 @@ async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pyte
             stack.callback(writer.transport.abort)
         await server.until("abp_listeners", 500)
         joined = server.megabytes
-        heard = [asyncio.ensure_future(_ids(reader, rounds * each)) for reader, _ in listeners]
-        most = joined
-        words = "some words " * 80  # an event of some KB, so that 50 clients cannot hide in the buffers of the system
+        reading = [asyncio.ensure_future(_ids(reader, rounds * each)) for reader, _ in listeners]
+        peak = joined
+        text = "some text " * 80  # an event of 2 KB, more in all than the buffers of the operating system hold
         for n in range(rounds):
             await asyncio.gather(*(
-                store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", source={"app": words, "capability": words})
+                store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", source={"app": text, "capability": text})
                 for m in range(each)
             ))  # fmt: skip
-            await asyncio.sleep(0.6)  # as fast as somebody looks into the store
-            most = max(most, server.megabytes)
-        async with asyncio.timeout(60):
-            seen = await asyncio.gather(*heard)
+            await asyncio.sleep(0.6)  # longer than the server takes to see a change of the store
+            peak = max(peak, server.megabytes)
+        async with asyncio.timeout(200):
+            seen = await asyncio.gather(*reading)
         assert all(one == seen[0] for one in seen) and len(set(seen[0])) == rounds * each
         await server.until("abp_listeners_dropped_total", 50)
         await server.until("abp_listeners", 450)
-        most = max(most, server.megabytes)
+        peak = max(peak, server.megabytes)
         for _, writer in listeners:
             writer.close()
         await server.until("abp_listeners", 0)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(200):
             while server.files > files + 2:
                 await asyncio.sleep(0.1)
         with capsys.disabled():
-            print(f"\n500 listeners: {before:.0f} MB before, {joined:.0f} with all, {most:.0f} at most")
-        assert most - before < 100
+            print(f"\n500 listeners: {before:.0f} MB before, {joined:.0f} with all, {peak:.0f} at most")
+        assert peak - before < 100
 
 
 async def _ids(reader: asyncio.StreamReader, count: int) -> list[str]:
@@ -140,7 +141,7 @@ async def _ids(reader: asyncio.StreamReader, count: int) -> list[str]:
 
 
 async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    many(4096)
+    allow_sockets(4096)
     store = LocalStore(tmp_path / "out")
     block = bytes(range(256)) * 4096  # 1 MB
 
@@ -169,7 +170,7 @@ async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path, capsys: py
         assert (digest, size) == (ref.sha256, ref.size_bytes)
         for _, writer in stuck:
             writer.transport.abort()
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(200):
             while server.files > files + 2:
                 await asyncio.sleep(0.1)
         with capsys.disabled():

@@ -42,11 +42,11 @@ class StdioServer:
 
     def redact(self, text: str) -> str:
         """Return text of the server without the secrets in its environment and options."""
-        given = [arg.partition("=")[2] for arg in self.args if _SECRET_OPTION.match(arg)]
-        given += [
+        secrets = [arg.partition("=")[2] for arg in self.args if _SECRET_OPTION.match(arg)]
+        secrets += [
             value for option, value in zip(self.args, self.args[1:], strict=False) if _SECRET_OPTION.match(option)
         ]
-        return _redact(text, [*given, *self.env.values()])
+        return _redact(text, [*secrets, *self.env.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,9 @@ def _expand_variables(text: str, where: str) -> str:
     """Return ``text`` with environment variables filled in, in the notations of agents' configuration files."""
 
     def value(found: re.Match[str]) -> str:
-        given = os.environ.get(found[1], found[2])
-        if given is None:
+        setting = os.environ.get(found[1], found[2])
+        if setting is None:
             raise UsageError(f"{where} needs the environment variable {found[1]}, which is not set")
-        return given
+        return setting
 
     return _VARIABLE.sub(value, text)

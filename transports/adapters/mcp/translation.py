@@ -129,9 +129,9 @@ def _repeats(block: object, structured: Mapping[str, object]) -> bool:
 def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
     """Return the error of a failed tool. A structured error of the ABP kind is taken as it is."""
     texts = [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
-    given = structured.get("error") if isinstance(structured, dict) else None
-    if isinstance(given, dict) and isinstance(given.get("code"), str):
-        return given
+    own_error = structured.get("error") if isinstance(structured, dict) else None
+    if isinstance(own_error, dict) and isinstance(own_error.get("code"), str):
+        return own_error
     error: dict[str, object] = {
         "message": "\n".join(texts).strip()[:_MAX_TEXT] or "the tool failed and did not say why"
     }
@@ -151,7 +151,7 @@ def error_answer(error: CapabilityError) -> dict[str, object]:
 
 
 def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
-    """Return a server's question as an app would ask it (PROTOCOL "App → client").
+    """Return a server's question as an app would ask it (docs/protocol.md 5.2).
 
     A form is an input with a schema; an address that a person should visit is a confirmation.
     """
@@ -170,9 +170,9 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
     without a person.
     """
     fields = schema.get("properties", {})
-    given = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
-    complete = bool(given) and set(schema.get("required", ())) <= set(given)
-    return given if complete and True not in [value is True for value in given.values()] else None
+    defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    complete = bool(defaults) and set(schema.get("required", ())) <= set(defaults)
+    return defaults if complete and True not in [value is True for value in defaults.values()] else None
 
 
 def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
@@ -180,10 +180,10 @@ def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> 
     if not answer.get("success"):
         return ElicitResult(action="decline")
     data = answer.get("data")
-    given: Any = data if isinstance(data, Mapping) else {}
+    answered: Any = data if isinstance(data, Mapping) else {}
     if isinstance(params, ElicitRequestURLParams):
-        return ElicitResult(action="accept" if given.get("confirmed") is True else "decline")
-    value = given.get("value")
+        return ElicitResult(action="accept" if answered.get("confirmed") is True else "decline")
+    value = answered.get("value")
     fields = params.requested_schema.get("properties", {})
     content = value if isinstance(value, Mapping) else dict.fromkeys(fields, value) if len(fields) == 1 else None
     if content is None:

@@ -1,4 +1,4 @@
-"""The MCP transport: an MCP server as an app whose capabilities are its tools (seed 002).
+"""The MCP transport: an MCP server as an app whose capabilities are its tools (docs/requirements.md R2).
 
 Use it alone as well: ``async with connect("mcp+stdio:npx -y some-server") as app``, or with options of its own::
 
@@ -177,9 +177,9 @@ class MCPTransport(Transport):
             )
             return CallToolRequest(params=params)
 
-        self._pending[call] = asking = asyncio.ensure_future(send_request(connection, make, progress))
+        self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
-            answer = to_answer(await asking)
+            answer = to_answer(await sending)
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:  # the SDK tells the server

@@ -43,9 +43,9 @@ class Base64Run(str):
     @classmethod
     def of(cls, view: memoryview) -> Base64Run:
         """Return a run over ``view``."""
-        made = cls()
-        made.view = view
-        return made
+        run = cls()
+        run.view = view
+        return run
 
 
 class LineReader:
@@ -129,7 +129,8 @@ def _message(line: bytes) -> SessionMessage:
 
 
 def with_content(node: object) -> Any:
-    """Return a result with its runs replaced: by content where a block or descriptor declares it (seed 002 §2.3).
+    """Return a result with its runs replaced: by content where a block or descriptor declares it
+    (docs/requirements.md R2-2.3).
 
     Elsewhere a run becomes text again.
     """

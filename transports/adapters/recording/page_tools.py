@@ -33,20 +33,20 @@ class PageRecorder(Recorder):
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
         """Pass the call on, and record the PDF."""
         tools = self._tools()
-        asked = {"html": html, "options": dict(options)}
+        arguments = {"html": html, "options": dict(options)}
         return await self._record(
             "render_to_pdf",
             lambda: tools.render_to_pdf(html, options, timeout=timeout),
             self._binary_fields,
-            payload=asked,
+            payload=arguments,
         )
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         """Pass the call on, and record the picture."""
         tools = self._tools()
-        asked = {"options": dict(options)}
+        arguments = {"options": dict(options)}
         return await self._record(
-            "screenshot", lambda: tools.screenshot(options, timeout=timeout), self._binary_fields, payload=asked
+            "screenshot", lambda: tools.screenshot(options, timeout=timeout), self._binary_fields, payload=arguments
         )
 
     def _tools(self) -> PageTools:
@@ -68,8 +68,8 @@ class PageReplay(ReplayTransport):
         """Return the recorded picture for the same options."""
         return await self._play_binary("screenshot", {"options": dict(options)})
 
-    async def _play_binary(self, kind: Kind, asked: Mapping[str, object]) -> BinaryData:
-        action, answer = await self._play(await self._operation_for(kind, asked))
+    async def _play_binary(self, kind: Kind, arguments: Mapping[str, object]) -> BinaryData:
+        action, answer = await self._play(await self._operation_for(kind, arguments))
         line = action.end or action.start
         for leaf in answer.leaves:
             if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):

@@ -109,8 +109,8 @@ class ReplayTransport(Transport):
                 action, answer = await self._play(ask)
         except TimeoutError:
             raise CallTimeout(f"no answer within {timeout:g} s") from None
-        held = answer.leaves or answer.outputs
-        reply = await asyncio.to_thread(self._reply, action, answer) if held else self._reply(action, answer)
+        has_content = answer.leaves or answer.outputs
+        reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
         reply.id = message.id
         return reply
 
@@ -207,14 +207,14 @@ class ReplayTransport(Transport):
             self._current_ids[action.call], self._recorded_ids[current] = current, action.call
         self._progress.mark_done(action.start)
         last = action.end or self._script.end
-        before = deque(self._script.lines_between(action.start, last))
+        earlier = deque(self._script.lines_between(action.start, last))
         try:
             for line, event in action.events:
                 if line < last:
-                    await self._progress.wait_until(line, before)
+                    await self._progress.wait_until(line, earlier)
                     self._emit(line, event)
-            if before:
-                await self._progress.wait_until(last, before)
+            if earlier:
+                await self._progress.wait_until(last, earlier)
                 if ask.kind == "request":
                     await asyncio.sleep(min(self._script.pause_before(last), _MAX_PAUSE))
             await self._wait_for_listener()
@@ -240,9 +240,9 @@ class ReplayTransport(Transport):
 
     async def _play_late_events(self, last: int, late: Sequence[tuple[int, EventEntry]]) -> None:
         """Emit the events that came after the answer."""
-        before = deque(self._script.lines_between(last, late[-1][0]))
+        earlier = deque(self._script.lines_between(last, late[-1][0]))
         for line, event in late:
-            await self._progress.wait_until(line, before)
+            await self._progress.wait_until(line, earlier)
             self._emit(line, event)
 
     def _emit(self, line: int, event: EventEntry) -> None:

@@ -54,11 +54,11 @@ class ReplayProgress:
         while before and before[0] < line:
             awaited = before.popleft()
             question = self._script.question_answered_at(awaited)
-            asked = question in self._asked
+            is_question = question in self._asked
             while awaited not in self._done and not self.closed.is_set():
                 try:
-                    await asyncio.wait_for(self._changed.wait(), None if asked else _STALL_TIMEOUT)
+                    await asyncio.wait_for(self._changed.wait(), None if is_question else _STALL_TIMEOUT)
                 except TimeoutError:
                     self._done.add(awaited)  # others need not wait for it either
-            if asked and question in self._mismatches:
+            if is_question and question in self._mismatches:
                 raise self._mismatches[question]

@@ -142,8 +142,10 @@ class Script:
         """Return the recorded action of the same kind whose text is most similar; one of the same name is preferred."""
         same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
         named = [action for action in same if _label(action.ask) == _label(ask)] or same
-        wanted = _text(ask)
-        ratios = [(difflib.SequenceMatcher(None, _text(action.ask), wanted).quick_ratio(), action) for action in named]
+        wanted_text = _text(ask)
+        ratios = [
+            (difflib.SequenceMatcher(None, _text(action.ask), wanted_text).quick_ratio(), action) for action in named
+        ]
         return max(ratios, key=lambda item: item[0])[1] if ratios else None
 
     def mismatch(self, recorded: Action, ask: Operation) -> NotRecorded:
@@ -216,8 +218,8 @@ def _diff(recorded: Operation, asked: Operation, line: int) -> str:
     lines = difflib.unified_diff(
         _text(recorded).splitlines(), _text(asked).splitlines(), f"recorded (line {line})", "now", lineterm="", n=2
     )
-    shown = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
-    return "\n".join(shown[:_MAX_DIFF_LINES] + (["…"] if len(shown) > _MAX_DIFF_LINES else []))
+    diff = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
+    return "\n".join(diff[:_MAX_DIFF_LINES] + (["…"] if len(diff) > _MAX_DIFF_LINES else []))
 
 
 def _call_id(payload: object) -> str | None:
@@ -227,7 +229,7 @@ def _call_id(payload: object) -> str | None:
 
 
 def _operation_id(payload: object) -> str:
-    """Return the call that an event names (PROTOCOL: ``operationId``), in itself or in its data."""
+    """Return the call that an event names (docs/protocol.md 4.4: ``operationId``), in itself or in its data."""
     if not isinstance(payload, Mapping):
         return ""
     data = payload.get("data")

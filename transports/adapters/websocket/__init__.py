@@ -1,4 +1,4 @@
-"""The WebSocket transport: envelopes in JSON text frames (PROTOCOL "Envelope"), made for networks that break.
+"""The WebSocket transport: envelopes in JSON text frames (docs/protocol.md 6.4), made for networks that break.
 
 * :mod:`.transport` — :class:`WebSocketTransport`.
 * :mod:`.connection_errors` — why a connection could not be opened, or ended.

@@ -1,5 +1,5 @@
-"""Recognition of content in an answer, in all its forms (seeds 000 to 002, PROTOCOL "What public clients and apps get
-wrong"), and trees with another value in the place of content. No I/O.
+"""Recognition of content in an answer, in all its forms (docs/protocol.md 9, docs/requirements.md R2-4.1),
+and trees with another value in the place of content. No I/O.
 
 * :mod:`.walk` — the walk over an answer, which asks the rules below.
 * :mod:`.descriptors` — ``{content, mimeType, …}`` and ``{downloadUrl, mimeType, …}``.

@@ -1,4 +1,4 @@
-"""Descriptors: ``{content, mimeType, …}`` and ``{downloadUrl, mimeType, …}`` (seed 001). No I/O.
+"""Descriptors: ``{content, mimeType, …}`` and ``{downloadUrl, mimeType, …}`` (docs/protocol.md 9.2, 10.1). No I/O.
 
 What a descriptor declares and what is invalid is an error, never a guess; what declares nothing stays plain data.
 docs/protocol.md 9.2 and 9.3 have the rules.
@@ -26,7 +26,7 @@ def read_descriptor(node: Mapping[str, object]) -> BinaryData | None:
     """Return the content of the descriptor ``node`` with what the descriptor says of it, or ``None`` if it is plain
     data.
 
-    ``downloadUrl`` wins over ``content`` (seed 001). Content that is no text needs no ``mimeType``. Raises
+    ``downloadUrl`` wins over ``content`` (docs/protocol.md 10.1). Content that is no text needs no ``mimeType``. Raises
     :class:`~transports.errors.BadDescriptor` for an invalid ``size``, ``expiresAt`` or ``auth``,
     :class:`~transports.errors.BadEncoding` for an unknown ``encoding`` of a binary type, and
     :class:`~transports.errors.UnsupportedBinary` for content that the page could not read.
@@ -61,15 +61,15 @@ def with_declared(bare: BinaryData, node: Mapping[str, object], extra: Mapping[s
     )
 
 
-#: Binary types (by the rule of seed 000) whose content is text: without `encoding` it is UTF-8 unless it can be base64.
+#: Binary types (docs/protocol.md 9.2) whose content is text: without `encoding` it is UTF-8 unless it can be base64.
 _TEXTUAL = re.compile(r"[+/](x-)?(xml|json|javascript|ecmascript|yaml|rtf|postscript|sql|sh)$")
 
 
 def _text_content(text: str, mime_type: str, node: Mapping[str, object]) -> BinaryData | None:
     """Return ``content`` that arrived as text, or ``None`` if the descriptor is plain data.
 
-    An ``encoding`` decides for any type. Without one, content of a binary type is base64 (seed 000), and content of a
-    text type is a file only if the descriptor also names or measures it.
+    An ``encoding`` decides for any type. Without one, content of a binary type is base64 (docs/protocol.md 9.2), and
+    content of a text type is a file only if the descriptor also names or measures it.
     """
     encoding = node.get("encoding")
     if is_base64_encoding(encoding):
@@ -133,7 +133,7 @@ _HEADER_LINE = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)")
 
 
 def _credentials(auth: object) -> tuple[dict[str, str], dict[str, str]]:
-    """Headers and query fields of ``auth``, which has a few documented forms (PROTOCOL "Binary references")."""
+    """Headers and query fields of ``auth``, which has a few documented forms (docs/protocol.md 10.3)."""
     if auth is None:
         return {}, {}
     if not isinstance(auth, dict):

@@ -1,4 +1,4 @@
-"""The flat form ``{pdf: <base64>, mimeType, size}`` (PROTOCOL "What public clients and apps get wrong"). No I/O."""
+"""The flat form ``{pdf: <base64>, mimeType, size}`` (docs/protocol.md 9.5). No I/O."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def read_flat_form(node: Mapping[str, object]) -> tuple[str, BinaryData | ABPErr
     """Return the key of ``node`` that holds content in the flat form, and the content or its error; ``None`` if there
     is none.
 
-    The type must be binary or the encoding base64, as in a descriptor (seed 000). Keys named after the type (``image``,
-    ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with content wins.
-    ``{name, mimeType, size}`` of a list of files has none and stays data.
+    The type must be binary or the encoding base64, as in a descriptor (docs/protocol.md 9.2). Keys named after the
+    type (``image``, ``png``, ``jpg``) are tried first, then generic names (``data``), then all others; the first with
+    content wins. ``{name, mimeType, size}`` of a list of files has none and stays data.
     """
     mime_type, encoding, size = node.get("mimeType"), node.get("encoding"), node.get("size")
     bare = normalise_mime(mime_type) if isinstance(mime_type, str) else None

@@ -1,5 +1,5 @@
 """Heuristics for files that nothing declares: long base64 and binary strings whose bytes have a known signature
-(seed 002 §4.2, Appendix A). No I/O.
+(docs/requirements.md R2-4.2, R2-A). No I/O.
 
 A false positive would take text away from an answer, so a text counts only if all of it decodes strictly and its head
 is that of a file beyond the signature. tests/support/recall.py measures both rates.
@@ -18,7 +18,7 @@ from .content import BASE64, decode_data_url, sniff_base64
 
 __all__ = ["MIN_GUESSED", "recognise_file"]
 
-#: Characters below which text is never taken for a file unless something declares it (seed 002 §4.2).
+#: Characters below which text is never taken for a file unless something declares it (docs/requirements.md R2-4.2).
 MIN_GUESSED = 1000
 #: Characters up to which the decoded bytes are kept. Longer content is decoded again when it is stored.
 _MAX_KEPT_CHARS = 64 << 20

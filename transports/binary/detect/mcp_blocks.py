@@ -1,5 +1,5 @@
-"""Content blocks of MCP (seed 002 §2.3, MCP schema 2025-11-25): ``image``, ``audio`` and ``resource`` blocks, and the
-``contents`` of a ``resources/read`` result. No I/O."""
+"""Content blocks of MCP (docs/requirements.md R2-2.3, MCP schema 2025-11-25): ``image``, ``audio`` and ``resource``
+blocks, and the ``contents`` of a ``resources/read`` result. No I/O."""
 
 from __future__ import annotations
 

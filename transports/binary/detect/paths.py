@@ -11,13 +11,13 @@ from ..data import BinaryData
 
 __all__ = ["MAX_DEPTH", "Found", "Layer", "Place", "field_of", "replace"]
 
-#: Levels of nesting that are searched. A deeper answer is an error; none is missed in silence (FAULTS 21).
+#: Levels of nesting that are searched. A deeper answer is an error; none is missed in silence (docs/faults.md 21).
 MAX_DEPTH = 64
 
 #: A place in a tree of JSON values: the keys and indexes that lead to it from the top, ``()`` for the top itself.
 Place: TypeAlias = tuple[str | int, ...]
 
-#: The rule that recognised content (seed 002 §4.1): a form of ABP, an MCP content block, or a heuristic.
+#: The rule that recognised content (docs/requirements.md R2-4.1): a form of ABP, an MCP content block, or a heuristic.
 Layer: TypeAlias = Literal["abp", "typed", "heuristic"]
 
 

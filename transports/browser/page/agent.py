@@ -141,7 +141,7 @@ class PageAgent:
         self._on_event(*kind_and_payload)
 
     def pin(self) -> None:
-        """Declare the current document to be the app: from now on a navigation loses it (FAULTS 10)."""
+        """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10)."""
         self._pinned = True
 
     def _on_document(self) -> None:
@@ -171,7 +171,7 @@ class PageAgent:
         return self._lost
 
     async def check_responsive(self) -> None:
-        """Give the page up if it does not answer within a second: its script hangs in a loop (FAULTS 5)."""
+        """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
         try:
             await self.with_deadline(self.channel.find_agent(self._key), "a sign of life", timeout=_RESPONSE_TIMEOUT)
         except CallTimeout:

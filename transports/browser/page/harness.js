@@ -1,4 +1,4 @@
-// The page that embeds an app and speaks postMessage with it (PROTOCOL "Envelope"); the agent sees it as an app.
+// The page that embeds an app and speaks postMessage with it (docs/protocol.md 6.5); the agent sees it as an app.
 // A function expression: agent.js calls it in the harness page; what it returns becomes part of the agent.
 (host) => {
   "use strict";

@@ -72,11 +72,11 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
     """
     if name is not None and name not in ENGINES:
         raise UsageError(f"no browser is called {name!r}; there are {', '.join(ENGINES)}")
-    asked = executable or (os.environ.get("ABP_BROWSER") if name is None else None)
-    if asked:
-        found = shutil.which(asked)
+    wanted = executable or (os.environ.get("ABP_BROWSER") if name is None else None)
+    if wanted:
+        found = shutil.which(wanted)
         if found is None:
-            raise BrowserNotFound(f"no executable browser at {asked}; correct ABP_BROWSER or unset it")
+            raise BrowserNotFound(f"no executable browser at {wanted}; correct ABP_BROWSER or unset it")
         return BrowserChoice(found, "named by the caller" if executable else "named by ABP_BROWSER")
     if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
         return installed  # Playwright's own build is the only one that it fully supports

@@ -1,4 +1,4 @@
-"""Moves content that is too large for an answer out of the page (PERFORMANCE "Page → file").
+"""Moves content that is too large for an answer out of the page (docs/performance.md).
 
 There are three rungs, the fastest first. Each is tried if the one before it cannot be used here:
 

@@ -1,4 +1,4 @@
-"""Moves content in the parameters of a call into the page, each in the fastest way (PERFORMANCE "Python → page")."""
+"""Moves content in the parameters of a call into the page, each in the fastest way (docs/performance.md)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Uploads:
     ) -> AsyncIterator[tuple[str, list[PageObject]]]:
         """Yield a call as the page's agent takes it: its JSON, and one ``<input type=file>`` for each large content.
 
-        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (seed 001 "Binary Input"). The inputs are
+        The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13). The inputs are
         released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
         """
         if not content:

@@ -2,8 +2,8 @@
 
 The schema is the app's, so it is not trusted: it reaches no address, its patterns run on an engine without
 backtracking, and how deep, how large and how much work it may be is bounded before the validator sees it
-(FAULTS 21 and 23). A schema that is broken or out of bounds is the app's fault and never fails a call: it is not
-checked, and a warning says so.
+(docs/faults.md 21 and 23). A schema that is broken or out of bounds is the app's fault and never fails a call: it is
+not checked, and a warning says so.
 """
 
 from __future__ import annotations

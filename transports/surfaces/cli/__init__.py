@@ -6,22 +6,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from .signals import Stopped, cancelling, stoppable
+from .signals import Stopped, handle_signals, on_signal
 
 __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+    """Run one command, by default that of ``sys.argv``, and return its exit status."""
     given = list(sys.argv[1:] if args is None else args)
-    with stoppable():
-        with cancelling(lambda: None) as stopped:  # Ctrl-C is heard by now, but a module half imported serves nobody
+    with handle_signals():
+        with on_signal(lambda: None) as signalled:  # not in the middle of an import, which would leave half a module
             from .commands import run
-            from .outcome import report
+            from .output import print_error
         try:
-            if stop := stopped():
+            if stop := signalled():
                 raise stop
             return run(given)
         except Stopped as stop:
-            report("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
+            print_error("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
             return stop.status

@@ -1,4 +1,4 @@
-"""``abp artifacts``: what lies in the store."""
+"""``abp artifacts``: list, show, copy, remove and check stored artifacts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .outcome import out, perform, print_json, say
+from .output import print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore, Retention
@@ -23,6 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 
 
 def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
+    """Return the store in ``folder``, by default that of the settings."""
     from ...artifacts import open_store
     from ...session.settings import Settings
 
@@ -41,10 +42,10 @@ async def _stat(store: ArtifactStore, artifact_id: str) -> ArtifactRef:
     try:
         return await store.stat(artifact_id)
     except ArtifactNotFound as error:
-        raise ArtifactNotFound(_unknown(store, artifact_id), details=error.details) from error
+        raise ArtifactNotFound(_not_found(store, artifact_id), details=error.details) from error
 
 
-def _unknown(store: ArtifactStore, artifact_id: str) -> str:
+def _not_found(store: ArtifactStore, artifact_id: str) -> str:
     return f"there is no artifact {artifact_id!r} in {store.url}; `abp artifacts list` shows what there is"
 
 
@@ -63,12 +64,12 @@ def list_(folder: Folder = None, as_json: Json = False) -> int:
             print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
             return 0
         for ref in refs:
-            out(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
+            print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
         if not refs:
-            say(f"there are no artifacts in {store.url}")
+            print_note(f"there are no artifacts in {store.url}")
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 @app.command()
@@ -81,10 +82,10 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
             print_json({"success": True, "artifact": _document(ref)})
         else:
             for key, value in {**ref.as_dict(), **ref.source}.items():
-                out(f"{key:<20} {value}")
+                print_text(f"{key:<20} {value}")
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 @app.command()
@@ -105,7 +106,7 @@ def get(
         ref = await _stat(store, artifact_id)
         if destination is not None and str(destination) != "-":
             path = destination / ref.filename if destination.is_dir() else destination
-            say(f"wrote {await _save(store, ref, path)}")
+            print_note(f"wrote {await _save(store, ref, path)}")
             return 0
         text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
         if destination is None and not text and sys.stdout.isatty():
@@ -118,11 +119,11 @@ def get(
         sys.stdout.buffer.flush()
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
-    """Write the file at once or not at all. A device or a pipe is written to, never replaced."""
+    """Write the file as a whole or not at all. A device or a pipe is written to, never replaced."""
     from ...errors import StoreError
 
     if path.exists() and not path.is_file():
@@ -145,10 +146,10 @@ def rm(
         store = store_at(folder)
         missing = [name for name in artifact_ids if not await store.delete(name)]
         for name in missing:
-            say(f"{_unknown(store, name)} [ARTIFACT_NOT_FOUND]")
+            print_note(f"{_not_found(store, name)} [ARTIFACT_NOT_FOUND]")
         return 1 if missing else 0
 
-    return perform(work)
+    return run_async(work)
 
 
 @app.command()
@@ -167,7 +168,7 @@ def gc(
     (after a day)."""
 
     async def work() -> int:
-        async with store_at(folder, _only_time(ttl)) as store:  # its retention keeps an index open
+        async with store_at(folder, _retention_by_age(ttl)) as store:  # its retention keeps an index open
             removed = await store.gc(dry_run=dry_run)
         size = sum(one.size_bytes for one in removed)
         if as_json:
@@ -181,14 +182,14 @@ def gc(
             )
             return 0
         for one in removed:
-            out(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
-        say(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
+            print_text(f"{one.kind:<10} {one.id:<40} {one.size_bytes:>12,}  {one.reason}")
+        print_note(f"{'would remove' if dry_run else 'removed'} {len(removed)} of {size:,} bytes")
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
-def _only_time(ttl: float | None) -> Retention | None:
+def _retention_by_age(ttl: float | None) -> Retention | None:
     from ...artifacts import Retention
 
     if ttl is None:
@@ -209,22 +210,22 @@ def fsck(folder: Folder = None, as_json: Json = False) -> int:
 
     async def work() -> int:
         store = store_at(folder)
-        found = await store.fsck()
-        words = f"{found.artifacts} artifacts of {found.size_bytes:,} bytes read in {store.url}"
-        if not found.problems:
+        report = await store.fsck()
+        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
+        if not report.problems:
             if as_json:
-                print_json({"success": True, **found.as_dict()})
+                print_json({"success": True, **report.as_dict()})
             else:
-                say(f"{words}: all whole")
+                print_note(f"{summary}: all whole")
             return 0
-        message = f"{words}: {len(found.problems)} problems; store the damaged artifacts again, or remove them"
+        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
         if as_json:
             error = {"code": "CORRUPT", "message": message, "retryable": False}
-            print_json({"success": False, "error": error, "cancelled": False, **found.as_dict()})
+            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
         else:
-            for problem in found.problems:
-                out(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
-        say(f"{message} [CORRUPT]")
+            for problem in report.problems:
+                print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
+        print_note(f"{message} [CORRUPT]")
         return 1
 
-    return perform(work)
+    return run_async(work)

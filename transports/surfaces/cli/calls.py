@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .outcome import out, perform, plain, print_json
+from .output import print_json, print_text, printable, run_async
 from .params import read_params
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ def call(
         if as_json:
             print_json(result.as_dict())
         else:
-            out(result.summary(max_chars=100_000))
+            print_text(result.summary(max_chars=100_000))
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 def capabilities(
@@ -148,11 +148,11 @@ def capabilities(
             print_capabilities(app.info, app.capabilities.values())
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 class _Bar:
-    """A progress bar on the terminal; calling it moves it."""
+    """A progress bar on the terminal. Entering it gives the callback for progress."""
 
     def __init__(self, label: str) -> None:
         from rich.console import Console
@@ -165,7 +165,7 @@ class _Bar:
             TimeElapsedColumn(),
         )
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._progress.add_task(plain(label), total=None, stage="")
+        self._task = self._progress.add_task(printable(label), total=None, stage="")
 
     def __enter__(self) -> Callable[[Progress], None]:
         self._progress.start()
@@ -175,7 +175,7 @@ class _Bar:
         self._progress.stop()
 
     def _move(self, progress: Progress) -> None:
-        stage = " ".join(plain(progress.stage or progress.status or "").split())
+        stage = " ".join(printable(progress.stage or progress.status or "").split())
         if progress.fraction is None:
             self._progress.update(self._task, stage=stage)
         else:
@@ -183,10 +183,10 @@ class _Bar:
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
-    """One line for the app, one for each capability."""
-    out(f"{app.name} {app.version} ({app.id})")
+    """Print one line for the app and one for each capability."""
+    print_text(f"{app.name} {app.version} ({app.id})")
     width = max((len(capability.name) for capability in capabilities), default=0)
     for capability in capabilities:
-        marks = "" if capability.available else " [unavailable]"
-        marks += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
-        out(f"  {capability.name:<{width}}  {capability.description}{marks}")
+        flags = "" if capability.available else " [unavailable]"
+        flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
+        print_text(f"  {capability.name:<{width}}  {capability.description}{flags}")

@@ -1,4 +1,4 @@
-"""All commands as one, and what becomes of their errors."""
+"""The ``abp`` command as a whole: its subcommands, and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources
-from .outcome import begin, failed, out, perform, print_json, say, version_of
+from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -58,7 +58,7 @@ def mcp(
         ),
     ] = None,
     gallery: Annotated[
-        bool, typer.Option("--gallery", help="Serve the gallery too; its address is told on stderr.")
+        bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
@@ -69,7 +69,7 @@ def mcp(
         from ...session.settings import Settings
 
         try:
-            from ..mcp import Bridge, Options, address, serve_http, serve_stdio, users_of
+            from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
         except ImportError as error:
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
@@ -80,11 +80,11 @@ def mcp(
         )
         users: dict[str, str] = {}
         if http is not None:
-            host, port = address(http)
+            host, port = parse_address(http)
             tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
             if tokens and not options.token:
-                say(f"clients need this token: {tokens}")
-            users = users_of(tokens) if tokens else {}
+                print_note(f"clients need this token: {tokens}")
+            users = parse_tokens(tokens) if tokens else {}
         async with store, AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
             bridge = (
@@ -93,22 +93,22 @@ def mcp(
             if http is None:
                 await serve_stdio(bridge)
             else:
-                await serve_http(bridge, host, port, users, lambda url: say(f"serving at {url}"))
+                await serve_http(bridge, host, port, users, lambda url: print_note(f"serving at {url}"))
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 @asynccontextmanager
 async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
-    """The gallery beside the bridge: each user of the bridge sees what is theirs, with the token they have."""
+    """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options
     from ..web import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
     async with serve_web(store, Options.load(), users=scopes) as served:
-        say(f"gallery: {served.page}")
+        print_note(f"gallery: {served.page}")
         yield served
 
 
@@ -142,12 +142,12 @@ def serve(
             if as_json:
                 print_json({"url": served.url, "token": served.token})
             else:
-                out(f"Open {served.page}")
-                out("Ctrl-C ends it.")
+                print_text(f"Open {served.page}")
+                print_text("Ctrl-C ends it.")
             await asyncio.Event().wait()
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
 @artifacts.app.command("link")
@@ -173,15 +173,15 @@ def link(
         if as_json:
             print_json({"success": True, "url": made, "expires_at": until})
         else:
-            out(made)
+            print_text(made)
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        out(f"abp {version_of('abp-transports')}")
+def _version(wanted: bool) -> None:
+    if wanted:
+        print_text(f"abp {version_of('abp-transports')}")
         raise typer.Exit
 
 
@@ -194,15 +194,15 @@ def _options(
     pass
 
 
-def run(given: Sequence[str]) -> int:
-    """Run one command and return its exit status; an error is one line on stderr and, with ``--json``, a document."""
-    begin()
+def run(args: Sequence[str]) -> int:
+    """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
+    start_output()
     try:
         command = typer.main.get_command(app)
-        with command.make_context("abp", list(given) or ["--help"]) as context:
+        with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0
     except typer.Exit as end:
-        return end.exit_code if given else 2
-    except Exception as error:  # noqa: BLE001 - the edge of the program: nobody else would make words of it
-        return failed(error, as_json="--json" in given)
+        return end.exit_code if args else 2
+    except Exception as error:  # noqa: BLE001 - the edge of the program: every error becomes a message
+        return report_error(error, as_json="--json" in args)

@@ -1,4 +1,4 @@
-"""``abp conformance``: does an app speak ABP as the protocol says?"""
+"""``abp conformance``: check an app against the protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .calls import BrowserName, Json, StorageState, Target, TransportName
-from .outcome import out, perform, print_json
+from .output import print_json, print_text, run_async
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -53,8 +53,8 @@ def conformance(
 
         for file in (junit, badge):
             _require_folder(file)
-        with _Shown() as shown:
-            plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=shown.tell)
+        with _StatusLine() as status:
+            plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
             state = str(storage_state) if storage_state is not None else None
             report = await check_app(target, plan, transport=transport, browser=browser, storage_state=state)
         if junit is not None:
@@ -67,11 +67,11 @@ def conformance(
             _print(report)
         return 0 if report.conformant else 1
 
-    return perform(work)
+    return run_async(work)
 
 
 def _require_folder(file: Path | None) -> None:
-    """Better now than after a minute of checks."""
+    """Raise now for a file that cannot be written, and not after a minute of checks."""
     from ...errors import UsageError
 
     if file is not None and (file.is_dir() or not file.parent.is_dir()):
@@ -80,22 +80,22 @@ def _require_folder(file: Path | None) -> None:
 
 def _print(report: Report) -> None:
     if not sys.stdout.isatty():
-        out("\n".join(text for text, _ in report.lines()))
+        print_text("\n".join(text for text, _ in report.lines()))
         return
     from rich.console import Console
     from rich.text import Text
 
-    from .outcome import plain
+    from .output import printable
 
     console = Console(soft_wrap=True)
     for text, status in report.lines():
-        console.print(Text(plain(text), style=_STYLES[status] if status else ""))
+        console.print(Text(printable(text), style=_STYLES[status] if status else ""))
 
 
-class _Shown:
-    """What is looked at now, on the last line of a terminal."""
+class _StatusLine:
+    """The check that runs now, on the last line of a terminal."""
 
-    def __enter__(self) -> _Shown:
+    def __enter__(self) -> _StatusLine:
         from rich.console import Console
 
         self._status = Console(stderr=True).status("looking at the app …") if sys.stderr.isatty() else None
@@ -109,10 +109,10 @@ class _Shown:
         if self._status is not None:
             self._status.stop()
 
-    def tell(self, what: str) -> None:
+    def update(self, check: str) -> None:
         if self._status is not None:
             from rich.markup import escape
 
-            from .outcome import plain
+            from .output import printable
 
-            self._status.update(f"looking at {escape(plain(what))} …")
+            self._status.update(f"looking at {escape(printable(check))} …")

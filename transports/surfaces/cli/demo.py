@@ -1,4 +1,4 @@
-"""``abp demo``: the main job from nothing, on real input, with every file checked."""
+"""``abp demo``: drive the reference app with real input, and check every file that comes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .outcome import out, perform, say
+from .output import print_note, print_text, run_async
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,38 +37,39 @@ def demo(
         from ...session.connect import connect
 
         with as_file(files("webapp_fixture") / "samples") as samples:
-            say("starting Workbench and a browser …")
+            print_note("starting Workbench and a browser …")
             async with serve() as served:
                 results: list[Result] = []
                 async with connect(served.url, store=output) as app:
                     await _tour(app, samples, megabytes, results)
-                for target, way in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
-                    async with connect(target, transport=way, store=output) as app:
-                        await _same(app, megabytes, results)
+                for target, transport in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
+                    async with connect(target, transport=transport, store=output) as app:
+                        await _repeat(app, megabytes, results)
         _show(results)
         refs = [ref for result in results for ref in result.artifacts.values()]
         wrong = [ref for ref in refs if not _intact(ref)]
         folder = (refs[0].path or Path()).parent
         same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
-        out(f"data.csv is the same file over every transport: sha256 {same.sha256}")
-        out(f"{len(refs)} files, {sum(ref.size_bytes for ref in refs):,} bytes, in {folder}")
+        print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
+        print_text(f"{len(refs)} files, {sum(ref.size_bytes for ref in refs):,} bytes, in {folder}")
         for ref in wrong:
-            out(f"NOT AS STORED: {ref.path}")
-        out(
+            print_text(f"NOT AS STORED: {ref.path}")
+        print_text(
             "each was read again: its size and SHA-256 are those of its reference" if not wrong else "some files differ"
         )
         return 1 if wrong else 0
 
-    return perform(work)
+    return run_async(work)
 
 
-#: What every transport is asked for, so that the same content can be seen to come out.
+#: Parameters that every transport sends, so that the same file must come out.
 _TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"product": "coffee", "sold": 30}]}
+#: Calls in all, for the messages.
 _CALLS = 16
 
 
 async def _step(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
-    say(f"[{len(results) + 1}/{_CALLS}] {capability} …")
+    print_note(f"[{len(results) + 1}/{_CALLS}] {capability} …")
     results.append(await app.call(capability, params))
     return results[-1].data
 
@@ -81,8 +82,8 @@ async def _large(app: Session, results: list[Result], params: Mapping[str, objec
         raise BinaryError("the large file differs from what the app made; please report it")
 
 
-async def _same(app: Session, megabytes: int, results: list[Result]) -> None:
-    """Over another transport: the same table, which must be the same file, and a large one."""
+async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
+    """Over another transport: the same table, which must give the same file, and a large file."""
     from ...errors import BinaryError
 
     first = next(result for result in results if result.capability == "data.csv")
@@ -131,7 +132,7 @@ def _show(results: list[Result]) -> None:
         for ref in result.artifacts.values():
             _row(table, result, ref)
     console = Console()
-    # Piped into a file there is no width to keep to: a path is worth more in one piece.
+    # a file has no width, and a path is easier to use in one piece
     (console if console.is_terminal else Console(width=200)).print(table)
 
 

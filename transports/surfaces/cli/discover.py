@@ -1,4 +1,4 @@
-"""``abp discover``: what an app's manifest says, without a browser."""
+"""``abp discover``: read an app's manifest, without a browser."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from .calls import print_capabilities
-from .outcome import out, perform, print_json, say
+from .output import print_json, print_note, print_text, run_async
 
-_SHOWN = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
+_PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}
 
 
 def discover(
@@ -30,10 +30,10 @@ def discover(
             raise found.reason
         assert found.manifest is not None
         for warning in found.warnings:
-            say(warning)
+            print_note(warning)
         if as_json:
             listed = [
-                capability.model_dump(by_alias=True, include=_SHOWN) for capability in found.manifest.capabilities
+                capability.model_dump(by_alias=True, include=_PRINTED) for capability in found.manifest.capabilities
             ]
             print_json(
                 {
@@ -49,7 +49,7 @@ def discover(
             )
             return 0
         print_capabilities(found.manifest.app, found.manifest.capabilities)
-        out(f"ABP {found.manifest.abp or 'of an unknown version'}, from {redact_url(found.manifest_url or '')}")
+        print_text(f"ABP {found.manifest.abp or 'of an unknown version'}, from {redact_url(found.manifest_url or '')}")
         return 0
 
-    return perform(work)
+    return run_async(work)

@@ -1,4 +1,4 @@
-"""``abp doctor``: is everything here that a call needs?"""
+"""``abp doctor``: check that everything a call needs is here and works."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from .checkup import LOOKS, Facts
-from .outcome import out, perform, print_json, say
+from .checks import CHECKS, Facts
+from .output import print_json, print_note, print_text, run_async
 
 
 def doctor(
@@ -30,30 +30,30 @@ def doctor(
         problems: list[ABPError] = []
         if install and find_browser() is None:
             await _install()
-        for look in LOOKS:
+        for check in CHECKS:
             try:
-                await look(facts)
+                await check(facts)
             except ABPError as error:
                 problems.append(error)
             except (OSError, TimeoutError) as error:
                 problems.append(ABPError(f"the system refused: {error}"))
         if as_json:
-            named: dict[str, object] = {name.replace(" ", "_").replace("-", "_"): fact for name, fact in facts.items()}
+            by_key: dict[str, object] = {name.replace(" ", "_").replace("-", "_"): fact for name, fact in facts.items()}
             first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
-            told = [{"code": problem.code, "message": problem.message} for problem in problems]
-            print_json({"success": not problems, **named, "problems": told, **first})
+            listed = [{"code": problem.code, "message": problem.message} for problem in problems]
+            print_json({"success": not problems, **by_key, "problems": listed, **first})
         else:
             for name, fact in facts.items():
-                out(f"{name:<16} {fact}")
+                print_text(f"{name:<16} {fact}")
         for problem in problems:
-            say(f"{problem.message} [{problem.code}]")
+            print_note(f"{problem.message} [{problem.code}]")
         return 1 if problems else 0
 
-    return perform(work)
+    return run_async(work)
 
 
 async def _install() -> None:
-    """Playwright's own browser; where it cannot be had, the Debian package."""
+    """Install Playwright's own browser; if that fails, the Debian package."""
     ways = [[[sys.executable, "-m", "playwright", "install", "chromium"]]]
     if shutil.which("apt-get") and os.geteuid() == 0:
         package = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
@@ -61,11 +61,11 @@ async def _install() -> None:
     for commands in ways:
         if all([await _run(command) for command in commands]):
             return
-    say("no browser could be installed: what was tried is above")
+    print_note("no browser could be installed: what was tried is above")
 
 
 async def _run(command: list[str]) -> bool:
-    say(" ".join(command))
+    print_note(" ".join(command))
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=2, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     )

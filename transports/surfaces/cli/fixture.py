@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ...errors import ABPError
-from .outcome import out, perform, print_json
+from .output import print_json, print_text, run_async
 
 
 def fixture(
@@ -26,10 +26,10 @@ def fixture(
                 if as_json:
                     print_json({"url": served.url, "strict_url": served.strict_url, "embed_url": served.embed_url})
                 else:
-                    out(f"Workbench:                     {served.url}")
-                    out(f"with a strict content policy:  {served.strict_url}")
-                    out(f"for an iframe:                 {served.embed_url}")
-                    out("Ctrl-C ends it.")
+                    print_text(f"Workbench:                     {served.url}")
+                    print_text(f"with a strict content policy:  {served.strict_url}")
+                    print_text(f"for an iframe:                 {served.embed_url}")
+                    print_text("Ctrl-C ends it.")
                 await asyncio.Event().wait()
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
@@ -38,4 +38,4 @@ def fixture(
             raise ABPError(f"port {port} {reason}; name another with --port, or leave it out for a free one") from error
         return 0
 
-    return perform(work)
+    return run_async(work)

@@ -1,4 +1,4 @@
-"""Parameters from the command line."""
+"""Parameters of a call from the command line: ``--params``, ``-p`` and ``--file``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ProtocolError, UsageError
-from .outcome import say
+from .output import print_note
 
 __all__ = ["read_params"]
 
 
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
-    """``--params JSON|@FILE|-``, then ``-p KEY=VALUE`` (JSON where it is valid JSON, else text) and ``--file KEY=PATH``
-    on top; a dot in KEY leads into an object. May wait for stdin. Raises :class:`~transports.errors.UsageError`."""
+    """Return the parameters of a call.
+
+    ``text`` is that of ``--params JSON|@FILE|-``. Then come ``pairs``, ``KEY=VALUE`` with JSON or else text as value,
+    and ``files``, ``KEY=PATH``; a dot in KEY leads into an object. May wait for stdin. Raises
+    :class:`~transports.errors.UsageError` for anything that cannot be read."""
     from ...binary import BinaryData
 
     params = {} if text is None else _document(text)
@@ -25,7 +28,7 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
     for pair in files:
         key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
         path = Path(value)
-        if path.exists() and not path.is_file():  # of a pipe neither the size nor a second look can be had
+        if path.exists() and not path.is_file():  # a pipe has no size and cannot be read twice
             raise UsageError(f"--file {pair}: {value} is no regular file; name one, or save its content to one first")
         _put(params, key, BinaryData.from_path(path))
     return params
@@ -47,7 +50,7 @@ def _document(text: str) -> dict[str, Any]:
 
 
 def _read(text: str) -> tuple[str, str]:
-    """Where the JSON comes from, for messages, and the JSON."""
+    """The source of the JSON, for messages, and the JSON."""
     if text != "-" and not text.startswith("@"):
         return "--params", text
     source = f"--params {text}" + " (stdin)" * (text == "-")
@@ -58,7 +61,7 @@ def _read(text: str) -> tuple[str, str]:
             raise UsageError(f"{source}: there is no stdin; use --params @FILE")
         else:
             if sys.stdin.isatty():
-                say("type the parameters as JSON, then Ctrl-D")
+                print_note("type the parameters as JSON, then Ctrl-D")
             data = sys.stdin.buffer.read()
         return source, data.decode("utf-8-sig")
     except OSError as error:
@@ -75,9 +78,9 @@ def _kind(value: object) -> str:
 
 
 def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
-    key, mark, value = pair.partition("=")
+    key, equals, value = pair.partition("=")
     path = key.split(".")
-    if not mark or not all(path):
+    if not equals or not all(path):
         raise UsageError(f"{pair!r} is not of the form {form}, such as {example}")
     return path, value
 

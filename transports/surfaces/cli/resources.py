@@ -1,4 +1,4 @@
-"""``abp resources``: what an MCP server has to read."""
+"""``abp resources``: list and read the resources of an MCP server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .calls import Json, Timeout
-from .outcome import out, perform, print_json
+from .output import print_json, print_text, run_async
 
 if TYPE_CHECKING:
     from ...session.session import Session
@@ -40,15 +40,15 @@ def resources(
                 if as_json:
                     print_json({"success": True, "results": [result.as_dict() for result in results]})
                 else:
-                    out("\n".join(result.summary(max_chars=100_000) for result in results))
+                    print_text("\n".join(result.summary(max_chars=100_000) for result in results))
                 return 0
-            await _listed(app, timeout, as_json)
+            await _print_list(app, timeout, as_json)
         return 0
 
-    return perform(work)
+    return run_async(work)
 
 
-async def _listed(app: Session, timeout: float | None, as_json: bool) -> None:
+async def _print_list(app: Session, timeout: float | None, as_json: bool) -> None:
     listed = await app.resources.list(timeout=timeout)
     templates = await app.resources.templates(timeout=timeout)
     if as_json:
@@ -67,4 +67,4 @@ async def _listed(app: Session, timeout: float | None, as_json: bool) -> None:
         lines.append("  ".join(part for part in (one.uri, one.mime_type, size, one.title or one.name) if part))
     for template in templates:
         lines.append("  ".join(part for part in (template.uri_template, template.mime_type, template.name) if part))
-    out("\n".join(lines))
+    print_text("\n".join(lines))

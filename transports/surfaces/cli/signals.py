@@ -1,37 +1,38 @@
-"""Signals that end a command. Only the first one counts: closing takes a few seconds at most."""
+"""Signals that end a command: SIGINT, SIGTERM and SIGHUP. Only the first one counts: closing takes a few seconds at
+most."""
 
 from __future__ import annotations
 
-import signal  # and nothing heavier: until we listen, a signal means a traceback
+import signal  # and nothing heavier: until the handlers are set, a signal means a traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stopped", "cancelling", "stoppable"]
+__all__ = ["Stopped", "handle_signals", "on_signal"]
 
-_WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
+_REASONS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
 
-_first: int | None = None
-_cancel: Callable[[], object] | None = None
+_received: int | None = None
+_callback: Callable[[], object] | None = None
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the command to end."""
+    """Raised for the signal that ends a command. ``status`` is its exit status: 128 and the number of the signal."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(_WORDS[signal.Signals(number).name])
+        super().__init__(_REASONS[signal.Signals(number).name])
         self.status = 128 + number
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """The first signal raises :class:`Stopped` in here, or does what :func:`cancelling` says. One that our parent had
-    us ignore (``nohup``, a background job) stays ignored."""
-    global _first
-    _first = None
-    numbers = [getattr(signal, name) for name in _WORDS if hasattr(signal, name)]
-    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, _stop) for number in heard}
+def handle_signals() -> Iterator[None]:
+    """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls what :func:`on_signal`
+    says. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored."""
+    global _received
+    _received = None
+    numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _handle) for number in handled}
     try:
         yield
     finally:
@@ -39,22 +40,25 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(number: int, _: FrameType | None) -> None:
-    global _first
-    if _first is None:
-        _first = number
-        if _cancel is None:
+def _handle(number: int, _: FrameType | None) -> None:
+    global _received
+    if _received is None:
+        _received = number
+        if _callback is None:
             raise Stopped(number)
-        _cancel()
+        _callback()
 
 
 @contextmanager
-def cancelling(cancel: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
-    """In here a signal calls ``cancel``, in whatever the main thread does at that moment. Gives a function that tells
-    whether one came."""
-    global _cancel
-    _cancel = cancel
+def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
+    """Call ``callback`` for a signal while the context lasts, in the middle of whatever the main thread does.
+
+    Yields a function that returns the exception for the signal that was received, or ``None``. A handler of the event
+    loop (``loop.add_signal_handler``) would not do: these handlers also cover the imports before the loop, waiting for
+    stdin outside of it, and its end, and the loop would leave the default handlers behind."""
+    global _callback
+    _callback = callback
     try:
-        yield lambda: None if _first is None else Stopped(_first)
+        yield lambda: None if _received is None else Stopped(_received)
     finally:
-        _cancel = None
+        _callback = None

@@ -1,15 +1,15 @@
 """``abp mcp``: apps that speak ABP as tools and resources of the Model Context Protocol (``docs/mcp.md``).
 
-Works with clients of both eras: those that shake hands (until 2025-11-25) and those of 2026-07-28. Needs the extra
-``mcp``; importing this package without it raises :class:`ImportError`.
+Works with clients of both eras: those with a handshake (until 2025-11-25) and those of 2026-07-28 without one. Needs
+the extra ``mcp``; importing this package without it raises :class:`ImportError`.
 """
 
 from __future__ import annotations
 
 from .bridge import Bridge
-from .http import address, serve_http
+from .http import parse_address, serve_http
 from .options import Options
 from .stdio import serve_stdio
-from .tokens import users_of
+from .tokens import parse_tokens
 
-__all__ = ["Bridge", "Options", "address", "serve_http", "serve_stdio", "users_of"]
+__all__ = ["Bridge", "Options", "parse_address", "parse_tokens", "serve_http", "serve_stdio"]

@@ -1,4 +1,4 @@
-"""The bridge itself: the requests of MCP, and what each does with apps and artifacts."""
+"""The bridge as an MCP server: its requests, and the user that each belongs to."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from ...protocol.schema import check_params
 from ...session.connect import connect
 from ..shared.activity import Activity
 from ..shared.apps import Connect
-from .about import Link
-from .answers import failure, for_version
-from .definitions import FIXED, capability_tools
+from .artifact_meta import Link
+from .definitions import FIXED_TOOLS, capability_tools
 from .options import Options
-from .reading import TEMPLATE, list_resources, read_resource
-from .running import Context
+from .pending_call import Context
+from .resources import TEMPLATE, list_resources, read_resource
+from .tool_results import error_result, for_version
 from .tools import Tools
-from .user import Desk
+from .user import User
 
 __all__ = ["Bridge"]
 
@@ -59,11 +59,11 @@ _INSTRUCTIONS = (
     "slices with abp_read_artifact. Pass artifacts on to other calls by their id, in `files`."
 )
 _PAGE = 100
-#: Seconds that a list of tools waits for the apps that are connected from the start; later it is told as a change.
-_PATIENCE = 10.0
-#: Seconds between two looks for users who do nothing, at most.
-_LOOK = 30.0
-#: Whose things they are where there is nobody to tell apart: over stdio.
+#: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
+_READY_TIMEOUT = 10.0
+#: Seconds between two checks for idle users, at most.
+_IDLE_CHECK = 30.0
+#: The user over stdio, where there is only one.
 _LOCAL = "local"
 
 
@@ -71,15 +71,18 @@ class _Server(Server[None]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
     ) -> InitializationOptions:
-        """The SDK leaves it to each transport to say that lists change; they do over all of them."""
+        """Declare on every transport that lists change; the SDK leaves that to each transport."""
         changing = NotificationOptions(tools_changed=True, resources_changed=True)
         return super().create_initialization_options(notification_options or changing, *args, **more)
 
 
 class Bridge:
-    """An MCP server in front of apps. ``server`` is to be run over a transport of the SDK; when it ends, all sessions
-    are closed. ``connect`` stands for :func:`transports.connect`; ``activity`` is told what happens. ``link`` gives an
-    address where anybody who has it can fetch an artifact, or ``None``; answers carry it."""
+    """An MCP server in front of apps.
+
+    ``server`` is run over a transport of the SDK; when it ends, all sessions are closed. ``connect`` stands for
+    :func:`transports.connect`; ``activity`` is a log of what happens. ``link`` returns a URL that opens an artifact for
+    anyone who has it, or ``None``; results carry it.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,7 @@ class Bridge:
         self._store = store
         self._connect = connect
         self._link = link
-        self._desks: dict[str, Desk] = {}
+        self._users: dict[str, User] = {}
         self.server: Server[None] = _Server(
             "abp",
             version=package_version(),
@@ -124,50 +127,53 @@ class Bridge:
             await self.aclose()
 
     def begin(self) -> None:
-        """Connect the apps of the options now, not only when the first request comes: for one user, over stdio."""
-        self._desk()
+        """Connect the apps of the options now and not with the first request; for one user, over stdio."""
+        self._user()
 
     async def aclose(self) -> None:
-        """Close all sessions of everybody; idempotent."""
-        desks, self._desks = list(self._desks.values()), {}
+        """Close all sessions of all users. Idempotent, and not interrupted by cancellation."""
+        users, self._users = list(self._users.values()), {}
         with anyio.CancelScope(shield=True):
-            await asyncio.gather(*(desk.aclose() for desk in desks))
+            await asyncio.gather(*(user.aclose() for user in users))
 
     async def retire_idle(self) -> None:
-        """Disconnect the apps of users who do nothing, for ever; their artifacts stay, and whoever listens hears."""
+        """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled. Their artifacts stay,
+        and their clients are told."""
         limit = self.options.idle_minutes * 60
         while True:
-            await asyncio.sleep(min(limit / 4, _LOOK))
-            for user, desk in list(self._desks.items()):
-                if desk.idle() > limit and self._desks.get(user) is desk:
-                    if desk.audience.empty:
-                        del self._desks[user]
-                    await desk.rest()
+            await asyncio.sleep(min(limit / 4, _IDLE_CHECK))
+            for name, user in list(self._users.items()):
+                if user.idle_seconds() > limit and self._users.get(name) is user:
+                    if user.subscribers.empty:
+                        del self._users[name]
+                    await user.retire()
 
-    def _desk(self) -> Desk:
+    def _user(self) -> User:
+        """The user of the token of the current request."""
         token = get_access_token()
-        user = (token.subject or token.client_id) if token else _LOCAL
-        if user not in self._desks:
-            store = self._store.scoped(Scope(user=user))
-            self._desks[user] = Desk(store, self._connect, self.options, self._activity)
-        self._desks[user].used()
-        return self._desks[user]
+        name = (token.subject or token.client_id) if token else _LOCAL
+        if name not in self._users:
+            store = self._store.scoped(Scope(user=name))
+            self._users[name] = User(store, self._connect, self.options, self._activity)
+        self._users[name].touch()
+        return self._users[name]
 
-    def _heard(self, ctx: Context) -> Desk:
-        desk = self._desk()
-        desk.audience.hears(ctx)
-        return desk
+    def _registered(self, ctx: Context) -> User:
+        """The user, whose client is told of changes from now on."""
+        user = self._user()
+        user.subscribers.register(ctx)
+        return user
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        desk = self._heard(ctx)
-        await desk.ready(_PATIENCE)
-        every = [*FIXED.values(), *(tool.tool() for tool in capability_tools(desk.apps).values())]
-        tools = [tool for tool in every if self.options.shows(tool.name)]
+        user = self._registered(ctx)
+        await user.ready(_READY_TIMEOUT)
+        tools = [*FIXED_TOOLS.values(), *(tool.definition() for tool in capability_tools(user.apps).values())]
+        tools = [tool for tool in tools if self.options.shows(tool.name)]
         cursor = params.cursor if params else None
         if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
-            raise MCPError(INVALID_PARAMS, "this cursor is none of ours; list the tools from the beginning")
+            raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
         start = int(cursor or 0)
         more = str(start + _PAGE) if len(tools) > start + _PAGE else None
         return ListToolsResult(tools=tools[start : start + _PAGE], next_cursor=more, ttl_ms=0)
@@ -177,51 +183,51 @@ class Bridge:
         return for_version(answer, ctx.protocol_version) if isinstance(answer, CallToolResult) else answer
 
     async def _answer(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-        desk = self._heard(ctx)
-        trouble = await desk.ready()
+        user = self._registered(ctx)
+        problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
-        own = None if params.name in FIXED else capability_tools(desk.apps).get(params.name)
-        if (params.name not in FIXED and own is None) or not self.options.shows(params.name):
+        own = None if params.name in FIXED_TOOLS else capability_tools(user.apps).get(params.name)
+        if (params.name not in FIXED_TOOLS and own is None) or not self.options.shows(params.name):
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
-        tools = Tools(desk, self.options, ctx, params, self._link)
+        tools = Tools(user, self.options, ctx, params, self._link)
         try:
             if own is not None:
                 return await tools.capability(own, arguments)
-            check_params(params.name, FIXED[params.name].input_schema, arguments)
-            if trouble and not desk.apps and params.name in ("abp_call", "abp_status"):
-                raise UsageError(trouble, code="NOT_INITIALIZED")
+            check_params(params.name, FIXED_TOOLS[params.name].input_schema, arguments)
+            if problem and not user.apps and params.name in ("abp_call", "abp_status"):
+                raise UsageError(problem, code="NOT_INITIALIZED")
             return await tools.fixed(params.name, arguments)
         except ABPError as error:
-            return failure(error, self.options.max_answer_bytes, self._link)
+            return error_result(error, self.options.max_answer_bytes, self._link)
         except MCPError:
             raise
-        except Exception as error:  # an answer, or the client would see a fault of the protocol
+        except Exception as error:  # as a result: the client would take it for an error of the protocol
             logger.exception("%s failed", params.name)
-            unforeseen = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
-            return failure(unforeseen, self.options.max_answer_bytes, self._link)
+            unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
+            return error_result(unexpected, self.options.max_answer_bytes, self._link)
         finally:
-            desk.used()
+            user.touch()
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return await list_resources(self._heard(ctx).store, params.cursor if params else None, self._link)
+        return await list_resources(self._registered(ctx).store, params.cursor if params else None, self._link)
 
     async def _list_templates(self, _: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
         return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await read_resource(self._heard(ctx).store, params.uri, self.options.max_resource_bytes)
+        return await read_resource(self._registered(ctx).store, params.uri, self.options.max_resource_bytes)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
-        await self._heard(ctx).audience.subscribe(ctx, params.uri)
+        await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
         return EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
-        self._heard(ctx).audience.unsubscribe(ctx, params.uri)
+        await self._registered(ctx).subscribers.unsubscribe(ctx, params.uri)
         return EmptyResult()
 
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        return await self._desk().audience.listen(ctx, params)
+        return await self._user().subscribers.listen(ctx, params)
 
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
-        self._heard(ctx).audience.set_level(ctx, params.level)
+        self._registered(ctx).subscribers.set_level(ctx, params.level)
         return EmptyResult()

@@ -1,4 +1,4 @@
-"""The tools as a client sees them: the fixed ones, and one for each capability of the connected apps. No I/O."""
+"""Definitions of the tools: the fixed ones, and one for each capability of the connected apps. No I/O."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from ...protocol.declarations import Capability
 from ...protocol.strict_json import encode_json
 from ..shared.apps import Apps
 
-__all__ = ["FIXED", "CapabilityTool", "capability_tools", "tool_name"]
+__all__ = ["FIXED_TOOLS", "CapabilityTool", "capability_tools", "tool_name"]
 
-#: Capabilities that get a tool of their own; the others are reached with ``abp_call``.
-_MOST = 200
-_LONGEST_NAME = 64
-_LONGEST_DESCRIPTION = 1000
-_LARGEST_SCHEMA = 16 * 1024
+#: Capabilities that get a tool of their own; the others are called with ``abp_call``.
+_MAX_TOOLS = 200
+#: Characters of a tool's name and of its description, and bytes of its schema.
+_MAX_NAME, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 1000, 16 * 1024
 _HEADER = "x-mcp-header"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -52,11 +51,11 @@ _LENGTH = {
 
 
 def _options(**properties: object) -> dict[str, object]:
-    """Those of Playwright, apart from ``path``: it would write where a model says."""
+    """An object of Playwright's options. ``path`` is never among them: it would write where a model says."""
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-_PAPER = _options(
+_PDF_OPTIONS = _options(
     format={"type": "string", "description": "A4, Letter, …"},
     landscape={"type": "boolean"},
     scale={"type": "number"},
@@ -67,7 +66,7 @@ _PAPER = _options(
     height=_LENGTH,
     margin=_options(top=_LENGTH, right=_LENGTH, bottom=_LENGTH, left=_LENGTH),
 )
-_PICTURE = _options(
+_SCREENSHOT_OPTIONS = _options(
     full_page={"type": "boolean"},
     type={"type": "string", "enum": ["png", "jpeg"]},
     quality={"type": "integer", "minimum": 0, "maximum": 100},
@@ -75,15 +74,17 @@ _PICTURE = _options(
 )
 
 
-def _tool(name: str, description: str, properties: Mapping[str, object], *required: str, reads: bool = False) -> Tool:
+def _tool(
+    name: str, description: str, properties: Mapping[str, object], *required: str, read_only: bool = False
+) -> Tool:
     schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     if required:
         schema["required"] = list(required)
-    hints = ToolAnnotations(read_only_hint=reads, open_world_hint=False if reads else None)
+    hints = ToolAnnotations(read_only_hint=read_only, open_world_hint=False if read_only else None)
     return Tool(name=name, description=description, input_schema=schema, annotations=hints)
 
 
-_ALL = (
+_TOOLS = (
     _tool(
         "abp_connect",
         "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool.",
@@ -115,20 +116,20 @@ _ALL = (
         "abp_status",
         "Which apps are connected and what they can do; with `capability`, the schema of its parameters.",
         {"session": _SESSION, "capability": {"type": "string"}},
-        reads=True,
+        read_only=True,
     ),
     _tool("abp_disconnect", "Disconnect an app. Its artifacts stay.", {"session": _SESSION}),
     _tool(
         "abp_render_to_pdf",
         "Print HTML as a PDF with the browser of a connected app.",
-        {"html": {"type": "string"}, "options": _PAPER, "session": _SESSION, "timeout": _SECONDS},
+        {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": _SESSION, "timeout": _SECONDS},
         "html",
     ),
     _tool(
         "abp_screenshot",
         "A picture of what a connected app shows.",
-        {"options": _PICTURE, "session": _SESSION, "timeout": _SECONDS},
-        reads=True,
+        {"options": _SCREENSHOT_OPTIONS, "session": _SESSION, "timeout": _SECONDS},
+        read_only=True,
     ),
     _tool(
         "abp_artifacts",
@@ -138,7 +139,7 @@ _ALL = (
             "offset": {"type": "integer", "minimum": 0},
             "limit": {"type": "integer", "minimum": 1, "maximum": 100},
         },
-        reads=True,
+        read_only=True,
     ),
     _tool(
         "abp_read_artifact",
@@ -155,17 +156,19 @@ _ALL = (
             },
         },
         "id",
-        reads=True,
+        read_only=True,
     ),
 )
-#: By name.
-FIXED: Mapping[str, Tool] = {tool.name: tool for tool in _ALL}
+#: The tools that every user has, by name.
+FIXED_TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
 
 
 @dataclass(slots=True)
 class CapabilityTool:
-    """A capability as a tool. ``session`` and ``files`` are the names of the arguments that are ours: a capability may
-    have parameters of those names."""
+    """The tool of a capability, shared by the apps of ``sessions``.
+
+    ``session`` and ``files`` are the names of the bridge's own arguments: ``abp_session`` and ``abp_files`` where the
+    capability has parameters of those names."""
 
     name: str
     capability: str
@@ -175,7 +178,8 @@ class CapabilityTool:
     description: str = ""
     sessions: list[str] = field(default_factory=list)
 
-    def tool(self) -> Tool:
+    def definition(self) -> Tool:
+        """Return the tool as MCP lists it."""
         return Tool(
             name=self.name, title=self.capability, description=self.description, input_schema=self._input_schema()
         )
@@ -194,40 +198,42 @@ class CapabilityTool:
 
 
 def capability_tools(apps: Apps) -> dict[str, CapabilityTool]:
-    """One tool for each capability, by name; apps that have the same capability share its tool."""
+    """Return one tool for each capability, by the name of the tool. Apps with the same capability share its tool; at
+    most 200 capabilities have one."""
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
-        for name in islice(app.session.capabilities, _MOST):
+        for name in islice(app.session.capabilities, _MAX_TOOLS):
             shared = by_capability.get(name)
-            if shared is None and len(tools) < _MOST:
-                shared = _made(app.session.capabilities[name], {*FIXED, *tools})
+            if shared is None and len(tools) < _MAX_TOOLS:
+                shared = _capability_tool(app.session.capabilities[name], {*FIXED_TOOLS, *tools})
                 tools[shared.name] = by_capability[name] = shared
             elif shared is not None and _schema(app.session.capabilities[name]) != shared.schema:
-                shared.schema = {"type": "object"}  # they differ: abp_status tells, and each call is checked
+                shared.schema = {"type": "object"}  # they differ: abp_status has each, and each call is checked
             if shared is not None:
                 shared.sessions.append(key)
     return tools
 
 
 def tool_name(capability: str) -> str:
-    """What the tool of a capability is called, if it is the only one of that name."""
-    return f"abp_{_UNSAFE.sub('_', capability)}"[:_LONGEST_NAME]
+    """Return the name of a capability's tool: ``abp_`` and the name of the capability with ``_`` for other characters
+    than letters, digits, ``_`` and ``-``. A second tool of that name gets a number."""
+    return f"abp_{_UNSAFE.sub('_', capability)}"[:_MAX_NAME]
 
 
-def _made(capability: Capability, taken: set[str]) -> CapabilityTool:
+def _capability_tool(capability: Capability, taken: set[str]) -> CapabilityTool:
     base = tool_name(capability.name)
     name, count = base, 1
     while name in taken:
         count += 1
-        name = f"{base[: _LONGEST_NAME - 5]}_{count}"
+        name = f"{base[: _MAX_NAME - 5]}_{count}"
     schema = _schema(capability)
     known = schema.get("properties")
     own = known if isinstance(known, Mapping) else {}
-    said = capability.description or f"The capability {capability.name}."
+    description = capability.description or f"The capability {capability.name}."
     marks = [word for word in ("experimental", "deprecated") if getattr(capability, word)]
     marks += [] if capability.available else ["not available now"]
-    text = said[:_LONGEST_DESCRIPTION] + (f" ({', '.join(marks)})" if marks else "")
+    text = description[:_MAX_DESCRIPTION] + (f" ({', '.join(marks)})" if marks else "")
     return CapabilityTool(
         name,
         capability.name,
@@ -239,15 +245,15 @@ def _made(capability: Capability, taken: set[str]) -> CapabilityTool:
 
 
 def _schema(capability: Capability) -> dict[str, object]:
-    if len(encode_json(capability.input_schema)) > _LARGEST_SCHEMA:
+    if len(encode_json(capability.input_schema)) > _MAX_SCHEMA:
         return {"type": "object"}
     return {key: _without_headers(value) for key, value in capability.input_schema.items()}
 
 
 def _without_headers(schema: object) -> object:
-    """A tool whose schema says ``x-mcp-header`` has clients copy parameters into headers, and promises to compare them
-    (SEP-2243): that is not for an app to say."""
+    """``schema`` without ``x-mcp-header``, which has clients copy parameters into headers and promises to compare them
+    (SEP-2243): an app cannot promise that for the bridge."""
     if isinstance(schema, Mapping):
-        kept = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
-        return {key: _without_headers(value) for key, value in kept.items()}
+        allowed = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
+        return {key: _without_headers(value) for key, value in allowed.items()}
     return [_without_headers(one) for one in schema] if isinstance(schema, list) else schema

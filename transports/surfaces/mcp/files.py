@@ -1,4 +1,4 @@
-"""Files that a model sends: base64, an artifact, or a file below a folder that the operator allows."""
+"""Files that a model sends with a call: base64, an artifact, or a file below a folder that the operator allows."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ async def with_files(
     options: Options,
     capability: str,
 ) -> dict[str, object]:
-    """``params`` with each file in its place, checked and stored first. Raises as
-    :func:`~transports.routing.accept_files`."""
+    """Return ``params`` with each file at the place that its ``param`` names; files are checked and stored first.
+
+    Raises :class:`~transports.errors.TooLarge` for too many files, :class:`~transports.errors.UsageError` for a path
+    that is not allowed, and what :func:`~transports.routing.accept_files` raises."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
     given = {file["param"]: _given(file, options.roots) for file in files}
@@ -38,16 +40,16 @@ async def with_files(
 def _given(file: Mapping[str, Any], roots: Sequence[Path]) -> GivenFile | BinaryData:
     name, mime_type = file.get("name"), file.get("mime_type")
     if "content" in file or "artifact" in file:
-        about: dict[str, Any] = {"content": file.get("content"), "id": file.get("artifact")}
-        about |= {"filename": name, "mimeType": mime_type}
-        return cast(GivenFile, {key: value for key, value in about.items() if value is not None})
+        given: dict[str, Any] = {"content": file.get("content"), "id": file.get("artifact")}
+        given |= {"filename": name, "mimeType": mime_type}
+        return cast(GivenFile, {key: value for key, value in given.items() if value is not None})
     path = _allowed(file["path"], f"files: {file['param']}", roots)
     binary = BinaryData.from_path(path, mime_type=mime_type)
     return BinaryData(binary.content, binary.mime_type, binary.size, name or path.name)
 
 
 def _allowed(path: str, where: str, roots: Sequence[Path]) -> Path:
-    """The real path, if it is below a root. The error is the same whether or not there is such a file."""
+    """The real path, if it is below a root. The error does not tell whether there is such a file."""
     refused = UsageError(f"{where}: this path may not be read; send `content` or `artifact` instead, or have the user "
                          "allow its folder with ABP_MCP_ROOTS")  # fmt: skip
     if not roots or "\0" in path:

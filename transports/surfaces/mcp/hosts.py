@@ -1,4 +1,4 @@
-"""Which hosts a model may connect. Only the address that it gives is judged, not where the page leads."""
+"""Rules for the hosts that a model may connect. They apply to the URL that it gives, not to where the page leads."""
 
 from __future__ import annotations
 
@@ -14,48 +14,51 @@ from ...errors import UsageError
 __all__ = ["check_host"]
 
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-#: What browsers and we read alike; they take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
+#: Host names that this check and a browser read alike: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 
 
 def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
-    """Raises :class:`~transports.errors.UsageError` if the host of ``url`` fits no pattern of ``allowed``, or one of
-    ``blocked``. Patterns are of hosts, or of hosts with ports. Without rules nothing is looked at."""
+    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or one of
+    ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With
+    ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
     if tuple(allowed) == ("*",) and not blocked:
         return
     host, port = _host(url)
     names = (host,) if ":" in host else (host, f"{host}:{port}")
 
-    def fits(patterns: Sequence[str]) -> bool:
+    def matches(patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in names)
 
-    if not fits(allowed) or fits(blocked):
+    if not matches(allowed) or matches(blocked):
         raise UsageError(
             f"{host} (port {port}) may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
         )
 
 
 def _host(url: str) -> tuple[str, int]:
-    """Host and port as a browser would have them; an IPv6 address without its brackets."""
-    wrong = UsageError("url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it")
+    """Host and port as a browser reads them; an IPv6 address without its brackets."""
+    invalid = UsageError(
+        "url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it"
+    )
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError):
-        raise wrong from None
+        raise invalid from None
     if "@" in parts.netloc or not host:
-        raise wrong
+        raise invalid
     if ":" in host:
         try:
             address = ipaddress.IPv6Address(host)
         except ValueError:
-            raise wrong from None
+            raise invalid from None
         return str(address.ipv4_mapped or address), port
     if not _NAME.fullmatch(host):
-        raise wrong
+        raise invalid
     if re.fullmatch(r"(0x[0-9a-f]*|\d+)", host.rpartition(".")[2]):  # 127.1 and 0x7f.1 are 127.0.0.1
         try:
             return socket.inet_ntoa(socket.inet_aton(host)), port
         except OSError:
-            raise wrong from None
+            raise invalid from None
     return host, port

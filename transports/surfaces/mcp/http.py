@@ -1,4 +1,4 @@
-"""The bridge over streamable HTTP, for clients that find it running."""
+"""The bridge over streamable HTTP, for clients of a server that runs already."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from ...errors import ABPError, UsageError
 from ...protocol.urls import is_loopback
 from ...tasks import cancel_and_wait
 from .bridge import Bridge
-from .tokens import Signed, Verifier
+from .tokens import BearerVerifier, JwtVerifier
 
-__all__ = ["address", "http_app", "serve_http"]
+__all__ = ["http_app", "parse_address", "serve_http"]
 
 _PATH = "/mcp"
 #: Seconds for requests under way when the server ends.
-_GOODBYE = 1
+_SHUTDOWN_TIMEOUT = 1
 
 
 def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
-    """The ASGI application. Every request needs a bearer token of ``users``, or a signed one, and Host and Origin of
+    """Return the ASGI application.
+
+    Every request needs a bearer token of ``users`` (token to user), or a signed one, and a ``Host`` and ``Origin`` of
     this machine or ``host``: a web page elsewhere must not get in (DNS rebinding). Raises
-    :class:`~transports.errors.UsageError` for keys that cannot be used."""
+    :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
     security = TransportSecuritySettings(
         allowed_hosts=[*(f"{name}:*" for name in names), *names],
@@ -40,7 +42,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
         host=host,
         transport_security=security,
         max_request_body_size=bridge.options.max_request_bytes,
-        token_verifier=Verifier(users, Signed(bridge.options) if bridge.options.jwt_issuer else None),
+        token_verifier=BearerVerifier(users, JwtVerifier(bridge.options) if bridge.options.jwt_issuer else None),
         auth=AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None),
     )
 
@@ -48,21 +50,22 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
 class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # the command line hears them
+        yield  # the command line handles them
 
 
 async def serve_http(
-    bridge: Bridge, host: str, port: int, users: Mapping[str, str], started: Callable[[str], object]
+    bridge: Bridge, host: str, port: int, users: Mapping[str, str], on_started: Callable[[str], object]
 ) -> None:
-    """Serve until cancelled; then close all sessions. ``started`` gets the address. Raises
-    :class:`~transports.errors.ABPError` where nothing can listen."""
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL.
+
+    Raises :class:`~transports.errors.ABPError` if the address cannot be listened on; port 0 takes a free one."""
     config = uvicorn.Config(
         http_app(bridge, users, host),
         host=host,
         port=port,
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=_GOODBYE,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT,
     )
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -71,25 +74,26 @@ async def serve_http(
             f"cannot listen on {host}:{port} ({error.strerror}); name another with --http, port 0 for a free one"
         ) from error
     server = _Uvicorn(config)
-    shown = f"[{host}]" if ":" in host else host
+    display_host = f"[{host}]" if ":" in host else host
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
-        started(f"http://{shown}:{listening.getsockname()[1]}{_PATH}")
+        on_started(f"http://{display_host}:{listening.getsockname()[1]}{_PATH}")
         await asyncio.shield(serving)
     finally:
         server.should_exit = True
         await cancel_and_wait((retiring,))
         await bridge.aclose()  # first: calls under way would hold the server up
-        await asyncio.wait((serving,), timeout=2 * _GOODBYE)
+        await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
         listening.close()
 
 
-def address(text: str) -> tuple[str, int]:
-    """``HOST:PORT``. Raises :class:`~transports.errors.UsageError`, also for a host that is not this machine alone."""
-    host, mark, port = text.rpartition(":")
+def parse_address(text: str) -> tuple[str, int]:
+    """Return the host and port of ``HOST:PORT``. Raises :class:`~transports.errors.UsageError` for anything else, and
+    for a host that is not the loopback of this machine."""
+    host, colon, port = text.rpartition(":")
     host = host.strip("[]")
-    if not (mark and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
         raise UsageError(
             f"--http {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
             "before it"

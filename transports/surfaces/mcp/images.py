@@ -1,4 +1,4 @@
-"""Images inside answers: as they are if they are small, else as thumbnails made in a process of their own."""
+"""Images inside tool results: as they are if they are small, else as thumbnails made in a process of their own."""
 
 from __future__ import annotations
 
@@ -13,50 +13,51 @@ from mcp_types import ImageContent
 
 from ...artifacts import ArtifactRef, ArtifactStore
 
-__all__ = ["pictures"]
+__all__ = ["image_blocks"]
 
-#: What clients render (seed 003).
-_SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_MOST = 4
-_LARGEST_SOURCE = 64 << 20
-_SECONDS = 20.0
-_MAKER = Path(__file__).with_name("thumbnail.py")
+#: Image types that clients render (docs/requirements.md R3-4).
+_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+#: Images in one result, the largest file in bytes that a thumbnail is made of, and seconds to make it.
+_MAX_IMAGES, _MAX_SOURCE, _TIMEOUT = 4, 64 << 20, 20.0
+_THUMBNAIL_PROGRAM = Path(__file__).with_name("thumbnail.py")
 
 
-async def pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, max_bytes: int) -> list[ImageContent]:
-    """The first few images among ``refs``, ``max_bytes`` at most together, before base64."""
-    shown: list[ImageContent] = []
-    left = max_bytes
-    for ref in [ref for ref in refs if ref.mime_type in _SHOWN][:_MOST]:
-        if ref.size_bytes > _LARGEST_SOURCE or left <= 0:
+async def image_blocks(refs: Sequence[ArtifactRef], store: ArtifactStore, max_bytes: int) -> list[ImageContent]:
+    """Return the first four images among ``refs``, ``max_bytes`` at most together before base64. An image that does not
+    fit as a thumbnail either is left out."""
+    blocks: list[ImageContent] = []
+    remaining = max_bytes
+    for ref in [ref for ref in refs if ref.mime_type in _IMAGE_TYPES][:_MAX_IMAGES]:
+        if ref.size_bytes > _MAX_SOURCE or remaining <= 0:
             continue
         data = await store.get(ref.id)
-        small, mime_type = (data, ref.mime_type) if len(data) <= left else (await _thumbnail(data, left), "")
+        small, mime_type = (data, ref.mime_type) if len(data) <= remaining else (await _thumbnail(data, remaining), "")
         if small:
-            shown.append(
+            blocks.append(
                 ImageContent(
                     data=base64.b64encode(small).decode(),
                     mime_type=mime_type or ("image/png" if small.startswith(b"\x89PNG") else "image/jpeg"),
                     _meta={"artifact": ref.id, "thumbnail": not mime_type},
                 )
             )
-            left -= len(small)
-    return shown
+            remaining -= len(small)
+    return blocks
 
 
 async def _thumbnail(data: bytes, max_bytes: int) -> bytes:
-    """At most 800 pixels a side, or nothing: without Pillow, for what it refuses, and where it takes too long."""
+    """An image of at most 800 pixels a side; empty without Pillow, for content that it refuses, and after 20
+    seconds."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-I",
-        str(_MAKER),
+        str(_THUMBNAIL_PROGRAM),
         str(max_bytes),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_TIMEOUT):
             out, _ = await process.communicate(data)
     except TimeoutError:
         return b""

@@ -1,4 +1,4 @@
-"""What the operator of the bridge decides; a model can change none of it."""
+"""Settings of the bridge, which its operator makes; a model can change none of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ...errors import UsageError
 from ...routing import FileLimits
 from ...session.settings import settings_error
 
-__all__ = ["Options", "reachable"]
+__all__ = ["Options", "is_address"]
 
-#: What is read in the working folder if no file is named.
+#: File in the working folder that is read if no other is named.
 _FILE = "abp.toml"
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
@@ -28,39 +28,42 @@ Texts = Annotated[tuple[str, ...], NoDecode]
 Folders = Annotated[tuple[Path, ...], NoDecode]
 
 
-def reachable(target: str) -> bool:
-    """Whether a target is an address. Others run programs and load extensions, which is for the operator to say."""
+def is_address(target: str) -> bool:
+    """Whether a target is an http(s) or ws(s) URL. Other targets run programs and load extensions, which only the
+    operator may ask for."""
     return target.lower().startswith(_SCHEMES)
 
 
 class Options(BaseSettings):
-    """Keys of the table ``[mcp]`` in ``abp.toml``; ``ABP_MCP_*`` variables of the same names go before them, and
-    arguments before those. Lists are text with commas in variables, except ``apps`` (a line each) and folders (as in
-    ``PATH``)."""
+    """Settings by arguments, else by ``ABP_MCP_*`` variables, else by the table ``[mcp]`` of ``abp.toml``.
+
+    A list is written with commas in a variable, except ``apps`` (one in a line) and folders (as in ``PATH``).
+    """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False)
 
-    #: Targets that are connected from the start.
+    #: Targets that are connected with the first request of a user.
     apps: Texts = ()
-    #: Whether browsers are seen; where it is set, a model cannot say otherwise.
+    #: Whether browsers run without a window; if it is set, a model cannot choose.
     headless: bool | None = None
     #: Hosts that a model may connect, and those it may not, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
     allowed_hosts: Texts = ("*",)
     blocked_hosts: Texts = ()
-    #: Tools that clients see, and those they do not, as patterns of their names.
+    #: Tools that clients see and may call, and those they may not, as patterns of their names.
     show_tools: Texts = ("*",)
     hide_tools: Texts = ()
-    #: Largest answer to a tool, in bytes of the whole message, without images.
+    #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=64 * 1024, ge=4 * 1024)
-    #: Most bytes of images in one answer, before base64 (seed 003).
+    #: Bytes of images in one result at most, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
-    #: Largest resource that is read in one piece, in bytes; beyond it only ranges are.
+    #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
     #: Largest request over HTTP, in bytes.
     max_request_bytes: int = Field(default=64 << 20, gt=0)
     #: Apps that one user may have connected at a time.
     max_sessions: int = Field(default=8, gt=0)
-    #: Files that come with one call: how many, the largest in bytes, their types as patterns (seed 004).
+    #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (docs/protocol.md
+    #: 13.2, docs/requirements.md R4-10).
     max_files: int = Field(default=16, ge=0)
     max_file_bytes: int = Field(default=100 << 20, ge=0)
     allowed_types: Texts = ("*/*",)
@@ -68,11 +71,11 @@ class Options(BaseSettings):
     roots: Folders = ()
     #: Folders below which a model may have artifacts written.
     export_roots: Folders = ()
-    #: Over HTTP: minutes after which the apps of a user who does nothing are disconnected.
+    #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
     idle_minutes: float = Field(default=60, gt=0)
-    #: Secrets that let clients in over HTTP, ``TOKEN`` or ``USER=TOKEN``, with commas between them.
+    #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
     token: str | None = Field(default=None, repr=False)
-    #: Tokens that somebody else signs: who, for whom, and the keys, of which one kind is given.
+    #: Signed tokens (JWT): their ``iss`` and ``aud``, and the URL or the PEM file of the issuer's public keys.
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
     jwt_jwks_url: str | None = None
@@ -118,41 +121,42 @@ class Options(BaseSettings):
         return self
 
     def shows(self, tool: str) -> bool:
-        """Whether clients see the tool of this name, and may call it."""
-        shown = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
-        return shown and not any(fnmatchcase(tool, pattern) for pattern in self.hide_tools)
+        """Whether clients see the tool of this name and may call it."""
+        visible = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
+        return visible and not any(fnmatchcase(tool, pattern) for pattern in self.hide_tools)
 
     @property
     def files(self) -> FileLimits:
+        """The limits for files of a call."""
         return FileLimits(max_file_bytes=self.max_file_bytes, allowed_mime_types=self.allowed_types)
 
     @classmethod
     def load(cls, *, config: Path | None = None, **given: object) -> Options:
-        """Read ``config`` (or ``abp.toml`` in the working folder, if there is one) and the environment; what is
-        ``given`` and not ``None`` goes before them. Raises :class:`~transports.errors.UsageError` that names the key at
-        fault, and the file or the variable.
+        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. Arguments
+        ``given`` that are not ``None`` go before both.
 
-        A file that was only found may have come with somebody else's folder: its apps must be addresses, and its
-        folders must be below its own.
+        A file that is not named but found may be part of a folder from somebody else: its apps must be URLs, and its
+        folders must be below its own. Raises :class:`~transports.errors.UsageError`, which names the file or variable
+        and the key at fault.
         """
         file = config or (Path(_FILE) if Path(_FILE).is_file() else None)
-        said = {} if file is None else _read(file, cls.model_fields)
-        said = {key: value for key, value in said.items() if not os.environ.get(_PREFIX + key.upper())}
+        from_file = {} if file is None else _read(file, cls.model_fields)
+        from_file = {key: value for key, value in from_file.items() if not os.environ.get(_PREFIX + key.upper())}
         chosen = {key: value for key, value in given.items() if value is not None}
         try:
-            options = cls(**{**said, **chosen})  # type: ignore[arg-type]
+            options = cls(**{**from_file, **chosen})  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(
-                error, lambda key: f"{file}: {_TABLE}.{key}" if key in said else _PREFIX + key.upper()
+                error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
             ) from error
         if config is None and file is not None:
-            options._careful(file, said, chosen)
+            options._check_found_file(file, from_file, chosen)
         return options
 
-    def _careful(self, file: Path, said: Mapping[str, object], chosen: Mapping[str, object]) -> None:
+    def _check_found_file(self, file: Path, from_file: Mapping[str, object], chosen: Mapping[str, object]) -> None:
         folder = file.resolve().parent
-        for key in said.keys() - chosen.keys():
-            if key == "apps" and not all(reachable(app) for app in self.apps):
+        for key in from_file.keys() - chosen.keys():
+            if key == "apps" and not all(is_address(app) for app in self.apps):
                 raise UsageError(
                     f"{file}: {_TABLE}.apps: a file that was only found may name http(s) and ws(s) addresses; "
                     "if you trust it, say --config abp.toml"
@@ -165,7 +169,7 @@ class Options(BaseSettings):
 
 
 def _read(file: Path, known: Mapping[str, object]) -> dict[str, object]:
-    """The table of a file; relative folders in it are below the file's."""
+    """The table of a file; relative paths in it start at the folder of the file."""
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

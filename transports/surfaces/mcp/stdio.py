@@ -1,4 +1,4 @@
-"""The bridge over stdin and stdout, for a client that starts it: it ends with the client, however that ends."""
+"""The bridge over stdin and stdout, for a client that starts it. It ends with the client, however the client ends."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from .bridge import Bridge
 
 __all__ = ["serve_stdio"]
 
-#: Seconds between two looks whether our parent still lives: somebody else may hold the pipe open (FAULTS 7).
-_LOOK = 0.5
-#: Seconds from the client's end to ours, whatever hangs meanwhile.
+#: Seconds between two checks that the parent process lives: another process may hold the pipe open (docs/faults.md 7).
+_PARENT_CHECK = 0.5
+#: Seconds from the end of the client to that of this process, whatever hangs meanwhile.
 _GRACE = 4.0
 _CHUNK = 1 << 20
 
 
 async def serve_stdio(bridge: Bridge) -> None:
-    """Serve until stdin ends or the parent process dies; then close all sessions. What anybody prints meanwhile goes to
-    stderr."""
+    """Serve until stdin ends or the parent process dies, then close all sessions.
+
+    Whatever is printed meanwhile goes to stderr. If closing takes longer than four seconds, the process exits."""
     lines = _Lines()
     bridge.begin()
     try:
@@ -34,20 +35,23 @@ async def serve_stdio(bridge: Bridge) -> None:
     except* BrokenPipeError:
         pass  # the client is gone, which is how this ends
     finally:
-        _end_within(_GRACE)
+        _exit_within(_GRACE)
         await bridge.aclose()
 
 
-def _end_within(seconds: float) -> None:
-    """A client that has stopped reading may hold a thread of ours in its write for ever."""
+def _exit_within(seconds: float) -> None:
+    """Exit the process then: a client that has stopped reading may block a thread in its write for ever."""
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
 
 class _Lines:
-    """The lines of stdin, until it or our parent ends. A daemon thread reads: no other way is left to end while
-    somebody holds the pipe. Standard input itself is empty from now on, for us and for children."""
+    """The lines of stdin, until it or the parent process ends.
+
+    A daemon thread reads, since only such a thread can be left behind while another process holds the pipe open. Stdin
+    itself is empty from now on, for this process and its children.
+    """
 
     def __init__(self) -> None:
         self._fd = os.dup(0)
@@ -68,7 +72,7 @@ class _Lines:
                 yield b"".join((*parts, line)).decode("utf-8", "replace")
                 parts = []
             parts.append(rest)
-        _end_within(_GRACE)
+        _exit_within(_GRACE)
 
     def _read(self) -> None:
         try:
@@ -81,8 +85,8 @@ class _Lines:
     def _watch(self) -> None:
         stop = threading.Event()
         while os.getppid() == self._parent:
-            stop.wait(_LOOK)
-        _end_within(_GRACE)
+            stop.wait(_PARENT_CHECK)
+        _exit_within(_GRACE)
         self._end()
 
     def _put(self, chunk: bytes | None) -> None:

@@ -1,11 +1,10 @@
-"""Who hears of changes: connections of older clients, and the streams that newer ones listen on."""
+"""Clients that are told of changes: connections of older clients, and the streams on which newer ones listen."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,21 +24,20 @@ from mcp_types import (
 )
 
 from ...artifacts import ArtifactStore
-from ...errors import ABPError
 from ...protocol.strict_json import JSONValue
 from ...routing import clamp
 from ...tasks import cancel_and_wait, spawn
-from .running import Context, is_modern
+from ..shared.store_watcher import StoreChange, StoreWatcher
+from .pending_call import Context, is_modern
 
-__all__ = ["Audience"]
+__all__ = ["Subscribers"]
 
-logger = logging.getLogger("transports")
-
-_CONNECTIONS = 100
-_URIS = 1000
-#: Seconds between two looks whether subscribed artifacts are still there: other processes delete them too.
-_LOOK = 1.0
-_LARGEST_LOG = 4096
+_MAX_CONNECTIONS = 100
+#: Resources that one client may subscribe to.
+_MAX_URIS = 1000
+#: Bytes of an app's data in a log message.
+_MAX_LOG_BYTES = 4096
+#: RFC 5424, least severe first.
 _LEVELS: tuple[LoggingLevel, ...] = (
     "debug",
     "info",
@@ -53,162 +51,162 @@ _LEVELS: tuple[LoggingLevel, ...] = (
 
 
 @dataclass(slots=True)
-class _Listener:
-    """A connection of an older client, and what it wants to hear."""
+class _Connection:
+    """A connection of an older client, with its log level and the URIs it is subscribed to."""
 
     session: ServerSession
     level: LoggingLevel = "info"
     uris: set[str] = field(default_factory=set)
 
 
-class Audience:
-    """The connections of one user. ``store`` is what they may subscribe to."""
+class Subscribers:
+    """The clients of one user that are told of changes. ``store`` holds the resources they may subscribe to.
+
+    Notifications are sent in the background; a client that cannot be reached is forgotten. The store is watched while
+    there are subscriptions.
+    """
 
     def __init__(self, store: ArtifactStore) -> None:
-        self._store = store
         self._bus = InMemorySubscriptionBus()
-        self._streams = ListenHandler(self._bus, max_subscriptions=_CONNECTIONS)
-        self._listeners: OrderedDict[str, _Listener] = OrderedDict()
-        #: What newer clients subscribe to; the streams know who.
-        self._wanted: Counter[str] = Counter()
-        self._listening = 0
-        self._there: dict[str, bool] = {}
-        self._watching: asyncio.Task[None] | None = None
+        self._streams = ListenHandler(self._bus, max_subscriptions=_MAX_CONNECTIONS)
+        self._open_streams = 0
+        #: Connections of older clients by key; the one used longest ago is first, and is forgotten first.
+        self._connections: OrderedDict[str, _Connection] = OrderedDict()
+        #: How many newer clients subscribe to each URI; the streams know which ones.
+        self._stream_uris: Counter[str] = Counter()
+        self._watcher = StoreWatcher(store, self._store_changed)
+        self._watcher_lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
+        """End all streams and stop watching the store."""
         self._streams.close()
-        await cancel_and_wait([*self._tasks, *([self._watching] if self._watching else [])])
+        self._connections.clear()
+        await cancel_and_wait(self._tasks)
+        await self._watcher.aclose()
 
     @property
     def empty(self) -> bool:
-        """Whether nobody would miss it."""
-        return not self._listening and not self._subscribed()
+        """Whether no client listens or is subscribed to anything."""
+        return not self._open_streams and not self._uris()
 
-    # --- who ----------------------------------------------------------------------------------------------------------
+    # --- clients ------------------------------------------------------------------------------------------------------
 
-    def hears(self, ctx: Context) -> None:
-        """This client is to be told of changes. Newer clients listen instead (:meth:`listen`)."""
+    def register(self, ctx: Context) -> None:
+        """Tell the client of this request of changes from now on. Newer clients call :meth:`listen` for that."""
         if not is_modern(ctx):
-            self._listener(ctx)
+            self._connection(ctx)
 
-    def _listener(self, ctx: Context) -> _Listener:
+    def _connection(self, ctx: Context) -> _Connection:
         key = _key(ctx)
-        if key not in self._listeners:
-            self._listeners[key] = _Listener(ctx.session)
-            if len(self._listeners) > _CONNECTIONS:
-                self._listeners.popitem(last=False)
-        self._listeners[key].session = ctx.session
-        self._listeners.move_to_end(key)
-        return self._listeners[key]
+        if key not in self._connections:
+            self._connections[key] = _Connection(ctx.session)
+            if len(self._connections) > _MAX_CONNECTIONS:
+                self._connections.popitem(last=False)
+        self._connections[key].session = ctx.session
+        self._connections.move_to_end(key)
+        return self._connections[key]
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """A stream of changes, for as long as a newer client listens."""
-        uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_URIS]
-        self._wanted.update(uris)
-        self._listening += 1
+        """Send changes to a newer client, for as long as it listens."""
+        uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
+        self._stream_uris.update(uris)
+        self._open_streams += 1
         try:
-            await self._watch()
+            await self._watch_or_stop()
             return await self._streams(ctx, params)
         finally:
-            self._listening -= 1
-            self._wanted.subtract(uris)
-            self._wanted += Counter()  # forgets what nobody wants any more
+            self._open_streams -= 1
+            self._stream_uris.subtract(uris)
+            self._stream_uris += Counter()  # drops URIs with a count of zero
+            spawn(self._watch_or_stop(), self._tasks)
 
     async def subscribe(self, ctx: Context, uri: str) -> None:
-        """An older client wants to hear of one resource. Raises :class:`MCPError` for too many."""
-        uris = self._listener(ctx).uris
-        if len(uris) >= _URIS and uri not in uris:
-            raise MCPError(INVALID_PARAMS, f"{_URIS} resources are subscribed to, which is the limit")
+        """Tell an older client of changes of one resource. Raises :class:`MCPError` above 1,000 resources."""
+        uris = self._connection(ctx).uris
+        if len(uris) >= _MAX_URIS and uri not in uris:
+            raise MCPError(INVALID_PARAMS, f"{_MAX_URIS} resources are subscribed to, which is the limit")
         uris.add(uri)
-        await self._watch()
+        await self._watch_or_stop()
 
-    def unsubscribe(self, ctx: Context, uri: str) -> None:
-        self._listener(ctx).uris.discard(uri)
+    async def unsubscribe(self, ctx: Context, uri: str) -> None:
+        """End a subscription of an older client; one that does not exist is no error."""
+        self._connection(ctx).uris.discard(uri)
+        await self._watch_or_stop()
 
     def set_level(self, ctx: Context, level: LoggingLevel) -> None:
-        """What an older client wants to hear of what apps say; ``info`` and above before it says so."""
-        self._listener(ctx).level = level
+        """Set the least severe log level that an older client is sent; it is ``info`` before."""
+        self._connection(ctx).level = level
 
-    # --- what ---------------------------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------------
 
     def tools_changed(self) -> None:
-        spawn(self._tell(ToolsListChanged(), ServerSession.send_tool_list_changed, self._listeners), self._tasks)
+        """Announce a changed list of tools to all clients."""
+        self._announce(ToolsListChanged(), ServerSession.send_tool_list_changed, self._connections)
 
     def resources_changed(self) -> None:
-        spawn(
-            self._tell(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._listeners), self._tasks
-        )
+        """Announce a changed list of resources to all clients."""
+        self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._connections)
 
-    def _updated(self, uri: str) -> None:
-        keys = [key for key, listener in self._listeners.items() if uri in listener.uris]
-        spawn(
-            self._tell(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys), self._tasks
-        )
+    def _store_changed(self, change: StoreChange) -> None:
+        """An id stands for its content, so a resource changes when it is removed, or stored (again)."""
+        changed = {ref.id for ref in (*change.stored, *change.updated)}
+        changed.update(artifact_id for artifact_id, _ in change.removed)
+        for uri in self._uris():
+            if uri.removeprefix("artifact://").partition("?")[0] in changed:
+                keys = [key for key, connection in self._connections.items() if uri in connection.uris]
+                self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
+        self.resources_changed()
 
-    async def said(self, level: LoggingLevel, who: str, data: JSONValue, call: Context | None) -> None:
-        """What an app says, as a log message: to the client whose ``call`` is under way, else to all older ones. Newer
-        ones hear it only during a call, and only if they ask for it."""
+    async def log(self, level: LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
+        """Send an app's ``data`` as a log message: to the client that made the request ``ctx``, without one to all
+        older clients. Newer clients are sent log messages only during a request, and only if it asks for them."""
         message = LoggingMessageNotification(
-            params=LoggingMessageNotificationParams(level=level, logger=who, data=clamp(data, _LARGEST_LOG))
+            params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, _MAX_LOG_BYTES))
         )
-        if call is not None:
-            if level in allowed_log_levels(call.protocol_version, call.meta) and self._wants(_key(call), level):
-                await call.session.send_notification(message, call.request_id)
+        if ctx is not None:
+            if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(_key(ctx), level):
+                await ctx.session.send_notification(message, ctx.request_id)
             return
-        keys = [key for key in self._listeners if self._wants(key, level)]
+        keys = [key for key in self._connections if self._wants(key, level)]
         await self._send(keys, lambda session: session.send_notification(message))
 
     def _wants(self, key: str, level: LoggingLevel) -> bool:
-        listener = self._listeners.get(key)
-        return listener is None or _LEVELS.index(level) >= _LEVELS.index(listener.level)
+        connection = self._connections.get(key)
+        return connection is None or _LEVELS.index(level) >= _LEVELS.index(connection.level)
 
-    async def _tell(
-        self,
-        event: ServerEvent,
-        send: Callable[[ServerSession], Coroutine[object, object, None]],
-        keys: list[str] | OrderedDict[str, _Listener],
+    def _announce(
+        self, event: ServerEvent, send: Callable[[ServerSession], Coroutine[object, object, None]], keys: Iterable[str]
     ) -> None:
-        await self._bus.publish(event)
-        await self._send(list(keys), send)
+        """Publish ``event`` to the streams, and ``send`` it on the connections of older clients."""
+
+        async def publish(keys: list[str]) -> None:
+            await self._bus.publish(event)
+            await self._send(keys, send)
+
+        spawn(publish(list(keys)), self._tasks)
 
     async def _send(self, keys: list[str], send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
         for key in keys:
-            if listener := self._listeners.get(key):
+            if connection := self._connections.get(key):
                 try:
-                    await send(listener.session)
+                    await send(connection.session)
                 except (MCPError, ClosedResourceError, BrokenResourceError):
-                    self._listeners.pop(key, None)
+                    self._connections.pop(key, None)
+                    spawn(self._watch_or_stop(), self._tasks)
 
-    # --- subscribed artifacts -----------------------------------------------------------------------------------------
+    # --- subscriptions ------------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
-        """Look at once, so that nothing that happens from now on is missed, and then again and again."""
-        await self._look()
-        if self._subscribed() and (self._watching is None or self._watching.done()):
-            self._watching = asyncio.ensure_future(self._keep_looking())
+    def _uris(self) -> set[str]:
+        return {*self._stream_uris, *(uri for connection in self._connections.values() for uri in connection.uris)}
 
-    async def _keep_looking(self) -> None:
-        while self._subscribed():
-            await asyncio.sleep(_LOOK)
-            try:
-                await self._look()
-            except ABPError as error:
-                logger.warning("cannot look after subscribed artifacts: %s", error.message)
-
-    def _subscribed(self) -> set[str]:
-        return {*self._wanted, *(uri for listener in self._listeners.values() for uri in listener.uris)}
-
-    async def _look(self) -> None:
-        """An id stands for its content, so all that can happen to an artifact is that it goes, or comes (back)."""
-        ids = {ref.id for ref in await self._store.list()}
-        before = self._there
-        self._there = {uri: uri.removeprefix("artifact://").partition("?")[0] in ids for uri in self._subscribed()}
-        changed = [uri for uri, there in self._there.items() if uri in before and before[uri] != there]
-        for uri in changed:
-            self._updated(uri)
-        if changed:
-            self.resources_changed()
+    async def _watch_or_stop(self) -> None:
+        """Watch the store exactly while there are subscriptions. When this returns, no change will be missed."""
+        async with self._watcher_lock:
+            if self._uris():
+                await self._watcher.start()
+            else:
+                await self._watcher.aclose()
 
 
 def _key(ctx: Context) -> str:

@@ -1,5 +1,8 @@
-"""Run as a program: an image on stdin becomes one of at most 800 pixels a side on stdout, of at most as many bytes as
-the argument says. Images come from apps, so this process may use little memory and time (DecompressionBomb)."""
+"""A program that makes a thumbnail: it reads an image from stdin and writes one of at most 800 pixels a side to stdout,
+in at most as many bytes as its argument says.
+
+Images come from apps and may be decompression bombs, so this process limits its own memory and processor time.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import io
 import sys
 import warnings
 
-_SIDE = 800
-_MEMORY = 1 << 30
-_SECONDS = 15
+#: Pixels a side, bytes of address space, and seconds of processor time.
+_SIDE, _MEMORY, _SECONDS = 800, 1 << 30, 15
 
 
 def main() -> int:
+    """Return the exit status: 0 with a thumbnail, 1 if none of any size fits."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))

@@ -1,4 +1,4 @@
-"""Who may come in over HTTP: those with a secret that the operator gave out, or a token that somebody signed."""
+"""Bearer tokens over HTTP: secrets that the operator gave out, and JSON Web Tokens that an issuer signed."""
 
 from __future__ import annotations
 
@@ -20,53 +20,57 @@ from ...errors import UsageError
 from ...protocol.urls import is_loopback
 from .options import Options
 
-__all__ = ["Signed", "Verifier", "users_of"]
+__all__ = ["BearerVerifier", "JwtVerifier", "parse_tokens"]
 
 logger = logging.getLogger("transports")
 
-_SHORTEST = 16
-#: Seconds: for the keys of the issuer to come, to keep them, between two tries to get them, that clocks may differ.
-_FETCH = 10
-_KEPT = 300.0
-_AGAIN = 5.0
+_MIN_SECRET = 16
+#: Seconds for the issuer's keys to arrive, until they are fetched anew, and between two attempts to fetch them.
+_FETCH_TIMEOUT, _LIFESPAN, _COOLDOWN = 10, 300.0, 5.0
+#: Seconds by which the clocks of the issuer and of this machine may differ.
 _LEEWAY = 30.0
-_LONGEST = 16 * 1024
+#: Characters of a signed token.
+_MAX_TOKEN = 16 * 1024
 
 
-def users_of(tokens: str) -> dict[str, str]:
-    """Who each secret stands for: ``TOKEN`` or ``USER=TOKEN``, with commas between them. Raises
-    :class:`~transports.errors.UsageError`."""
+def parse_tokens(tokens: str) -> dict[str, str]:
+    """Return the user of each secret in ``TOKEN`` or ``USER=TOKEN``, with commas between them; a secret without a user
+    is that of ``local``.
+
+    Raises :class:`~transports.errors.UsageError` for a secret under 16 ASCII characters or one that is used twice."""
     users: dict[str, str] = {}
     for part in tokens.split(","):
-        name, mark, secret = part.strip().partition("=")
-        name, secret = (name, secret) if mark else ("local", name)
-        if len(secret) < _SHORTEST or not secret.isascii() or not name or secret in users:
+        name, equals, secret = part.strip().partition("=")
+        name, secret = (name, secret) if equals else ("local", name)
+        if len(secret) < _MIN_SECRET or not secret.isascii() or not name or secret in users:
             raise UsageError(
-                f"a token needs {_SHORTEST} ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
+                f"a token needs {_MIN_SECRET} ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
                 'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
             )
         users[secret] = name
     return users
 
 
-class Signed:
-    """JSON Web Tokens (RFC 7519) of one issuer for one audience; the user is ``sub``. Only signatures with public keys
-    are looked at: the algorithms are a fixed list, so that a token cannot choose another (RFC 8725)."""
+class JwtVerifier:
+    """Verifies JSON Web Tokens (RFC 7519) of one issuer for one audience; the user is ``sub``.
+
+    The algorithms are a fixed list of those with public keys, so that a token cannot choose another (RFC 8725).
+    """
 
     def __init__(self, options: Options) -> None:
         """Raises :class:`~transports.errors.UsageError` for a key that cannot be used."""
         self._options = options
-        self._keys = _Keys(options.jwt_jwks_url) if options.jwt_jwks_url else None
-        self._key = _local(options.jwt_key_file) if options.jwt_key_file else None
+        self._key_set = _KeySet(options.jwt_jwks_url) if options.jwt_jwks_url else None
+        self._key = _public_key(options.jwt_key_file) if options.jwt_key_file else None
 
     async def verify(self, token: str) -> AccessToken | None:
-        """What the token says, or ``None`` if it is not to be believed; why is logged."""
-        if token.count(".") != 2 or len(token) > _LONGEST:
+        """Return the user of a token, or ``None`` for one that is not valid; the reason is logged."""
+        if token.count(".") != 2 or len(token) > _MAX_TOKEN:
             return None
         try:
             key = self._key
-            if self._keys is not None:
-                key = await self._keys.named(jwt.get_unverified_header(token).get("kid"))
+            if self._key_set is not None:
+                key = await self._key_set.key(jwt.get_unverified_header(token).get("kid"))
             claims = self._claims(token, key)
         except (jwt.PyJWTError, TypeError, ValueError) as error:
             logger.warning("refused a signed token: %s", error)
@@ -74,7 +78,7 @@ class Signed:
         subject = claims["sub"]
         try:
             Scope(user=subject)
-        except UsageError as error:  # too long, say, to be whose artifacts are
+        except UsageError as error:  # too long, say, for the scope of artifacts
             logger.warning("refused a signed token: %s", error.message)
             return None
         return AccessToken(
@@ -94,61 +98,66 @@ class Signed:
         return claims
 
 
-class Verifier(TokenVerifier):
-    """Secrets of ``users``, and signed tokens if the operator has said whose."""
+class BearerVerifier(TokenVerifier):
+    """Verifies the secrets of ``users`` (secret to user), and signed tokens if there is a verifier for them."""
 
-    def __init__(self, users: Mapping[str, str], signed: Signed | None) -> None:
+    def __init__(self, users: Mapping[str, str], jwt_verifier: JwtVerifier | None) -> None:
         self._users = users
-        self._signed = signed
+        self._jwt_verifier = jwt_verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the user of a bearer token, or ``None``."""
         found = None
-        for secret, user in self._users.items():  # all of them: the time tells nothing
+        for secret, user in self._users.items():  # all of them, so that the time does not tell which one is close
             if hmac.compare_digest(secret.encode(), token.encode()):
                 found = user
         if found is not None:
             return AccessToken(token=token, client_id=found, scopes=[], subject=found)
-        return await self._signed.verify(token) if self._signed else None
+        return await self._jwt_verifier.verify(token) if self._jwt_verifier else None
 
 
-class _Keys:
-    """The public keys of an issuer (RFC 7517). They are fetched every few minutes, and when a token names one that is
-    not known, but not more often than every few seconds: anybody can send tokens."""
+class _KeySet:
+    """The public keys of an issuer (RFC 7517): fetched every five minutes, and when a token names an unknown one.
+
+    Anyone can send tokens, so keys are fetched by one thread at a time and at most every five seconds, also after a
+    failure, and a known key never waits for that. :class:`jwt.PyJWKClient` has a cache and a cooldown of its own, but
+    its cooldown begins with a success, and it holds a lock, and with it a thread for each token, while it fetches.
+    """
 
     def __init__(self, url: str) -> None:
-        """Raises :class:`~transports.errors.UsageError` for an address on whose way anybody can change them."""
+        """Raises :class:`~transports.errors.UsageError` for a URL over which the keys could be changed on their way."""
         parts = urlsplit(url)
         safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
         if not parts.hostname or not safe:
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH)
-        self._found: dict[str, jwt.PyJWK] = {}
-        self._until = self._not_before = float("-inf")
-        self._fetching = asyncio.Lock()
+        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT)
+        self._by_id: dict[str, jwt.PyJWK] = {}
+        self._expires_at = self._next_fetch = float("-inf")
+        self._fetch_lock = asyncio.Lock()
 
-    async def named(self, kid: object) -> jwt.PyJWK:
-        """Raises :class:`jwt.PyJWTError` if there is no such key, or none can be had."""
+    async def key(self, kid: object) -> jwt.PyJWK:
+        """Return the key with this id. Raises :class:`jwt.PyJWTError` if there is none, or if fetching fails."""
         if not self._has(kid):
-            async with self._fetching:
-                if not self._has(kid) and time.monotonic() >= self._not_before:
+            async with self._fetch_lock:
+                if not self._has(kid) and time.monotonic() >= self._next_fetch:
                     await self._fetch()
         if not self._has(kid):
             raise jwt.PyJWKClientError("its key is not one of the issuer's")
-        return self._found[str(kid)]
+        return self._by_id[str(kid)]
 
     def _has(self, kid: object) -> bool:
-        return kid in self._found and time.monotonic() < self._until
+        return kid in self._by_id and time.monotonic() < self._expires_at
 
     async def _fetch(self) -> None:
         try:
             keys = await asyncio.to_thread(self._client.get_signing_keys)
-            self._found = {key.key_id: key for key in keys if key.key_id}
-            self._until = time.monotonic() + _KEPT
+            self._by_id = {key.key_id: key for key in keys if key.key_id}
+            self._expires_at = time.monotonic() + _LIFESPAN
         finally:
-            self._not_before = time.monotonic() + _AGAIN
+            self._next_fetch = time.monotonic() + _COOLDOWN
 
 
-def _local(file: Path) -> Any:
+def _public_key(file: Path) -> Any:
     try:
         return load_pem_public_key(file.read_bytes())
     except (OSError, ValueError) as error:

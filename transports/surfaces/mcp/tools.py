@@ -1,4 +1,4 @@
-"""What each tool does."""
+"""The tools of one request, and what each does."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ from ...protocol.schema import check_params
 from ...protocol.urls import redact_url
 from ...routing import Result
 from ..shared.apps import App
-from .about import Link, meta
-from .answers import plain, success
-from .definitions import FIXED, CapabilityTool, tool_name
-from .exporting import export
+from .artifact_meta import Link, artifact_meta
+from .definitions import FIXED_TOOLS, CapabilityTool, tool_name
+from .export import export_artifact
 from .files import with_files
 from .hosts import check_host
-from .options import Options, reachable
-from .reading import artifact_slice
-from .running import Context, Question, Running
-from .user import Desk
+from .options import Options, is_address
+from .pending_call import Context, Question, ToolCall
+from .resources import read_slice
+from .tool_results import call_result, text_result
+from .user import User
 
 __all__ = ["Tools"]
 
-_LISTED = 300
+#: Capabilities of one app in a structured result, and in its text.
+_MAX_LISTED, _MAX_NAMED = 300, 40
+#: Artifacts in one page of `abp_artifacts`.
 _PAGE = 20
 #: The key of the one question in an :class:`InputRequiredResult`.
 _QUESTION = "question"
 
 
 class Tools:
-    """The tools for one request of one user. Raise :class:`~transports.errors.ABPError`."""
+    """The tools for one request of one user. Each raises :class:`~transports.errors.ABPError`, which becomes a
+    result."""
 
     def __init__(
-        self, desk: Desk, options: Options, ctx: Context, params: CallToolRequestParams, link: Link | None
+        self, user: User, options: Options, ctx: Context, params: CallToolRequestParams, link: Link | None
     ) -> None:
-        self._desk = desk
+        self._user = user
         self._options = options
         self._ctx = ctx
         self._params = params
         self._link = link
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
-        """One of the tools that are always there; the arguments fit its schema."""
+        """Call one of :data:`~.definitions.FIXED_TOOLS`; ``arguments`` must fit its schema."""
         match name:
             case "abp_connect":
                 return await self._connect(dict(arguments))
@@ -55,7 +58,7 @@ class Tools:
                 capability = arguments["capability"]
                 if not self._options.shows(tool_name(capability)):
                     raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
-                app = self._desk.apps.chosen(arguments.get("session"), capability)
+                app = self._user.apps.select(arguments.get("session"), capability)
                 return await self._call(app, capability, arguments.get("params", {}), arguments)
             case "abp_status":
                 return self._status(arguments)
@@ -71,62 +74,63 @@ class Tools:
                 raise AssertionError(name)
 
     async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> CallToolResult | InputRequiredResult:
-        """A capability's own tool."""
+        """Call the tool of a capability. The app's schema is checked by the session."""
         params = dict(arguments)
         key, files = params.pop(tool.session, None), params.pop(tool.files, [])
-        ours = {"capability": tool.capability, "session": key, "files": files}
-        check_params(tool.name, FIXED["abp_call"].input_schema, {k: v for k, v in ours.items() if v is not None})
-        return await self._call(self._desk.apps.chosen(key, tool.capability), tool.capability, params, ours)
+        own = {"capability": tool.capability, "session": key, "files": files}
+        check_params(tool.name, FIXED_TOOLS["abp_call"].input_schema, {k: v for k, v in own.items() if v is not None})
+        return await self._call(self._user.apps.select(key, tool.capability), tool.capability, params, own)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
     async def _call(
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> CallToolResult | InputRequiredResult:
-        async def work(running: Running) -> Result:
+        async def work(call: ToolCall) -> Result:
             known = app.session.capabilities
             if capability not in known:
                 raise unknown_capability(app.session.info.name, capability, known)
-            files, store = arguments.get("files", []), self._desk.store
+            files, store = arguments.get("files", []), self._user.store
             filled = await with_files(params, files, store, self._options, capability)
             timeout = arguments.get("timeout")
-            return await app.session.call(capability, filled, timeout=timeout, on_progress=running.progress)
+            return await app.session.call(capability, filled, timeout=timeout, on_progress=call.progress)
 
-        return await self._answered(app, work)
+        return await self._run(app, work)
 
     async def _page(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
-        app = self._desk.apps.chosen(arguments.get("session"))
+        app = self._user.apps.select(arguments.get("session"))
         options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
 
-        async def work(_: Running) -> Result:
+        async def work(_: ToolCall) -> Result:
             if name == "abp_screenshot":
                 return await app.session.screenshot(**options)
             return await app.session.render_to_pdf(arguments["html"], **options)
 
-        return await self._answered(app, work)
+        return await self._run(app, work)
 
-    async def _answered(
-        self, app: App, work: Callable[[Running], Coroutine[object, object, Result]]
+    async def _run(
+        self, app: App, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult | InputRequiredResult:
-        """Begin a call, or take it up again with the client's answer to a question; what comes of it."""
+        """Start a call, or resume it with the client's answer to a question; return its result, or its next
+        question."""
         if self._params.request_state is not None:
-            running = self._desk.taken_up(self._params.request_state)
-            running.answer((self._params.input_responses or {}).get(_QUESTION))
+            call = self._user.resume(self._params.request_state)
+            call.answer((self._params.input_responses or {}).get(_QUESTION))
         else:
-            running = Running(self._ctx)
-            running.start(_tracked(app, running, work))
+            call = ToolCall(self._ctx)
+            call.start(_listed_in(app, call, work))
         try:
-            came = await running.next(self._ctx)
+            outcome = await call.next(self._ctx)
         except ABPError:
-            self._desk.audience.resources_changed()  # files of the call, and parts of the answer, may be stored
+            self._user.subscribers.resources_changed()  # files of the call, and parts of the answer, may be stored
             raise
-        if isinstance(came, Question):
+        if isinstance(outcome, Question):
             return InputRequiredResult(
-                input_requests={_QUESTION: came.request()}, request_state=self._desk.wait(running)
+                input_requests={_QUESTION: outcome.request()}, request_state=self._user.suspend(call)
             )
-        self._desk.audience.resources_changed()
-        return await success(
-            came,
+        self._user.subscribers.resources_changed()
+        return await call_result(
+            outcome,
             session=app.key,
             store=app.session.store,
             max_bytes=self._options.max_answer_bytes,
@@ -138,45 +142,45 @@ class Tools:
 
     async def _connect(self, options: dict[str, object]) -> CallToolResult:
         target = str(options.pop("url"))
-        if not reachable(target):
+        if not is_address(target):
             raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
-        app = await self._desk.connect(target, options)
-        names = list(islice(app.session.capabilities, 40))
+        app = await self._user.connect(target, options)
+        names = list(islice(app.session.capabilities, _MAX_NAMED))
         more = len(app.session.capabilities) - len(names)
         text = (
             f"Connected: {app.session.info.name} (session {app.key}, {app.session.transport.name})\n"
             f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
-        return plain(text, {"success": True, **_described(app)}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, **_app_document(app)}, self._options.max_answer_bytes)
 
     def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        apps, capability = self._desk.apps, arguments.get("capability")
+        apps, capability = self._user.apps, arguments.get("capability")
         if capability is not None:
-            app = apps.chosen(arguments.get("session"), capability)
+            app = apps.select(arguments.get("session"), capability)
             known = app.session.capabilities
             if capability not in known:
                 raise unknown_capability(app.session.info.name, capability, known)
             one = known[capability]
             document = {"success": True, "session": app.key, "capability": one.model_dump(by_alias=True)}
-            return plain(f"{one.name}: {one.description}", document, self._options.max_answer_bytes)
-        chosen = [apps.chosen(key)] if (key := arguments.get("session")) else list(apps.values())
+            return text_result(f"{one.name}: {one.description}", document, self._options.max_answer_bytes)
+        chosen = [apps.select(key)] if (key := arguments.get("session")) else list(apps.values())
         lines = [f"{app.key}: {app.session.info.name} at {redact_url(app.target)}" for app in chosen]
-        lines += [f"  {', '.join(islice(app.session.capabilities, 40))}" for app in chosen[:1]]
+        lines += [f"  {', '.join(islice(app.session.capabilities, _MAX_NAMED))}" for app in chosen[:1]]
         text = "\n".join(lines) or "No app is connected; call abp_connect with the address of one."
-        return plain(
-            text, {"success": True, "sessions": [_described(app) for app in chosen]}, self._options.max_answer_bytes
+        return text_result(
+            text, {"success": True, "sessions": [_app_document(app) for app in chosen]}, self._options.max_answer_bytes
         )
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        app = self._desk.apps.chosen(arguments.get("session"))
-        await self._desk.disconnect(app)
+        app = self._user.apps.select(arguments.get("session"))
+        await self._user.disconnect(app)
         text = f"Disconnected {app.session.info.name} (session {app.key}); its artifacts are kept."
-        return plain(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
 
     async def _artifacts(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        store = self._desk.store
+        store = self._user.store
         if key := arguments.get("session"):
             store = store.scoped(Scope(session=key))
         refs = (await store.list())[::-1]
@@ -191,32 +195,34 @@ class Tools:
             "next_offset": end if end < len(refs) else None,
             "artifacts": [self._entry(ref) for ref in page],
         }
-        return plain("\n".join(lines), document, self._options.max_answer_bytes)
+        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     def _entry(self, ref: ArtifactRef) -> dict[str, object]:
-        about = meta(ref, self._link)
-        return {**ref.as_dict(), **{key: about[key] for key in ("estimated_tokens", "url") if key in about}}
+        meta = artifact_meta(ref, self._link)
+        return {**ref.as_dict(), **{key: meta[key] for key in ("estimated_tokens", "url") if key in meta}}
 
     async def _read(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        store, artifact_id = self._desk.store, arguments["id"]
+        store, artifact_id = self._user.store, arguments["id"]
         if (path := arguments.get("path")) is not None:
             ref = await store.stat(artifact_id.removeprefix("artifact://"))
-            written = await export(store, ref, path, self._options.export_roots)
+            written = await export_artifact(store, ref, path, self._options.export_roots)
             document = {"success": True, **self._entry(ref), "exported": str(written)}
-            return plain(f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes)
+            return text_result(
+                f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes
+            )
         offset, length = arguments.get("offset", 0), arguments.get("length")
-        return await artifact_slice(store, artifact_id, offset, length, self._options.max_answer_bytes, self._link)
+        return await read_slice(store, artifact_id, offset, length, self._options.max_answer_bytes, self._link)
 
 
-async def _tracked(app: App, running: Running, work: Callable[[Running], Coroutine[object, object, Result]]) -> Result:
-    app.running.append(running)
+async def _listed_in(app: App, call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]) -> Result:
+    app.pending_calls.append(call)
     try:
-        return await work(running)
+        return await work(call)
     finally:
-        app.running.remove(running)
+        app.pending_calls.remove(call)
 
 
-def _described(app: App) -> dict[str, object]:
+def _app_document(app: App) -> dict[str, object]:
     session = app.session
     return {
         "session": app.key,
@@ -226,6 +232,6 @@ def _described(app: App) -> dict[str, object]:
         "warnings": list(session.warnings),
         "capabilities": [
             {"name": one.name, "description": one.description[:200], "available": one.available}
-            for one in (session.capabilities[name] for name in islice(session.capabilities, _LISTED))
+            for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
         ],
     }

@@ -1,4 +1,4 @@
-"""What one user has: apps, artifacts, calls that wait for an answer, and an audience that hears of changes."""
+"""One user of the bridge: apps, artifacts, calls that wait for an answer, and subscribers to changes."""
 
 from __future__ import annotations
 
@@ -20,132 +20,140 @@ from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect
 from .options import Options
-from .running import Running
-from .subscribers import Audience
+from .pending_call import ToolCall
+from .subscribers import Subscribers
 
-__all__ = ["Desk"]
+__all__ = ["User"]
 
-#: Seconds that a question waits for its answer.
-_PATIENCE = 600.0
-#: What is worse than news (PROTOCOL "App → client").
-_BAD: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
+#: Seconds that a call waits for the answer to its question.
+_QUESTION_TIMEOUT = 600.0
+#: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
+_LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
 
 
-class Desk:
-    """One user's side of the bridge. Nothing here is seen by another user."""
+class User:
+    """One user's side of the bridge; no other user sees anything of it. The :class:`~..shared.apps.AppListener` of
+    the user's apps."""
 
     def __init__(
         self, store: ArtifactStore, connect: Connect, options: Options, activity: Activity | None = None
     ) -> None:
         self.store = store
-        self.apps = Apps(store, connect, self, most=options.max_sessions)
-        self.audience = Audience(store)
+        self.apps = Apps(store, connect, self, limit=options.max_sessions)
+        self.subscribers = Subscribers(store)
         self._options = options
         self._activity = activity
-        self._waiting: dict[str, Running] = {}
+        self._suspended: dict[str, ToolCall] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._first: dict[str, asyncio.Task[App]] = {}
-        self._resting = True
-        self._used = time.monotonic()
+        self._connecting: dict[str, asyncio.Task[App]] = {}
+        self._dormant = True
+        self._last_used = time.monotonic()
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     async def connect(self, target: str, options: dict[str, object]) -> App:
-        """Connect an app. Raises what :func:`transports.connect` and opening do."""
+        """Connect an app. Raises what :func:`transports.connect` and opening a session raise."""
         if self._options.headless is not None:
             options = {**options, "headless": self._options.headless}
         return await self.apps.connect(target, options)
 
     async def disconnect(self, app: App) -> None:
+        """Disconnect an app; its artifacts stay. Idempotent."""
         await self.apps.disconnect(app)
 
-    def connected(self, app: App, apps: Apps) -> None:
+    def on_connected(self, app: App, apps: Apps) -> None:
+        """Announce the app's tools."""
         if self._activity:
-            self._activity.connected(app, apps)
-        self.audience.tools_changed()
+            self._activity.on_connected(app, apps)
+        self.subscribers.tools_changed()
 
-    def disconnected(self, app: App) -> None:
+    def on_disconnected(self, app: App) -> None:
+        """Announce that the app's tools are gone."""
         if self._activity:
-            self._activity.disconnected(app)
-        self.audience.tools_changed()
+            self._activity.on_disconnected(app)
+        self.subscribers.tools_changed()
 
-    def heard(self, app: App, event: Event) -> None:
+    def on_event(self, app: App, event: Event) -> None:
+        """Announce changed capabilities as changed tools, and pass notifications on as log messages."""
         if self._activity:
-            self._activity.heard(app, event)
+            self._activity.on_event(app, event)
         match event:
             case CapabilitiesChanged():
-                self.audience.tools_changed()
+                self.subscribers.tools_changed()
             case Notification():
-                spawn(self._told(app, event.event, event.data), self._tasks)
+                spawn(self._log(app, event.event, event.data), self._tasks)
             case ConnectionChanged():
                 name = "connection/restored" if event.connected else "connection/lost"
-                spawn(self._told(app, name, {"reason": event.reason}), self._tasks)
+                spawn(self._log(app, name, {"reason": event.reason}), self._tasks)
 
-    async def _told(self, app: App, event: str, data: object) -> None:
-        """What an app says goes to whoever waits for a call of it, else to all."""
-        call = cast(Running, app.running[-1]).ctx if app.running else None
-        said = cast(JSONValue, {"event": event, "data": data})
-        await self.audience.said(_BAD.get(event, "info"), f"abp.{app.key}", said, call)
+    async def _log(self, app: App, event: str, data: object) -> None:
+        """Send a log message to the client that waits for the app's latest call; without a call, to all."""
+        ctx = cast(ToolCall, app.pending_calls[-1]).ctx if app.pending_calls else None
+        message = cast(JSONValue, {"event": event, "data": data})
+        await self.subscribers.log(_LEVELS.get(event, "info"), f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:
-        """Wait for the apps that are connected from the start; why some could not be, if so."""
-        if not self._first:
+        """Wait until the apps of the options are connected, for ``timeout`` seconds at most. Return the targets that
+        could not be connected, with the reasons, or ``None``."""
+        if not self._connecting:
             return None
-        await asyncio.wait(self._first.values(), timeout=timeout)
-        troubles = []
-        for target, task in self._first.items():
+        await asyncio.wait(self._connecting.values(), timeout=timeout)
+        failures = []
+        for target, task in self._connecting.items():
             if task.done() and not task.cancelled() and (error := task.exception()):
                 reason = error.message if isinstance(error, ABPError) else str(error)
-                troubles.append(f"{redact_url(target)} could not be connected: {reason}")
-        return "; ".join(troubles) or None
+                failures.append(f"{redact_url(target)} could not be connected: {reason}")
+        return "; ".join(failures) or None
 
     async def aclose(self) -> None:
-        """End everything, all apps at once."""
-        await cancel_and_wait(self._first.values())
-        for running in tuple(self._waiting.values()):
-            await running.aclose()
+        """Cancel all calls, disconnect all apps at the same time and end all subscriptions."""
+        await cancel_and_wait(self._connecting.values())
+        for call in tuple(self._suspended.values()):
+            await call.aclose()
         await self.apps.aclose()
         await cancel_and_wait(self._tasks)
-        await self.audience.aclose()
+        await self.subscribers.aclose()
 
-    # --- calls that wait ----------------------------------------------------------------------------------------------
+    # --- calls that wait for an answer --------------------------------------------------------------------------------
 
-    def wait(self, running: Running) -> str:
-        """Keep a call until its question is answered; what is returned gets it back. After ten minutes it is
+    def suspend(self, call: ToolCall) -> str:
+        """Keep a call that waits for an answer, and return the key to :meth:`resume` it with. After ten minutes it is
         cancelled."""
         key = secrets.token_hex(16)
-        self._waiting[key] = running
-        asyncio.get_running_loop().call_later(_PATIENCE, self._forget, key)
+        self._suspended[key] = call
+        asyncio.get_running_loop().call_later(_QUESTION_TIMEOUT, self._cancel_suspended, key)
         return key
 
-    def taken_up(self, key: str) -> Running:
-        """The call that :meth:`wait` kept. Raises :class:`~transports.errors.UsageError` if it is gone."""
-        running = self._waiting.pop(key, None)
-        if running is None:
+    def resume(self, key: str) -> ToolCall:
+        """Return a suspended call; once. Raises :class:`~transports.errors.UsageError` for one that is over."""
+        call = self._suspended.pop(key, None)
+        if call is None:
             raise UsageError("the call that asked is over; make it again", code="SESSION_EXPIRED", retryable=True)
-        return running
+        return call
 
-    def _forget(self, key: str) -> None:
-        if running := self._waiting.pop(key, None):
-            spawn(running.aclose(), self._tasks)
+    def _cancel_suspended(self, key: str) -> None:
+        if call := self._suspended.pop(key, None):
+            spawn(call.aclose(), self._tasks)
 
-    # --- whether anybody is there -------------------------------------------------------------------------------------
+    # --- activity of the user -----------------------------------------------------------------------------------------
 
-    def used(self) -> None:
-        """A request of this user has come or has been answered: the apps of the options are connected, in the
-        background, if they are not."""
-        self._used = time.monotonic()
-        if self._resting:
-            self._resting = False
-            self._first = {target: asyncio.ensure_future(self.connect(target, {})) for target in self._options.apps}
+    def touch(self) -> None:
+        """Note that a request of this user has begun or ended. The first one connects the apps of the options, in the
+        background."""
+        self._last_used = time.monotonic()
+        if self._dormant:
+            self._dormant = False
+            self._connecting = {
+                target: asyncio.ensure_future(self.connect(target, {})) for target in self._options.apps
+            }
 
-    def idle(self) -> float:
-        """Seconds since then; none while a call or an app's connecting is under way."""
-        return 0.0 if self._waiting or self.apps.busy else time.monotonic() - self._used
+    def idle_seconds(self) -> float:
+        """Return the seconds since the last request; 0 while a call is under way or an app is being connected."""
+        return 0.0 if self._suspended or self.apps.busy else time.monotonic() - self._last_used
 
-    async def rest(self) -> None:
-        """Disconnect all apps until this user comes again."""
-        if not self._resting:
-            self._resting = True
-            await cancel_and_wait(self._first.values())
+    async def retire(self) -> None:
+        """Disconnect all apps until the user's next request."""
+        if not self._dormant:
+            self._dormant = True
+            await cancel_and_wait(self._connecting.values())
             await asyncio.gather(*(self.apps.disconnect(app) for app in tuple(self.apps.values())))

@@ -1,1 +1,1 @@
-"""Parts that several surfaces share: connected apps and the activity log."""
+"""Parts that the MCP bridge and the web server share: connected apps, the activity log, the watcher of a store."""

@@ -1,4 +1,4 @@
-"""Apps that a server keeps connected for one user, by key: the MCP bridge and the web server share this."""
+"""The apps that a server keeps connected for one user, by key. The MCP bridge and the web server share this."""
 
 from __future__ import annotations
 
@@ -16,79 +16,84 @@ from ...session.events import Event
 from ...session.session import Session
 from ...tasks import cancel_and_wait, spawn
 
-__all__ = ["App", "Apps", "Asker", "Connect", "Watcher", "new_key"]
+__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "new_session_key"]
 
 logger = logging.getLogger("transports")
 
-#: ``transports.connect``, or what stands for it.
+#: :func:`transports.connect`, or a function that stands for it.
 Connect: TypeAlias = Callable[..., Session]
 
 
-def new_key() -> str:
-    """A name for a session that nobody can guess."""
+def new_session_key() -> str:
+    """Return a random name for a session: eight hex digits."""
     return secrets.token_hex(4)
 
 
-class Asker(Protocol):
-    """Somebody who can be asked what an app wants to know, for as long as a call runs."""
+class PendingCall(Protocol):
+    """A call under way, through which the app's questions are answered."""
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """``{success, data}`` for the app."""
+        """Return the answer to a question as ``{"success": …, "data": …}``."""
 
     async def aclose(self) -> None:
         """Cancel the call, in the app too."""
 
 
-class Watcher(Protocol):
-    """Somebody who is told what becomes of apps. May not block."""
+class AppListener(Protocol):
+    """Receiver of what happens to connected apps. The methods may not block."""
 
-    def connected(self, app: App, apps: Apps) -> None:
-        """It is open and among the others."""
+    def on_connected(self, app: App, apps: Apps) -> None:
+        """``app`` is open, and listed in ``apps``."""
 
-    def disconnected(self, app: App) -> None:
-        """It is no longer among the others; its session closes."""
+    def on_disconnected(self, app: App) -> None:
+        """``app`` is no longer listed; its session closes."""
 
-    def heard(self, app: App, event: Event) -> None:
-        """An event of its session."""
+    def on_event(self, app: App, event: Event) -> None:
+        """The session of ``app`` has emitted an event."""
 
 
 class App:
-    """One connected app. A task of its own opens and closes the session, since requests come and go in others."""
+    """A connected app. A task of its own opens and closes the session, since requests come and go in other tasks."""
 
     def __init__(self, key: str, target: str) -> None:
         self.key = key
         self.target = target
         self.session: Session
         #: Calls under way, oldest first.
-        self.running: list[Asker] = []
+        self.pending_calls: list[PendingCall] = []
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def open(self, session: Session, heard: Callable[[App, Event], object]) -> None:
-        """Connect, and give every event of the session to ``heard``. Raises what opening a session does; whoever is
-        cancelled meanwhile has to close."""
+    async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
+        """Open ``session``, and pass every event of it to ``on_event``.
+
+        Raises what opening a session raises. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
-        self._task = asyncio.ensure_future(self._live(heard))
+        self._task = asyncio.ensure_future(self._run(on_event))
         opened = asyncio.ensure_future(self._opened.wait())
         try:
             await asyncio.wait((opened, self._task), return_when=asyncio.FIRST_COMPLETED)
         finally:
             opened.cancel()
         if not self._opened.is_set():
-            await self._task  # raises why
+            await self._task  # raises the error
 
-    async def _live(self, heard: Callable[[App, Event], object]) -> None:
+    async def _run(self, on_event: Callable[[App, Event], object]) -> None:
         async with self.session as session, session.events() as events:
-            watching = asyncio.ensure_future(self._watch(events, heard))
+            forwarding = asyncio.ensure_future(self._forward(events, on_event))
             self._opened.set()
             try:
                 await self._stop.wait()
             finally:
-                await cancel_and_wait((watching,))
+                await cancel_and_wait((forwarding,))
+
+    async def _forward(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
+        async for event in events:
+            on_event(self, event)
 
     async def aclose(self) -> None:
-        """Close, or stop opening; what closing complains of is logged."""
+        """Close the session, or stop opening it. An error while closing is logged, not raised."""
         self._stop.set()
         if self._task is not None:
             if not self._opened.is_set():
@@ -97,45 +102,47 @@ class App:
             if not self._task.cancelled() and (error := self._task.exception()):
                 logger.warning("closing %s: %s", self.key, error)
 
-    async def asked(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """The app has a question. ABP does not say which call it belongs to: the latest one is taken."""
-        return await self.running[-1].ask(request) if self.running else default_answer(request)
-
-    async def _watch(self, events: AsyncIterator[Event], heard: Callable[[App, Event], object]) -> None:
-        async for event in events:
-            heard(self, event)
+    async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
+        """Answer a question of the app through its latest pending call: ABP does not say which call asks. Without a
+        pending call, the default answer of every session."""
+        return await self.pending_calls[-1].ask(request) if self.pending_calls else default_answer(request)
 
 
 class Apps(dict[str, App]):
-    """The connected apps of one user, by key, oldest first. What they store belongs to a scope of their key within that
-    of ``store``. At most ``most`` are connected; ``connect`` stands for :func:`transports.connect`."""
+    """The connected apps of one user, by key, oldest first; at most ``limit``.
 
-    def __init__(self, store: ArtifactStore, connect: Connect, watcher: Watcher, *, most: int) -> None:
+    What an app stores belongs to a scope of its key, within the scope of ``store``. ``connect`` stands for
+    :func:`transports.connect`.
+    """
+
+    def __init__(self, store: ArtifactStore, connect: Connect, listener: AppListener, *, limit: int) -> None:
         super().__init__()
         self._store = store
         self._connect = connect
-        self._watcher = watcher
-        self._most = most
+        self._listener = listener
+        self._limit = limit
         self._opening: set[App] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
 
     @property
     def busy(self) -> bool:
-        """Whether a call or the opening of an app is under way."""
-        return bool(self._opening) or any(app.running for app in self.values())
+        """Whether an app is being opened or a call is under way."""
+        return bool(self._opening) or any(app.pending_calls for app in self.values())
 
     async def connect(self, target: str, options: Mapping[str, object]) -> App:
-        """Connect an app. Raises what :func:`transports.connect` and opening do."""
-        if len(self) + len(self._opening) >= self._most:
-            words = f"{self._most} apps are connected, which is the limit; disconnect one first"
-            raise UsageError(words, code="LIMIT_REACHED")
-        app = App(new_key(), target)
+        """Connect to ``target`` with these options of :func:`transports.connect`.
+
+        Raises :class:`~transports.errors.UsageError` at the limit, and what connecting and opening raise."""
+        if len(self) + len(self._opening) >= self._limit:
+            message = f"{self._limit} apps are connected, which is the limit; disconnect one first"
+            raise UsageError(message, code="LIMIT_REACHED")
+        app = App(new_session_key(), target)
         session = self._connect(
-            target, store=self._store.scoped(Scope(session=app.key)), on_elicitation=app.asked, **options
+            target, store=self._store.scoped(Scope(session=app.key)), on_elicitation=app.on_elicitation, **options
         )
         self._opening.add(app)
         try:
-            await app.open(session, self._watcher.heard)
+            await app.open(session, self._listener.on_event)
         except asyncio.CancelledError:
             spawn(self._abandon(app), self._abandoned)
             raise
@@ -144,7 +151,7 @@ class Apps(dict[str, App]):
             raise
         self._opening.discard(app)
         self[app.key] = app
-        self._watcher.connected(app, self)
+        self._listener.on_connected(app, self)
         return app
 
     async def _abandon(self, app: App) -> None:
@@ -152,33 +159,34 @@ class Apps(dict[str, App]):
         self._opening.discard(app)
 
     async def disconnect(self, app: App) -> None:
-        """Close one; once."""
+        """Remove one app and close its session. Idempotent."""
         if self.pop(app.key, None) is not None:
-            self._watcher.disconnected(app)
+            self._listener.on_disconnected(app)
             await app.aclose()
 
     async def aclose(self) -> None:
-        """End all calls and close all apps, at once."""
-        for running in [call for app in self.values() for call in app.running]:
-            await running.aclose()
+        """Cancel all calls, then close all apps at the same time."""
+        for call in [call for app in self.values() for call in app.pending_calls]:
+            await call.aclose()
         await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values())))
         await asyncio.gather(*(app.aclose() for app in tuple(self._opening)), *self._abandoned)
 
-    def chosen(self, key: object, capability: str | None = None) -> App:
-        """The app that ``key`` names; without one the only app there is, or the only one with that capability. Raises
-        :class:`~transports.errors.UsageError`."""
+    def select(self, key: object, capability: str | None = None) -> App:
+        """Return the app named ``key``. Without a key, the only app, or the only one that has ``capability``.
+
+        Raises :class:`~transports.errors.UsageError` if that is no app or more than one."""
         if isinstance(key, str):
             if key in self:
                 return self[key]
-            raise UsageError(f"there is no session {key!r}; {self._known()}", code="SESSION_INVALID")
+            raise UsageError(f"there is no session {key!r}; {self._listed()}", code="SESSION_INVALID")
         able = [app for app in self.values() if capability is None or capability in app.session.capabilities]
         if len(self) == 1 or len(able) == 1:
             return able[0] if len(able) == 1 else next(iter(self.values()))
         if not self:
             raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
-        raise UsageError(f"several apps are connected; say which with `session`: {self._known()}")
+        raise UsageError(f"several apps are connected; say which with `session`: {self._listed()}")
 
-    def _known(self) -> str:
+    def _listed(self) -> str:
         if not self:
             return "no app is connected"
         return "there is " + ", ".join(f"{key} ({app.session.info.name})" for key, app in self.items())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .linking import make_link
-from .links import Links
+from .make_link import make_link
 from .options import Options
 from .server import Served, serve
+from .signing import Signer
 
-__all__ = ["Links", "Options", "Served", "make_link", "serve"]
+__all__ = ["Options", "Served", "Signer", "make_link", "serve"]

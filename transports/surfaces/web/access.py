@@ -1,4 +1,4 @@
-"""Who may see what: hosts, origins, tokens, cookies."""
+"""Access control: hosts and origins that requests may come by, tokens, cookies."""
 
 from __future__ import annotations
 
@@ -15,60 +15,68 @@ from aiohttp import web
 
 from ...artifacts import Scope
 from ...protocol.urls import is_loopback
-from .answers import Refused
-from .links import Expired, Links
+from .responses import RequestRefused
+from .signing import Expired, Signer
 
-__all__ = ["Access", "Guarded", "Visitor"]
+__all__ = ["Access", "AuthorizedHandler", "Visitor"]
 
-#: Seconds that a cookie is good for, and how many that were given back are known.
-_COOKIE_SECONDS, _COOKIES = 12 * 3600, 1000
+#: Seconds that a cookie is good for, and how many ended cookies are remembered.
+_COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
 _COOKIE = "abp_serve"
-_SAME = ("same-origin", "none")
+#: Values of ``Sec-Fetch-Site`` with which a cookie counts.
+_OWN_SITE = ("same-origin", "none")
+#: ``https`` is that of a proxy in front of the server.
+_SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks: what lies within ``scope`` is theirs, and nothing else is there for them. ``until`` is when their token
-    ends, in seconds since 1970."""
+    """The holder of a token. A visitor reaches what ``scope`` covers; anything else does not exist for them.
+
+    ``expires_at`` is when the token expires, in seconds since 1970, or ``None``."""
 
     scope: Scope
     operator: bool = False
-    until: float | None = None
+    expires_at: float | None = None
 
     def require_operator(self) -> None:
-        """Raises :class:`~.answers.Refused`."""
+        """Raise :class:`~.responses.RequestRefused` (403) for anyone but the operator."""
         if not self.operator:
-            raise Refused(403, "PERMISSION_DENIED", "this needs the operator's token")
+            raise RequestRefused(403, "PERMISSION_DENIED", "this needs the operator's token")
 
 
-Guarded: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
 
 
 class Access:
-    """``token`` is the operator's; ``users`` are other tokens with what they open; ``host`` is where the server
-    listens. Session tokens are signed by ``links``."""
+    """Decides who may make a request.
 
-    def __init__(self, token: str, links: Links, *, host: str, users: Mapping[str, Scope] | None = None) -> None:
+    ``token`` is the operator's; ``users`` maps other tokens to their scopes; ``host`` is the address that the server
+    listens on. Session tokens and cookies are those of ``signer``.
+    """
+
+    def __init__(self, token: str, signer: Signer, *, host: str, users: Mapping[str, Scope] | None = None) -> None:
         self._tokens = {token: Visitor(Scope(), operator=True)}
         self._tokens |= {secret: Visitor(scope) for secret, scope in (users or {}).items()}
-        self._links = links
+        self._signer = signer
         self._host = host.strip("[]").lower()
-        #: Cookies that were given back before their time.
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        #: Cookies that were signed out of before they expired, oldest first.
+        self._ended_cookies: OrderedDict[str, None] = OrderedDict()
 
     # --- where a request comes from -----------------------------------------------------------------------------------
 
-    def check(self, request: web.Request) -> None:
-        """A page elsewhere must not get in by a name that leads here (DNS rebinding), nor send forms. Raises
-        :class:`~.answers.Refused`."""
+    def check_origin(self, request: web.Request) -> None:
+        """Raise :class:`~.responses.RequestRefused` for a foreign ``Host`` (421) or ``Origin`` (403): a page elsewhere
+        may neither reach this server by a name that resolves to it (DNS rebinding) nor send it forms."""
         host = _hostname(request.host)
-        if host is None or not self._known(host):
-            raise Refused(421, "PERMISSION_DENIED", "this server does not go by that name; use the address it printed")
+        if host is None or not self._is_own_name(host):
+            message = "this server does not go by that name; use the address it printed"
+            raise RequestRefused(421, "PERMISSION_DENIED", message)
         origin = request.headers.get("Origin")
         if origin is not None and origin.lower() not in (f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES):
-            raise Refused(403, "PERMISSION_DENIED", "requests of other origins are refused")
+            raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
-    def _known(self, host: str) -> bool:
+    def _is_own_name(self, host: str) -> bool:
         if is_loopback(host) or host == self._host:
             return True
         try:
@@ -79,13 +87,13 @@ class Access:
 
     # --- who it comes from --------------------------------------------------------------------------------------------
 
-    def guarded(self, handler: Guarded) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """``handler`` for those who may come in; 401 for others."""
+    def authorized(self, handler: AuthorizedHandler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return a handler that passes requests with a good token or cookie on, and answers 401 to others."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visitor = self.visitor(request)
             if visitor is None:
-                raise Refused(
+                raise RequestRefused(
                     401,
                     "PERMISSION_REQUIRED",
                     "a token is needed: `Authorization: Bearer TOKEN`",
@@ -96,65 +104,64 @@ class Access:
         return handle
 
     def visitor(self, request: web.Request) -> Visitor | None:
-        """Who asks, by bearer token or cookie."""
+        """Return who makes a request, by its bearer token, else by its cookie; ``None`` without a good one."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme:
-            return self.holder(token.strip()) if scheme.lower() == "bearer" else None
+            return self.holder_of_token(token.strip()) if scheme.lower() == "bearer" else None
         # a page on another port of this machine is the same site to a browser, and its requests carry the cookie
-        if request.headers.get("Sec-Fetch-Site", "none") not in _SAME:
+        if request.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITE:
             return None
-        return self._remembered(request.cookies.get(_cookie_name(request), ""))
+        return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
-    def _remembered(self, cookie: str) -> Visitor | None:
-        """Who a cookie stands for: a token that this server still has, or a session."""
+    def _holder_of_cookie(self, cookie: str) -> Visitor | None:
+        """The holder of a token that this server still accepts, or of a session."""
         try:
-            said = self._links.holder_of(cookie)
+            content = self._signer.read_cookie(cookie)
         except Expired:
             return None
-        if said is None or cookie in self._ended:
+        if content is None or cookie in self._ended_cookies:
             return None
-        kind, _, whose = said[0].partition(" ")
+        kind, _, subject = content[0].partition(" ")
         if kind == "session":
-            return Visitor(Scope(session=whose), until=said[1])
-        return next((visitor for token, visitor in self._tokens.items() if _digest(token) == whose), None)
+            return Visitor(Scope(session=subject), expires_at=content[1])
+        return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
 
-    def holder(self, token: str) -> Visitor | None:
-        """Whose token it is."""
+    def holder_of_token(self, token: str) -> Visitor | None:
+        """Return the holder of a bearer token, or ``None`` for one that is not good."""
         found = None
-        for secret, visitor in self._tokens.items():  # all of them: the time tells nothing
+        for secret, visitor in self._tokens.items():  # all of them, so that the time does not tell which one is close
             if hmac.compare_digest(secret.encode(), token.encode()):
                 found = visitor
         if found is not None:
             return found
         try:
-            said = self._links.session_of(token)
+            content = self._signer.read_session_token(token)
         except Expired:
             return None
-        return Visitor(Scope(session=said[0]), until=said[1]) if said else None
+        return Visitor(Scope(session=content[0]), expires_at=content[1]) if content else None
 
-    def login(self, request: web.Request, answer: web.Response, token: str) -> None:
-        """Have ``answer`` set a cookie that stands for the token. Raises :class:`~.answers.Refused`."""
-        visitor = self.holder(token)
+    def login(self, request: web.Request, response: web.Response, token: str) -> None:
+        """Set a cookie in ``response`` that stands for ``token``, for twelve hours at most.
+
+        Raises :class:`~.responses.RequestRefused` (401) for a token that is not good."""
+        visitor = self.holder_of_token(token)
         if visitor is None:
-            raise Refused(401, "PERMISSION_REQUIRED", "this is no token of this server")
-        until = self._links.clock() + _COOKIE_SECONDS
-        who = f"token {_digest(token)}" if token in self._tokens else f"session {visitor.scope.session}"
-        cookie = self._links.cookie(who, min(until, visitor.until or until))
-        answer.set_cookie(
+            raise RequestRefused(401, "PERMISSION_REQUIRED", "this is no token of this server")
+        expires_at = self._signer.clock() + _COOKIE_SECONDS
+        holder = f"token {_digest(token)}" if token in self._tokens else f"session {visitor.scope.session}"
+        cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
+        response.set_cookie(
             _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"
         )
 
-    def logout(self, request: web.Request, answer: web.Response) -> None:
-        """End the cookie, and have the browser forget it."""
+    def logout(self, request: web.Request, response: web.Response) -> None:
+        """End the cookie of ``request``, and have the browser delete it."""
         name = _cookie_name(request)
-        if self._remembered(cookie := request.cookies.get(name, "")):
-            self._ended[cookie] = None
-            if len(self._ended) > _COOKIES:
-                self._ended.popitem(last=False)
-        answer.del_cookie(name, path="/", httponly=True, samesite="Strict")
-
-
-_SCHEMES = ("http", "https")  # https: behind a proxy
+        if self._holder_of_cookie(cookie := request.cookies.get(name, "")):
+            self._ended_cookies[cookie] = None
+            if len(self._ended_cookies) > _MAX_ENDED_COOKIES:
+                self._ended_cookies.popitem(last=False)
+        response.del_cookie(name, path="/", httponly=True, samesite="Strict")
 
 
 def _digest(token: str) -> str:
@@ -162,7 +169,7 @@ def _digest(token: str) -> str:
 
 
 def _cookie_name(request: web.Request) -> str:
-    """Cookies do not tell ports apart, so their names do."""
+    """The port is part of the name: browsers send a cookie to every port of a host."""
     port = request.host.rpartition(":")[2]
     return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
 
@@ -170,7 +177,7 @@ def _cookie_name(request: web.Request) -> str:
 def _hostname(host: str) -> str | None:
     try:
         parts = urlsplit(f"//{host}")
-        _ = parts.port  # raises for one that is none
+        _ = parts.port  # raises for an invalid one
         return parts.hostname if parts.username is None and not parts.path else None
     except ValueError:
         return None

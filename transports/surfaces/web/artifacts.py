@@ -10,102 +10,103 @@ from aiohttp import web
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import Corrupt
 from ...protocol.timestamps import iso_utc
+from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
-from .answers import Refused, body_of, json_answer
-from .arrivals import Arrivals
-from .content import content
-from .documents import meta_of
-from .links import Expired, Links
+from .artifact_meta import artifact_meta
+from .content import serve_content
 from .metrics import Metrics
+from .responses import RequestRefused, json_response, read_json
+from .signing import Expired, Signer
 
-__all__ = ["Artifacts", "seconds_in"]
+__all__ = ["ArtifactRoutes", "seconds_in"]
 
-#: Artifacts in one page of a list, and of how many a listing is remembered (a KB each).
-_PAGE, _MOST, _HELD = 100, 500, 20_000
+#: Artifacts in one page of a list: by default, and at most.
+_PAGE, _MAX_PAGE = 100, 500
+#: Artifacts of a listing that is remembered (about a KB each); a longer one is read again for each page.
+_MAX_REMEMBERED = 20_000
+#: Longest life of a link or a session's token, in seconds.
+_MAX_SECONDS = 30 * 86400.0
 list_ = list  # there is a method of that name
-#: The longest that a link or a session's token holds, in seconds.
-_LONGEST = 30 * 86400.0
 
 
-class Artifacts:
-    """The artifacts of one store, each visitor seeing those of their scope."""
+class ArtifactRoutes:
+    """Handlers for the artifacts of one store. Each visitor sees those of their scope."""
 
-    def __init__(self, store: ArtifactStore, arrivals: Arrivals, links: Links, metrics: Metrics) -> None:
+    def __init__(self, store: ArtifactStore, watcher: StoreWatcher, signer: Signer, metrics: Metrics) -> None:
         self._store = store
-        self._arrivals = arrivals
-        self._links = links
+        self._watcher = watcher
+        self._signer = signer
         self._metrics = metrics
-        #: The last listing of all, and the store's mark of that time.
-        self._listed: tuple[object, list_[ArtifactRef]] = None, []
+        #: The last listing of the whole store, and the change token from before it.
+        self._listing: tuple[object, list_[ArtifactRef]] = None, []
 
     def view(self, visitor: Visitor) -> ArtifactStore:
-        """The store as the visitor sees it."""
+        """Return the store as the visitor sees it."""
         return self._store.scoped(visitor.scope)
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """``GET /artifacts/{id}``."""
+        """Answer ``GET /artifacts/{id}`` with the content."""
         view = self.view(visitor)
-        return await content(request, view, await view.stat(request.match_info["id"]), self._metrics)
+        return await serve_content(request, view, await view.stat(request.match_info["id"]), self._metrics)
 
-    async def linked(self, request: web.Request) -> web.StreamResponse:
-        """The content for whoever has a signed link to it."""
-        key = request.match_info["id"]
+    async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
+        """Answer ``GET /artifacts/{id}?link=…`` with the content: the link stands for a token. 410 for a link that has
+        expired, 404 for one that opens something else or nothing."""
+        artifact_id = request.match_info["id"]
         try:
-            opens = self._links.opens(request.query["link"], key)
+            opens = self._signer.link_opens(request.query["link"], artifact_id)
         except Expired as error:
-            raise Refused(410, error.code, f"this link is over: {error.message}") from None
+            raise RequestRefused(410, error.code, f"this link is over: {error.message}") from None
         if not opens:
-            raise Refused(404, "ARTIFACT_NOT_FOUND", "this link leads nowhere")
-        return await content(request, self._store, await self._store.stat(key), self._metrics)
+            raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link leads nowhere")
+        return await serve_content(request, self._store, await self._store.stat(artifact_id), self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """``GET /artifacts/{id}/meta``."""
-        return json_answer(meta_of(await self.view(visitor).stat(request.match_info["id"])))
+        """Answer ``GET /artifacts/{id}/meta``."""
+        return json_response(artifact_meta(await self.view(visitor).stat(request.match_info["id"])))
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Newest first. The cursor is the id of the last one shown, with when it was made: it holds also when that one
-        is gone."""
+        """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
+        of a page, so it stays good when that artifact is removed."""
         query = request.query
         view = self.view(visitor)
         if session := query.get("session"):
             if visitor.scope.session not in (None, session):
-                return json_answer({"artifacts": [], "next": None, "total": 0})
+                return json_response({"artifacts": [], "next": None, "total": 0})
             view = view.scoped(Scope(session=session[:200]))
-        capability, kind, words = query.get("capability"), query.get("type"), query.get("q", "").casefold()
-        found = [ref for ref in reversed(await self._all(view)) if _matches(ref, capability, kind, words)]
+        capability, mime_type, text = query.get("capability"), query.get("type"), query.get("q", "").casefold()
+        found = [ref for ref in reversed(await self._list(view)) if _matches(ref, capability, mime_type, text)]
         total, after = len(found), query.get("after")
         if after:
-            created, _, key = after.partition("~")
-            found = [ref for ref in found if _age(ref) < (created, key)]
+            created, _, artifact_id = after.partition("~")
+            found = [ref for ref in found if _sort_key(ref) < (created, artifact_id)]
         limit = _limit(query.get("limit"))
         page = found[:limit]
-        more = "~".join(_age(page[-1])) if page and len(found) > limit else None
-        return json_answer({"artifacts": [meta_of(ref) for ref in page], "next": more, "total": total})
+        cursor = "~".join(_sort_key(page[-1])) if page and len(found) > limit else None
+        return json_response({"artifacts": [artifact_meta(ref) for ref in page], "next": cursor, "total": total})
 
-    async def _all(self, view: ArtifactStore) -> list_[ArtifactRef]:
-        """What the view sees, oldest first. People look through many pages of what has not changed meanwhile."""
-        mark = (
-            None if self._store.retention else await self._store.change_token()
-        )  # time alone changes what is kept for a time
-        if mark is None:
+    async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
+        """What the view sees, oldest first. The listing is remembered while the store does not change."""
+        token = None if self._store.retention else await self._store.change_token()  # artifacts expire without a change
+        if token is None:
             return await view.list()
-        if mark != self._listed[0]:
+        if token != self._listing[0]:
             listed = await self._store.list()
-            if len(listed) > _HELD:
+            if len(listed) > _MAX_REMEMBERED:
                 return [ref for ref in listed if view.scope.covers(ref.scope)]
-            self._listed = mark, listed
-        return [ref for ref in self._listed[1] if view.scope.covers(ref.scope)]
+            self._listing = token, listed
+        return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """``DELETE /artifacts/{id}``."""
-        view, key = self.view(visitor), request.match_info["id"]
-        await view.stat(key)  # says who may not
-        await view.delete(key)
-        self._arrivals.look()
+        """Answer ``DELETE /artifacts/{id}`` with 204, or 404 for an artifact that the visitor does not see."""
+        view, artifact_id = self.view(visitor), request.match_info["id"]
+        await view.stat(artifact_id)  # raises for one that the visitor does not see
+        await view.delete(artifact_id)
+        self._watcher.check_now()
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """``POST /artifacts/{id}/verify``: all of it is read again."""
+        """Answer ``POST /artifacts/{id}/verify``: read all of the content again and compare its size and SHA-256."""
         view = self.view(visitor)
         ref = await view.stat(request.match_info["id"])
         digest, size = hashlib.sha256(), 0
@@ -115,34 +116,35 @@ class Artifacts:
                     digest.update(piece)
                     size += len(piece)
         except Corrupt as error:
-            return json_answer({"ok": False, "sha256": None, "size_bytes": size, "message": error.message})
-        whole = (digest.hexdigest(), size) == (ref.sha256, ref.size_bytes)
-        return json_answer({"ok": whole, "sha256": digest.hexdigest(), "size_bytes": size})
+            return json_response({"ok": False, "sha256": None, "size_bytes": size, "message": error.message})
+        intact = (digest.hexdigest(), size) == (ref.sha256, ref.size_bytes)
+        return json_response({"ok": intact, "sha256": digest.hexdigest(), "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """``POST /artifacts/{id}/link``. A session's link ends with its token at the latest."""
+        """Answer ``POST /artifacts/{id}/link`` with a signed link. It expires no later than the visitor's token."""
         ref = await self.view(visitor).stat(request.match_info["id"])
-        seconds = seconds_in(await body_of(request), "expires", 3600.0)
-        until = self._links.clock() + seconds
-        if visitor.until is not None:
-            until = min(until, visitor.until)
-        url = f"{request.scheme}://{request.host}{self._links.path(ref.id, until)}"
-        return json_answer({"url": url, "expires_at": iso_utc(until, timespec="seconds")}, status=201)
+        seconds = seconds_in(await read_json(request), "expires", 3600.0)
+        expires_at = self._signer.clock() + seconds
+        if visitor.expires_at is not None:
+            expires_at = min(expires_at, visitor.expires_at)
+        url = f"{request.scheme}://{request.host}{self._signer.link_path(ref.id, expires_at)}"
+        return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
 def seconds_in(body: dict[str, object], key: str, default: float) -> float:
-    """A length of time. Raises :class:`~.answers.Refused`."""
+    """Return the duration at ``key``, in seconds. Raises :class:`~.responses.RequestRefused` (400) for anything but a
+    number above 0 and at most 30 days."""
     value = body.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _LONGEST:
-        raise Refused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {_LONGEST:.0f}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MAX_SECONDS:
+        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {_MAX_SECONDS:.0f}")
     return float(value)
 
 
-def _matches(ref: ArtifactRef, capability: str | None, kind: str | None, words: str) -> bool:
+def _matches(ref: ArtifactRef, capability: str | None, mime_type: str | None, text: str) -> bool:
     return (
         (not capability or ref.source.get("capability") == capability)
-        and (not kind or ref.mime_type.startswith(kind))
-        and (not words or any(words in str(text).casefold() for text in _searched(ref)))
+        and (not mime_type or ref.mime_type.startswith(mime_type))
+        and (not text or any(text in str(value).casefold() for value in _searched(ref)))
     )
 
 
@@ -150,8 +152,8 @@ def _searched(ref: ArtifactRef) -> tuple[object, ...]:
     return ref.filename, ref.id, ref.source.get("capability", "")
 
 
-def _age(ref: ArtifactRef) -> tuple[str, str]:
-    """Sorts as stores list: the oldest first."""
+def _sort_key(ref: ArtifactRef) -> tuple[str, str]:
+    """The order in which stores list: the oldest first."""
     return str(ref.source.get("created", "")), ref.id
 
 
@@ -159,5 +161,5 @@ def _limit(text: str | None) -> int:
     if text is None:
         return _PAGE
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) > 0):
-        raise Refused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
-    return min(int(text), _MOST)
+        raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
+    return min(int(text), _MAX_PAGE)

@@ -1,4 +1,4 @@
-"""An artifact's bytes over HTTP: ranges, conditions, HEAD (RFC 9110), and headers that let nothing run."""
+"""The bytes of an artifact over HTTP: ranges, conditions, HEAD (RFC 9110), and headers that let nothing run."""
 
 from __future__ import annotations
 
@@ -6,108 +6,113 @@ import asyncio
 import re
 from contextlib import aclosing
 from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import format_datetime
 
-from aiohttp import web
+from aiohttp import ETag, web
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError
-from .documents import INLINE
+from .artifact_meta import INLINE_TYPES
+from .content_disposition import content_disposition
 from .metrics import Metrics
-from .names import disposition
 
-__all__ = ["content"]
+__all__ = ["serve_content"]
 
-#: Bytes that are read and sent at a time; each reader holds two such pieces.
+#: Bytes that are read and sent at a time; a request holds two such pieces.
 _PIECE = 128 << 10
 #: Seconds for a client to take one piece.
-_PATIENCE = 30.0
+_WRITE_TIMEOUT = 30.0
 _RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
-#: Firefox shows no PDF in a sandbox. Its viewer runs nothing on our origin, and a browser that must not guess takes
-#: nothing else for a PDF.
+#: Firefox shows no PDF in a sandbox. Its viewer runs nothing on our origin, and ``nosniff`` keeps a browser from taking
+#: anything else for a PDF.
 _POLICY_PDF = f"{_CLOSED}; object-src 'self'"
 _POLICY = f"sandbox; {_CLOSED}"
 
 
-async def content(request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics) -> web.StreamResponse:
-    """The whole or the range that was asked for. What turns out not to be what was stored is never finished: the
-    connection breaks off before the last piece."""
-    tag, modified = f'"{ref.sha256}"', _modified(ref)
+async def serve_content(
+    request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics
+) -> web.StreamResponse:
+    """Send the artifact, or the range of it that the request asks for.
+
+    Damaged content is never sent whole: the connection is cut before the last piece, which is sent only when the store
+    has compared the hash. Raises what the store raises as long as nothing has been sent."""
+    modified = _modified(ref)
     headers = {
-        "ETag": tag,
+        "ETag": f'"{ref.sha256}"',
         "Accept-Ranges": "bytes",
         "Cache-Control": "private, no-cache",
-        "Content-Disposition": disposition(_kind(request, ref), ref.filename, ref.mime_type),
+        "Content-Disposition": content_disposition(_disposition(request, ref), ref.filename, ref.mime_type),
         "Content-Security-Policy": _POLICY_PDF if ref.mime_type == "application/pdf" else _POLICY,
     }
     if modified:
         headers["Last-Modified"] = format_datetime(modified, usegmt=True)
-    if _other(request, tag, modified):
+    if _precondition_failed(request, ref.sha256, modified):
         return web.Response(status=412, headers=headers)
-    if _unchanged(request, tag, modified):
+    if _not_modified(request, ref.sha256, modified):
         return web.Response(status=304, headers=headers)
     start, end, status = 0, ref.size_bytes, 200
     # RFC 9110 §14.2: ranges are of GET alone
-    if request.method == "GET" and request.headers.get("Range") and _range_holds(request, tag, modified):
-        asked = _asked(request.headers["Range"], ref.size_bytes)
-        if asked == "unsatisfiable":
+    if request.method == "GET" and request.headers.get("Range") and _range_applies(request, ref.sha256, modified):
+        wanted = _parse_range(request.headers["Range"], ref.size_bytes)
+        if wanted == "unsatisfiable":
             headers["Content-Range"] = f"bytes */{ref.size_bytes}"
             return web.Response(status=416, headers=headers)
-        if isinstance(asked, tuple):
-            start, end, status = *asked, 206
+        if isinstance(wanted, tuple):
+            start, end, status = *wanted, 206
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{ref.size_bytes}"
-    answer = web.StreamResponse(status=status, headers=headers)
-    answer.content_type = ref.mime_type
+    response = web.StreamResponse(status=status, headers=headers)
+    response.content_type = ref.mime_type
     if ref.mime_type.startswith("text/"):
-        answer.charset = "utf-8"
-    answer.content_length = end - start
+        response.charset = "utf-8"
+    response.content_length = end - start
     if request.method == "HEAD" or end == start:
-        await answer.prepare(request)
+        await response.prepare(request)
     else:
-        await _send(request, answer, store, ref, start, end, metrics)
-    return answer
+        await _send(request, response, store, ref, start, end, metrics)
+    return response
 
 
 async def _send(
     request: web.Request,
-    answer: web.StreamResponse,
+    response: web.StreamResponse,
     store: ArtifactStore,
     ref: ArtifactRef,
     start: int,
     end: int,
     metrics: Metrics,
 ) -> None:
-    held: bytes | None = None
+    unsent: bytes | None = None
     try:
         async with aclosing(store.open(ref.id, offset=start, length=end - start, chunk_size=_PIECE)) as pieces:
             async for piece in pieces:
-                if held is not None:
-                    await _write(request, answer, held, metrics)
-                held = piece
-        if held is not None:  # the store has compared the hash by now
-            await _write(request, answer, held, metrics)
+                if unsent is not None:
+                    await _write(request, response, unsent, metrics)
+                unsent = piece
+        if unsent is not None:  # the store has compared the hash by now
+            await _write(request, response, unsent, metrics)
     except (ABPError, TimeoutError) as error:
-        if not answer.prepared:
+        if not response.prepared:
             raise
-        metrics.count("abp_content_broken_off_total", reason=getattr(error, "code", "SLOW"))
+        metrics.content_broken_off.labels(getattr(error, "code", "SLOW")).inc()
         if request.transport is not None:
             request.transport.abort()
 
 
-async def _write(request: web.Request, answer: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
-    async with asyncio.timeout(_PATIENCE):
-        if not answer.prepared:
-            await answer.prepare(request)  # from here on nothing but the content can be said
-        await answer.write(piece)
-    metrics.count("abp_content_bytes_total", len(piece))
+async def _write(request: web.Request, response: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
+    async with asyncio.timeout(_WRITE_TIMEOUT):
+        if not response.prepared:
+            await response.prepare(request)  # from here on, an error can no longer be sent as a response
+        await response.write(piece)
+    metrics.content_bytes.inc(len(piece))
 
 
-def _kind(request: web.Request, ref: ArtifactRef) -> str:
-    return "inline" if ref.mime_type in INLINE and "download" not in request.query else "attachment"
+def _disposition(request: web.Request, ref: ArtifactRef) -> str:
+    return "inline" if ref.mime_type in INLINE_TYPES and "download" not in request.query else "attachment"
 
 
 def _modified(ref: ArtifactRef) -> datetime | None:
+    """When the artifact was stored, in whole seconds as HTTP dates have them."""
     try:
         created = datetime.fromisoformat(str(ref.source.get("created")))
     except ValueError:
@@ -115,46 +120,44 @@ def _modified(ref: ArtifactRef) -> datetime | None:
     return created.astimezone(UTC).replace(microsecond=0)
 
 
-def _other(request: web.Request, tag: str, modified: datetime | None) -> bool:
-    """Whether it is not what the client wants it to be still; as in RFC 9110 §13.2.2 the tag counts before the date."""
-    tags = request.headers.get("If-Match")
-    if tags is not None:
-        return tags.strip() != "*" and tag not in (one.strip() for one in tags.split(","))
-    since = _date(request.headers.get("If-Unmodified-Since"))
+# RFC 9110 §13.2.2: where a request has a condition by ETag and one by date, the ETag alone counts.
+
+
+def _precondition_failed(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """``If-Match`` (a strong comparison) and ``If-Unmodified-Since``."""
+    if request.if_match is not None:
+        return not any(_matches(tag, sha256) and not tag.is_weak for tag in request.if_match)
+    since = request.if_unmodified_since
     return since is not None and modified is not None and modified > since
 
 
-def _unchanged(request: web.Request, tag: str, modified: datetime | None) -> bool:
-    """Whether the client has it already; likewise."""
-    tags = request.headers.get("If-None-Match")
-    if tags is not None:
-        return tags.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in tags.split(","))
-    since = _date(request.headers.get("If-Modified-Since"))
+def _not_modified(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """``If-None-Match`` (a weak comparison) and ``If-Modified-Since``."""
+    if request.if_none_match is not None:
+        return any(_matches(tag, sha256) for tag in request.if_none_match)
+    since = request.if_modified_since
     return since is not None and modified is not None and modified <= since
 
 
-def _range_holds(request: web.Request, tag: str, modified: datetime | None) -> bool:
-    """``If-Range`` (RFC 9110 §13.1.5): a strong comparison, or the exact date."""
+def _matches(tag: ETag, sha256: str) -> bool:
+    return tag.value in (sha256, "*")
+
+
+def _range_applies(request: web.Request, sha256: str, modified: datetime | None) -> bool:
+    """``If-Range`` (RFC 9110 §13.1.5): a strong comparison, or the exact date. aiohttp reads the date alone."""
     condition = request.headers.get("If-Range")
-    if condition is None:
+    if condition is None or condition.strip() == f'"{sha256}"':
         return True
-    return condition.strip() == tag or (modified is not None and _date(condition) == modified)
+    return modified is not None and request.if_range == modified
 
 
-def _date(text: str | None) -> datetime | None:
-    try:
-        return parsedate_to_datetime(text).astimezone(UTC) if text else None
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
-def _asked(header: str, size: int) -> tuple[int, int] | str | None:
-    """Start and end (exclusive), ``"unsatisfiable"``, or ``None`` for what RFC 9110 §14.2 lets a server ignore: other
-    units, several ranges, nonsense."""
+def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
+    """Return start and end (exclusive), ``"unsatisfiable"``, or ``None`` for what RFC 9110 §14.2 lets a server ignore:
+    other units, several ranges, nonsense."""
     match = _RANGE.fullmatch(header.strip().replace(" ", ""))
     if match is None or match[0] == "bytes=-" or max(len(match[1]), len(match[2])) > 18:
         return None
-    if not match[1]:  # the last so many
+    if not match[1]:  # the last so many bytes
         count = min(int(match[2]), size)
         return (size - count, size) if count else "unsatisfiable"
     start = int(match[1])

@@ -1,4 +1,4 @@
-"""``GET /events``: what happens, as server-sent events. A client is a place in the log and no queue of its own."""
+"""``GET /events``: the activity log as server-sent events. A client has a position in the log, and no queue."""
 
 from __future__ import annotations
 
@@ -6,130 +6,172 @@ import asyncio
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Self
 
 from aiohttp import web
 
 from ...artifacts import ArtifactRef
 from ...protocol.strict_json import encode_json
-from ..shared.activity import Activity, Behind, CallRecord, Entry
+from ..shared.activity import Activity, Entry, LogGap, Subject
+from ..shared.call_record import CallRecord
 from .access import Visitor
-from .answers import Refused
-from .documents import meta_of
+from .artifact_meta import artifact_meta
 from .metrics import Metrics
+from .responses import RequestRefused
 
-__all__ = ["Events"]
+__all__ = ["EventStream"]
 
-#: Seconds between two comment lines, which keep a connection open and find those who are gone.
+#: Seconds between two comment lines, which keep a connection open and reveal clients that are gone.
 _HEARTBEAT = 15.0
-#: After so many milliseconds a client that lost its connection comes back.
+#: Milliseconds after which a client that lost its connection comes back.
 _RETRY = b"retry: 1000\n\n"
-#: Seconds for a client to take what it is sent, and bytes that may wait for it, here and in the system.
-_PATIENCE, _WAITING = 10.0, 64 << 10
+#: Seconds after which a client is dropped that has taken nothing of what it is sent.
+_STALL_TIMEOUT = 10.0
+#: Bytes that may wait for a client: in this process, and as much again in the operating system.
+_MAX_UNSENT = 64 << 10
 #: Entries that are kept as text.
-_TEXTS = 200
+_MAX_TEXTS = 200
 
 
-class Events:
-    """All that listen to one log."""
+class _Client:
+    """A client of the stream, which is dropped when it stalls.
 
-    def __init__(self, activity: Activity, metrics: Metrics, *, most: int) -> None:
+    A write that takes long is no stall by itself: the client may be slow, or this process may have been too busy to
+    send. So what counts is that a client has taken no byte from one check to the next, and the event loop sends what it
+    can before it runs a check. What waits for the client is bounded, here and in the operating system.
+    """
+
+    def __init__(
+        self, response: web.StreamResponse, transport: asyncio.WriteTransport, *, on_stall: Callable[[], object]
+    ) -> None:
+        self._response = response
+        self._transport = transport
+        self._on_stall = on_stall
+        self._writing = False
+        self._writes = 0
+        #: Writes and unsent bytes at the last check.
+        self._seen = (0, 0)
+        transport.set_write_buffer_limits(high=_MAX_UNSENT)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_UNSENT)
+
+    def __enter__(self) -> Self:
+        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    async def write(self, data: bytes) -> None:
+        self._writes += 1
+        self._writing = True
+        await self._response.write(data)
+        self._writing = False
+
+    def _check(self) -> None:
+        now = self._writes, self._transport.get_write_buffer_size()
+        if self._writing and now == self._seen:
+            self._on_stall()
+            self._transport.abort()
+            return
+        self._seen = now
+        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+
+
+class EventStream:
+    """Handler of ``GET /events`` for at most ``max_listeners`` clients at a time."""
+
+    def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int) -> None:
         self._activity = activity
         self._metrics = metrics
-        self._most = most
-        self._listening: set[asyncio.Task[object]] = set()
-        #: Texts of the newest entries: they are the same for all.
+        self._max_listeners = max_listeners
+        self._listeners: set[asyncio.Task[object]] = set()
+        #: Texts of the newest entries, which are the same for every client.
         self._texts: OrderedDict[int, bytes] = OrderedDict()
-        metrics.gauge("abp_listeners", lambda: {(): len(self._listening)})
+        metrics.listeners.set_function(lambda: len(self._listeners))
 
     async def listen(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Until the client goes away, does not read, or must load everything again."""
-        if len(self._listening) >= self._most:
-            raise Refused(503, "RATE_LIMITED", f"{self._most} clients listen already, which is the limit")
-        after, missed = self._place(request.headers.get("Last-Event-ID"))
-        answer = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        answer.content_type = "text/event-stream"
-        answer.charset = "utf-8"
-        task = asyncio.current_task()
+        """Send what happens within the visitor's scope, in order and each event once.
+
+        The stream goes on after ``Last-Event-ID``; where that is no longer known, ``reset`` tells the client to load
+        everything again. It ends when the client goes away, has taken nothing for ten seconds, or has missed entries,
+        and with the visitor's token."""
+        if len(self._listeners) >= self._max_listeners:
+            message = f"{self._max_listeners} clients listen already, which is the limit"
+            raise RequestRefused(503, "RATE_LIMITED", message)
+        position, missed = self._position(request.headers.get("Last-Event-ID"))
+        response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        response.content_type = "text/event-stream"
+        response.charset = "utf-8"
+        task, transport = asyncio.current_task(), request.transport
         assert task is not None
-        self._listening.add(task)
+        if transport is None:  # the client is gone already
+            return response
+        self._listeners.add(task)
         try:
-            await answer.prepare(request)
-            _bound(request.transport)
-            await self._follow(answer, visitor, after, missed)
-        except TimeoutError:
-            self._metrics.count("abp_listeners_dropped_total")
-            if request.transport is not None:
-                request.transport.abort()
+            await response.prepare(request)
+            with _Client(response, transport, on_stall=self._metrics.listeners_dropped.inc) as client:
+                await self._follow(client, visitor, position, missed)
         except ConnectionError:
             pass
         finally:
-            self._listening.discard(task)
-        return answer
+            self._listeners.discard(task)
+        return response
 
     def close(self) -> None:
-        """End all of them."""
-        for task in self._listening:
+        """End all streams."""
+        for task in self._listeners:
             task.cancel()
 
-    def _place(self, last: str | None) -> tuple[int, bool]:
-        """Where to go on, and whether something was missed."""
-        if last is None:
-            return self._activity.last, False
-        place = int(last) if last.isascii() and last.isdigit() and len(last) < 19 else -1
-        return (place, False) if self._activity.holds(place) else (self._activity.last, True)
+    def _position(self, last_event_id: str | None) -> tuple[int, bool]:
+        """The id to go on after, and whether the client has missed something."""
+        if last_event_id is None:
+            return self._activity.last_id, False
+        known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
+        position = int(last_event_id) if known else -1
+        return (position, False) if self._activity.can_resume(position) else (self._activity.last_id, True)
 
-    async def _follow(self, answer: web.StreamResponse, visitor: Visitor, place: int, missed: bool) -> None:
-        await _write(answer, _RETRY + (_event(place, "reset", {}) if missed else b""))
+    async def _follow(self, client: _Client, visitor: Visitor, position: int, missed: bool) -> None:
+        await client.write(_RETRY + (_event(position, "reset", {}) if missed else b""))
         while True:
-            left = _HEARTBEAT if visitor.until is None else min(_HEARTBEAT, visitor.until - time.time())
-            if left <= 0:
+            remaining = _HEARTBEAT
+            if visitor.expires_at is not None:
+                remaining = min(_HEARTBEAT, visitor.expires_at - time.time())
+            if remaining <= 0:
                 return
             try:
-                entries = await self._activity.after(place, left)
-            except Behind:
-                await _write(answer, _event(self._activity.last, "reset", {}))
+                entries = await self._activity.entries_after(position, remaining)
+            except LogGap:
+                await client.write(_event(self._activity.last_id, "reset", {}))
                 return
             if not entries:
-                await _write(answer, b":\n\n")
+                await client.write(b":\n\n")
             for entry in entries:  # one by one: what a client has not taken yet is bounded before the next
                 if visitor.scope.covers(entry.scope):
-                    await _write(answer, self._text(entry))
-                place = entry.id
+                    await client.write(self._text(entry))
+                position = entry.id
 
     def _text(self, entry: Entry) -> bytes:
         text = self._texts.get(entry.id)
         if text is None:
-            text = self._texts[entry.id] = _event(entry.id, entry.kind, _document(entry.about))
-            if len(self._texts) > _TEXTS:
+            text = self._texts[entry.id] = _event(entry.id, entry.kind, _document(entry.subject))
+            if len(self._texts) > _MAX_TEXTS:
                 self._texts.popitem(last=False)
         return text
-
-
-async def _write(answer: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(_PATIENCE):
-        await answer.write(data)
 
 
 def _event(number: int, kind: str, document: object) -> bytes:
     return f"id: {number}\nevent: {kind}\ndata: ".encode() + encode_json(document) + b"\n\n"
 
 
-def _document(about: ArtifactRef | CallRecord | Mapping[str, object]) -> object:
-    match about:
+def _document(subject: Subject) -> object:
+    match subject:
         case ArtifactRef():
-            return meta_of(about)
+            return artifact_meta(subject)
         case CallRecord():
-            return about.as_dict()
-    return about
-
-
-def _bound(transport: asyncio.WriteTransport | None) -> None:
-    """What waits for a client that does not read is bounded here and in the system."""
-    if transport is not None:
-        transport.set_write_buffer_limits(high=_WAITING)
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _WAITING)
+            return subject.as_dict()
+    return subject

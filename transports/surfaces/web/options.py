@@ -1,4 +1,4 @@
-"""What the operator of the web server decides."""
+"""Settings of the web server, which its operator makes."""
 
 from __future__ import annotations
 
@@ -9,43 +9,44 @@ from ...session.settings import settings_error
 
 __all__ = ["Options"]
 
-_SHORTEST = 16
+_MIN_SECRET = 16
 
 
 class Options(BaseSettings):
-    """``ABP_SERVE_*`` variables, or arguments of the same names."""
+    """Settings by ``ABP_SERVE_*`` variables, or by arguments of the same names."""
 
     model_config = SettingsConfigDict(env_prefix="ABP_SERVE_", env_ignore_empty=True, frozen=True)
 
-    #: The operator's secret; a new one is made where there is none.
+    #: The operator's token; a random one if it is not set.
     token: str | None = Field(default=None, repr=False)
-    #: What links and session tokens are signed with; else a key that is kept in the user's state folder.
+    #: Key that links, session tokens and cookies are signed with; else the one in the user's state folder.
     key: str | None = Field(default=None, repr=False)
-    #: Largest upload, in bytes of one file; the store's own limit holds too.
+    #: Largest upload, in bytes of one file; the limit of the store holds too.
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
-    #: Types of files that may be uploaded, as patterns with commas between them.
+    #: MIME types that may be uploaded, as patterns with commas between them: ``image/*, application/pdf``.
     upload_types: str = "*/*"
     #: Apps that may be connected at a time.
     max_apps: int = Field(default=16, gt=0)
     #: Clients that may listen to ``/events`` at a time.
     max_listeners: int = Field(default=1000, gt=0)
-    #: Seconds that an app's question waits for its answer.
+    #: Seconds that an app's question waits for an answer before the default answer is given.
     question_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
 
     @field_validator("token", "key")
     @classmethod
-    def _long(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) < _SHORTEST or not value.isascii() or not value.isprintable()):
+    def _long_enough(cls, value: str | None) -> str | None:
+        if value is not None and (len(value) < _MIN_SECRET or not value.isascii() or not value.isprintable()):
             raise ValueError(
-                f"a secret needs {_SHORTEST} ASCII characters or more; "
+                f"a secret needs {_MIN_SECRET} ASCII characters or more; "
                 'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
             )
         return value
 
     @classmethod
     def load(cls, *, token: str | None = None) -> Options:
-        """Read the environment; what is given here goes before it. Raises :class:`~transports.errors.UsageError` that
-        names the variable at fault."""
+        """Read the environment; ``token`` goes before it.
+
+        Raises :class:`~transports.errors.UsageError`, which names the variable at fault."""
         try:
             return cls() if token is None else cls(token=token)
         except ValidationError as error:

@@ -1,8 +1,7 @@
-"""The life of the web server: what it is made of, where it listens, how it ends."""
+"""The web server as a whole: its parts, its socket, its end."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -15,46 +14,45 @@ from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
-from ...tasks import cancel_and_wait
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
+from ..shared.store_watcher import StoreWatcher
 from .access import Access
-from .arrivals import Arrivals
-from .links import Links
 from .options import Options
+from .signing import Signer
 from .site import Site
-from .state import noted, state_key
+from .state import registered, signing_key
 
 __all__ = ["Served", "serve"]
 
 logger = logging.getLogger("transports")
 
-#: aiohttp would tell of every malformed request, with its address, link and all.
-_UNHEARD = logging.Logger("aiohttp", logging.CRITICAL)
-#: Seconds for answers under way when the server ends.
-_GOODBYE = 1.0
-#: Seconds that a link in an answer holds.
-_LINK = 86400.0
+#: aiohttp would log every malformed request with its address, which may hold a link.
+_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
+#: Seconds for responses under way when the server ends.
+_SHUTDOWN_TIMEOUT = 1.0
+#: Seconds until a link in an answer of the MCP bridge expires.
+_LINK_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server. ``url`` ends in a slash."""
+    """A running server. ``url`` ends in a slash; ``token`` is the operator's."""
 
     url: str
     token: str
     apps: Apps
     activity: Activity
-    links: Links
+    signer: Signer
 
     @property
     def page(self) -> str:
-        """The gallery's address for the operator."""
+        """The URL of the gallery, with the operator's token in its fragment."""
         return f"{self.url}#token={self.token}"
 
     def link(self, ref: ArtifactRef) -> str:
-        """An address that opens an artifact for a day, without a token."""
-        return self.url.rstrip("/") + self.links.path(ref.id, self.links.clock() + _LINK)
+        """Return a URL that opens an artifact without a token, for a day."""
+        return self.url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
 
 
 @asynccontextmanager
@@ -67,13 +65,15 @@ async def serve(
     connect: Connect = connect_app,
     activity: Activity | None = None,
     users: Mapping[str, Scope] | None = None,
-    links: Links | None = None,
+    signer: Signer | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve ``store`` while the context lasts. ``activity`` is a log that others feed too; ``users`` are tokens beside
-    the operator's with what each opens; ``connect`` stands for :func:`transports.connect`.
+    """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
 
-    Raises :class:`~transports.errors.UsageError` for a ``host`` that others can reach without a token that was chosen,
-    and :class:`~transports.errors.ABPError` where nothing can listen.
+    ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
+    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies.
+
+    Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
+    :class:`~transports.errors.ABPError` if the address cannot be listened on.
     """
     if not is_loopback(host) and options.token is None:
         raise UsageError(
@@ -82,21 +82,20 @@ async def serve(
         )
     token = options.token or secrets.token_urlsafe()
     activity = Activity() if activity is None else activity
-    links = links or Links(options.key or _key())
-    arrivals = Arrivals(store, activity)
-    apps = Apps(store, connect, activity, most=options.max_apps)
-    site = Site(store, options, activity, arrivals, apps, links, Access(token, links, host=host, users=users))
+    signer = signer or Signer(options.key or _key())
+    watcher = StoreWatcher(store, activity.store_changed)
+    apps = Apps(store, connect, activity, limit=options.max_apps)
+    site = Site(store, options, activity, watcher, apps, signer, Access(token, signer, host=host, users=users))
     async with AsyncExitStack() as stack:
-        await arrivals.first()
-        activity.on_artifacts = arrivals.look
-        watching = asyncio.ensure_future(arrivals.run())
-        stack.push_async_callback(cancel_and_wait, (watching,))
+        await watcher.start()
+        stack.push_async_callback(watcher.aclose)
+        activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
         runner = web.AppRunner(
             site.app(),
             access_log=None,
-            logger=_UNHEARD,
-            shutdown_timeout=_GOODBYE,
+            logger=_NO_LOG,
+            shutdown_timeout=_SHUTDOWN_TIMEOUT,
             handle_signals=False,
             handler_cancellation=True,  # nothing goes on for a client that is gone
         )
@@ -110,15 +109,15 @@ async def serve(
                 f"cannot listen on {host}:{port} ({error.strerror or error}); name another with --port, or leave it "
                 "out for a free one"
             ) from error
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{runner.addresses[0][1]}/"
-        stack.enter_context(noted(url, store.url))
-        yield Served(url, token, apps, activity, links)
+        display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
+        url = f"http://{display_host}:{runner.addresses[0][1]}/"
+        stack.enter_context(registered(url, store.url))
+        yield Served(url, token, apps, activity, signer)
 
 
 def _key() -> str:
     try:
-        return state_key()
+        return signing_key()
     except StoreError as error:
-        logger.warning("%s; until then links hold only while this server runs", error.message)
+        logger.warning("%s; until then links work only while this server runs", error.message)
         return secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""Everything that answers requests: the routes, and what stands before and after each of them."""
+"""The routes of the web server, and the middleware around them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import psutil
 from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
@@ -16,17 +15,17 @@ from ...errors import ABPError
 from ...protocol.timestamps import iso_utc
 from ..shared.activity import Activity
 from ..shared.apps import Apps
+from ..shared.store_watcher import StoreWatcher
 from .access import Access, Visitor
-from .answers import Refused, body_of, failure, json_answer
-from .arrivals import Arrivals
-from .artifacts import Artifacts, seconds_in
-from .calls import Calls
-from .connected import Connections
-from .events import Events
-from .links import Links
+from .apps import AppRoutes
+from .artifacts import ArtifactRoutes, seconds_in
+from .calls import CallRoutes
+from .events import EventStream
 from .metrics import CONTENT_TYPE, Metrics
 from .options import Options
-from .uploads import Uploads
+from .responses import RequestRefused, error_response, json_response, read_json
+from .signing import Signer
+from .uploads import UploadRoutes
 
 __all__ = ["Site"]
 
@@ -34,14 +33,14 @@ logger = logging.getLogger("transports")
 
 _PAGE = Path(__file__).parent / "page"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Seconds that a session's token holds unless it is said.
+#: Seconds until a session's token expires, unless the request says otherwise.
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'"
 )
-_ALWAYS = {
+_SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -52,132 +51,136 @@ _ALWAYS = {
 
 
 class Site:
-    """Everything that answers requests."""
+    """The aiohttp application of one server, made of the handlers for each part of the interface."""
 
     def __init__(
         self,
         store: ArtifactStore,
         options: Options,
         activity: Activity,
-        arrivals: Arrivals,
+        watcher: StoreWatcher,
         apps: Apps,
-        links: Links,
+        signer: Signer,
         access: Access,
     ) -> None:
         self._access = access
-        self._links = links
+        self._signer = signer
+        self._activity = activity
         self._metrics = Metrics()
-        self._artifacts = Artifacts(store, arrivals, links, self._metrics)
-        self._uploads = Uploads(self._artifacts, arrivals, options, self._metrics)
-        self._events = Events(activity, self._metrics, most=options.max_listeners)
-        self._connections = Connections(activity, apps)
-        self._calls = Calls(activity, self._connections, self._artifacts, patience=options.question_timeout)
-        self._metrics.gauge("abp_apps", lambda: {(): len(activity.apps)})
-        self._metrics.gauge("abp_calls", lambda: _by_status(activity))
-        self._metrics.gauge("abp_memory_bytes", lambda: {(): psutil.Process().memory_info().rss})
+        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics)
+        self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
+        self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
+        self._apps = AppRoutes(activity, apps)
+        self._calls = CallRoutes(activity, self._apps, self._artifacts, question_timeout=options.question_timeout)
+        self._metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """The aiohttp application."""
-        app = web.Application(middlewares=[self._around])
-        app.on_response_prepare.append(_harmless)
-        guarded, artifacts, calls, apps = self._access.guarded, self._artifacts, self._calls, self._connections
-        fetch = guarded(artifacts.fetch)
+        """Return the application; without its :meth:`aclose` streams and calls hold its shutdown up."""
+        app = web.Application(middlewares=[self._middleware])
+        app.on_response_prepare.append(_add_security_headers)
+        authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
+        fetch = authorized(artifacts.fetch)
 
-        async def opened(request: web.Request) -> web.StreamResponse:
-            return await (artifacts.linked(request) if "link" in request.query else fetch(request))
+        async def fetch_or_link(request: web.Request) -> web.StreamResponse:
+            return await (artifacts.fetch_by_link(request) if "link" in request.query else fetch(request))
 
         app.add_routes(
             [
-                web.get("/", _page),
+                web.get("/", _gallery_page),
                 web.get("/assets/{name}", _asset),
-                web.get("/favicon.ico", _nothing),
-                web.get("/healthz", _healthy),
+                web.get("/favicon.ico", _empty_icon),
+                web.get("/healthz", _health),
                 web.post("/login", self._login),
                 web.post("/logout", self._logout),
-                web.post("/tokens", guarded(self._tokens)),
-                web.get("/metrics", guarded(self._numbers)),
-                web.get("/events", guarded(self._events.listen), allow_head=False),
-                web.get("/artifacts", guarded(artifacts.list)),
-                web.post("/artifacts", guarded(self._uploads.accept)),
-                web.get("/artifacts/{id}", opened),
-                web.delete("/artifacts/{id}", guarded(artifacts.delete)),
-                web.get("/artifacts/{id}/meta", guarded(artifacts.meta)),
-                web.post("/artifacts/{id}/verify", guarded(artifacts.verify)),
-                web.post("/artifacts/{id}/link", guarded(artifacts.link)),
-                web.get("/calls", guarded(calls.list)),
-                web.get("/calls/{id}", guarded(calls.show)),
-                web.delete("/calls/{id}", guarded(calls.cancel)),
-                web.post("/calls/{id}/answer", guarded(calls.answer)),
-                web.get("/apps", guarded(apps.list)),
-                web.post("/apps", guarded(apps.connect)),
-                web.delete("/apps/{session}", guarded(apps.disconnect)),
-                web.get("/apps/{session}/capabilities/{name}", guarded(apps.capability)),
-                web.post("/apps/{session}/calls", guarded(calls.make)),
+                web.post("/tokens", authorized(self._make_token)),
+                web.get("/metrics", authorized(self._show_metrics)),
+                web.get("/events", authorized(self._events.listen), allow_head=False),
+                web.get("/artifacts", authorized(artifacts.list)),
+                web.post("/artifacts", authorized(self._uploads.accept)),
+                web.get("/artifacts/{id}", fetch_or_link),
+                web.delete("/artifacts/{id}", authorized(artifacts.delete)),
+                web.get("/artifacts/{id}/meta", authorized(artifacts.meta)),
+                web.post("/artifacts/{id}/verify", authorized(artifacts.verify)),
+                web.post("/artifacts/{id}/link", authorized(artifacts.link)),
+                web.get("/calls", authorized(calls.list)),
+                web.get("/calls/{id}", authorized(calls.show)),
+                web.delete("/calls/{id}", authorized(calls.cancel)),
+                web.post("/calls/{id}/answer", authorized(calls.answer)),
+                web.get("/apps", authorized(apps.list)),
+                web.post("/apps", authorized(apps.connect)),
+                web.delete("/apps/{session}", authorized(apps.disconnect)),
+                web.get("/apps/{session}/capabilities/{name}", authorized(apps.capability)),
+                web.post("/apps/{session}/calls", authorized(calls.make)),
             ]
         )
         return app
 
     async def aclose(self) -> None:
-        """End what would hold the server up."""
+        """End event streams and calls."""
         self._events.close()
         await self._calls.aclose()
 
     @web.middleware
-    async def _around(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Where requests may come from; errors as JSON; counting."""
+    async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse foreign hosts and origins, turn errors into JSON, count requests."""
         try:
-            self._access.check(request)
-            answer = await handler(request)
+            self._access.check_origin(request)
+            response = await handler(request)
         except ABPError as error:
-            answer = failure(error)
+            response = error_response(error)
         except web.HTTPException as error:
             headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
             code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
-            answer = failure(Refused(error.status, code, error.reason, headers=headers))
-        except (ConnectionError, RequestPayloadError):  # the client is gone, and nothing came of it
-            answer = web.Response(status=400)
+            response = error_response(RequestRefused(error.status, code, error.reason, headers=headers))
+        except (ConnectionError, RequestPayloadError):  # the client is gone
+            response = web.Response(status=400)
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
-            answer = failure(ABPError(f"this should not have happened ({type(error).__name__}); the log has more"))
+            response = error_response(
+                ABPError(f"this should not have happened ({type(error).__name__}); the log has more")
+            )
         resource = request.match_info.route.resource
         route = resource.canonical if resource else "none"
         method = request.method if request.method in METH_ALL else "other"
-        self._metrics.count("abp_requests_total", method=method, route=route, status=str(answer.status))
-        return answer
+        self._metrics.requests.labels(method, route, str(response.status)).inc()
+        return response
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        body, answer = await body_of(request), web.Response(status=204)
-        self._access.login(request, answer, str(body.get("token", "")))
-        return answer
+        body, response = await read_json(request), web.Response(status=204)
+        self._access.login(request, response, str(body.get("token", "")))
+        return response
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
-        answer = web.Response(status=204)
-        self._access.logout(request, answer)
-        return answer
+        response = web.Response(status=204)
+        self._access.logout(request, response)
+        return response
 
-    async def _tokens(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+    async def _make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
-        body = await body_of(request)
+        body = await read_json(request)
         session = body.get("session")
         if not isinstance(session, str) or not session:
-            raise Refused(400, "INVALID_PARAMS", "name the session")
-        until = self._links.clock() + seconds_in(body, "expires", _DAY)
-        token = self._links.token(Scope(session=session).session or "", until)
-        return json_answer({"token": token, "expires_at": iso_utc(until, timespec="seconds")}, status=201)
+            raise RequestRefused(400, "INVALID_PARAMS", "name the session")
+        expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
+        token = self._signer.session_token(Scope(session=session).session or "", expires_at)
+        return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
-    async def _numbers(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
+    async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
-        return web.Response(body=self._metrics.text().encode(), headers={"Content-Type": CONTENT_TYPE})
+        self._metrics.calls.clear()
+        for record in self._activity.calls.values():
+            self._metrics.calls.labels(record.status).inc()
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
-async def _harmless(_: web.Request, response: web.StreamResponse) -> None:
-    for name, value in _ALWAYS.items():
+async def _add_security_headers(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in _SECURITY_HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
 
-async def _page(_: web.Request) -> web.StreamResponse:
+async def _gallery_page(_: web.Request) -> web.StreamResponse:
     return _static("gallery.html")
 
 
@@ -186,25 +189,17 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 
 
 def _static(name: str) -> web.StreamResponse:
-    """A file of the page: one that is listed in its folder, so that no name leads elsewhere."""
+    """A file of the page. The folder is listed first, so that no name leads out of it."""
     files = {file.name: file for file in _PAGE.iterdir() if file.is_file()} if _PAGE.is_dir() else {}
     if name not in files:
-        raise Refused(404, "NOT_FOUND", "there is nothing here")
+        raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
     headers = {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
     return web.FileResponse(files[name], headers=headers)
 
 
-async def _nothing(_: web.Request) -> web.StreamResponse:
+async def _empty_icon(_: web.Request) -> web.StreamResponse:
     return web.Response(status=204)
 
 
-async def _healthy(_: web.Request) -> web.StreamResponse:
-    return json_answer({"status": "ok"})
-
-
-def _by_status(activity: Activity) -> dict[tuple[tuple[str, str], ...], float]:
-    counts: dict[tuple[tuple[str, str], ...], float] = {}
-    for record in activity.calls.values():
-        key = (("status", record.status),)
-        counts[key] = counts.get(key, 0) + 1
-    return counts
+async def _health(_: web.Request) -> web.StreamResponse:
+    return json_response({"status": "ok"})

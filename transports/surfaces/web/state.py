@@ -1,4 +1,4 @@
-"""What is kept between runs, in the user's state folder: the key that links are signed with, and where servers run."""
+"""Files in the user's state folder: the key that links are signed with, and the addresses of running servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import platformdirs
 
 from ...errors import StoreError
 
-__all__ = ["noted", "noted_address", "state_key"]
+__all__ = ["find_server", "registered", "signing_key"]
 
 _KEY = "serve.key"
 _SERVERS = "servers"
@@ -25,9 +25,10 @@ def _folder(*below: str) -> Path:
     return folder
 
 
-def state_key() -> str:
-    """The key of this user on this machine; made at its first use, with mode 0600. Raises
-    :class:`~transports.errors.StoreError`."""
+def signing_key() -> str:
+    """Return the key of this user on this machine, which is made at its first use, with mode 0600.
+
+    Raises :class:`~transports.errors.StoreError` if it can be neither read nor made, or if others can read it."""
     try:
         path = _folder() / _KEY
         with suppress(FileExistsError):
@@ -36,7 +37,7 @@ def state_key() -> str:
             try:
                 with os.fdopen(fd, "w", encoding="ascii") as file:
                     file.write(secrets.token_urlsafe(32))
-                os.link(temporary, path)  # whole at once, and only if there is none
+                os.link(temporary, path)  # the whole key at once, and never over another one
             finally:
                 temporary.unlink()
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -53,8 +54,9 @@ def state_key() -> str:
 
 
 @contextmanager
-def noted(url: str, store: str) -> Iterator[None]:
-    """While this lasts, other processes find a server of ``store`` at ``url``. That it cannot be noted stops nobody."""
+def registered(url: str, store: str) -> Iterator[None]:
+    """Let other processes find a server of ``store`` at ``url`` while the context lasts (:func:`find_server`). A state
+    folder that cannot be written to is no error: the server is not found then."""
     path: Path | None = None
     with suppress(OSError):
         path = _folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
@@ -69,22 +71,22 @@ def noted(url: str, store: str) -> Iterator[None]:
                 path.unlink()
 
 
-def noted_address(store: str) -> str | None:
-    """Where a server of ``store`` runs now: the newest, if there are several. What dead ones left is removed."""
+def find_server(store: str) -> str | None:
+    """Return the URL of the newest running server of ``store``, or ``None``. Files of servers that died are removed."""
     from psutil import Process, Error  # isort: skip
 
     found: list[tuple[float, str]] = []
     with suppress(OSError):
         for path in _folder(_SERVERS).glob("*.json"):
             with suppress(OSError, ValueError, KeyError, TypeError):
-                said = json.loads(path.read_text(encoding="utf-8"))
+                entry = json.loads(path.read_text(encoding="utf-8"))
                 written = path.stat().st_mtime
                 try:
-                    alive = Process(said["pid"]).create_time() <= written
+                    running = Process(entry["pid"]).create_time() <= written
                 except Error:
-                    alive = False
-                if not alive:
+                    running = False
+                if not running:
                     path.unlink()
-                elif said["store"] == store:
-                    found.append((written, str(said["url"])))
+                elif entry["store"] == store:
+                    found.append((written, str(entry["url"])))
     return max(found)[1] if found else None

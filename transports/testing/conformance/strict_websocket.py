@@ -41,9 +41,9 @@ class StrictWebSocket(WebSocketTransport):
             while True:
                 self._inspect(await connection.recv())
         except ConnectionClosed as closed:
-            return self._ended(closed)
+            return self._close_error(closed)
 
-    def _ended(self, closed: ConnectionClosed) -> ABPError:
+    def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Why the connection ended; noted as a finding if the app is to blame, once however many wait for it."""
         code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
         if code in _CLOSED_BY_US:

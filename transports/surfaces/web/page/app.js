@@ -1,4 +1,4 @@
-// The page: sign-in, which view is shown, and whether the server can be heard.
+// The page as a whole: sign-in, the view that is shown, the state of the connection.
 import { get, post } from './api.js';
 import { byId, busy } from './dom.js';
 import { follow, on, unfollow } from './events.js';
@@ -7,19 +7,19 @@ import { openCall, startTimeline } from './timeline.js';
 
 const VIEWS = ['artifacts', 'calls', 'apps'];
 let signedIn = false;
-let current = 'artifacts'; // the view that an open artifact stands before
+let current = 'artifacts'; // the view behind an open artifact
 
-/** The view and, for `#artifact=ID` and `#call=ID`, what is open in it. */
-function place() {
+/** The view that the address names and, for `#artifact=ID` and `#call=ID`, what is open in it. */
+function parseHash() {
   const [name, id = ''] = location.hash.slice(1).split('=');
   if (name === 'artifact') return { view: current, artifact: decodeURIComponent(id) };
   if (name === 'call') return { view: 'calls', call: decodeURIComponent(id) };
   return { view: VIEWS.includes(name) ? name : 'artifacts' };
 }
 
-// What most visits do not need is loaded when it is needed: the forms of the apps, the dialog with its previews.
+// Modules that most visits do not need are loaded on demand: the forms of the apps, the dialog with its previews.
 async function show() {
-  const { view, artifact, call } = signedIn ? place() : { view: 'login' };
+  const { view, artifact, call } = signedIn ? parseHash() : { view: 'login' };
   if (signedIn) current = view;
   for (const name of ['login', ...VIEWS]) byId(`view-${name}`).hidden = name !== view;
   for (const link of document.querySelectorAll('nav a')) {
@@ -68,7 +68,7 @@ byId('sign-out').addEventListener('click', () => busy(byId('sign-out'), async ()
 }));
 
 on('signed_out', () => signedIn && leave());
-on('refused', () => get('/calls?limit=1').catch(() => null)); // says whether it was the access: then `signed_out` follows
+on('refused', () => get('/calls?limit=1').catch(() => null)); // if access was the reason, `signed_out` follows
 on('connection', (state) => {
   const words = { live: 'Live', lost: 'Connecting …' };
   const node = byId('connection');
@@ -81,7 +81,8 @@ on('details_closed', () => location.hash.startsWith('#artifact=') && history.rep
 startGrid(byId('view-artifacts'));
 startTimeline(byId('view-calls'));
 
-/** A token in the address is taken out of it at once, so that it is neither seen, nor bookmarked, nor in the history. */
+/** Sign in by the token in the address, or else by the cookie. The token is removed from the address at once, so that it is neither
+ * shown, nor bookmarked, nor in the history. */
 async function begin() {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (token) {

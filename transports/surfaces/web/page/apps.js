@@ -1,4 +1,4 @@
-// Connected apps and what they can do; the form of one capability beside them.
+// Connected apps with their capabilities; the form of the chosen capability beside them.
 import { address, get, post, remove } from './api.js';
 import { busy, button, confirm, h, notice, say } from './dom.js';
 import { on } from './events.js';
@@ -6,7 +6,7 @@ import { plural } from './format.js';
 import { openCapability } from './run.js';
 
 const TRANSPORTS = [['', 'auto'], ['playwright', 'playwright'], ['postmessage', 'postmessage'], ['websocket', 'websocket']];
-const OPEN = 2; // so many apps show their capabilities from the start
+const OPEN = 2; // apps whose capabilities are unfolded from the start
 
 let apps = [];
 let chosen = null; // {session, name}
@@ -15,7 +15,7 @@ const list = h('div', { class: 'stack' });
 const work = h('div', { class: 'work card-like stack', id: 'work' });
 const search = h('input', { type: 'search', placeholder: 'Search capabilities', 'aria-label': 'Search capabilities', oninput: () => render() });
 
-function connecting() {
+function connectForm() {
   const url = h('input', { id: 'app-url', type: 'url', required: true, placeholder: 'https://app.example/', spellcheck: 'false' });
   const transport = h('select', { id: 'app-transport', 'aria-label': 'Transport' }, TRANSPORTS.map(([value, text]) => h('option', { value }, text)));
   const connect = h('button', { class: 'primary' }, 'Connect');
@@ -46,9 +46,9 @@ function capability(app, one) {
   return h('li', {}, node);
 }
 
-function box(app, index) {
-  const wanted = search.value.trim().toLowerCase();
-  const fitting = app.capabilities.filter((one) => `${one.name}\n${one.description ?? ''}`.toLowerCase().includes(wanted));
+function appBox(app, index) {
+  const text = search.value.trim().toLowerCase();
+  const fitting = app.capabilities.filter((one) => `${one.name}\n${one.description ?? ''}`.toLowerCase().includes(text));
   const disconnect = button('Disconnect', async () => {
     if (!(await confirm(`Disconnect ${app.name}? Its running calls end.`, 'Disconnect'))) return;
     await busy(disconnect, async () => {
@@ -56,7 +56,7 @@ function box(app, index) {
       await load();
     });
   }, { class: 'quiet small', 'aria-label': `Disconnect ${app.name}` });
-  const open = index < OPEN || wanted !== '' || chosen?.session === app.session;
+  const open = index < OPEN || text !== '' || chosen?.session === app.session;
   return h('details', { class: 'app card-like', open, 'data-session': app.session },
     h('summary', {}, h('strong', {}, app.name), h('span', { class: 'muted' }, ` ${app.version ?? ''} · ${app.transport}`)),
     h('p', { class: 'muted url' }, `${app.url} · session ${app.session}`),
@@ -65,11 +65,11 @@ function box(app, index) {
 }
 
 function render() {
-  const folded = new Map([...list.querySelectorAll('.app')].map((node) => [node.dataset.session, node.open]));
+  const wasOpen = new Map([...list.querySelectorAll('.app')].map((node) => [node.dataset.session, node.open]));
   const focused = document.activeElement?.closest('.app')?.dataset.session;
   list.replaceChildren(...apps.map((app, index) => {
-    const node = box(app, index);
-    if (search.value === '' && folded.has(app.session)) node.open = folded.get(app.session);
+    const node = appBox(app, index);
+    if (search.value === '' && wasOpen.has(app.session)) node.open = wasOpen.get(app.session);
     return node;
   }));
   if (focused) list.querySelector(`[data-session="${CSS.escape(focused)}"] summary`)?.focus();
@@ -88,12 +88,12 @@ async function load() {
   }
 }
 
-/** Fill the section, once. */
+/** Fill the section of the apps; only the first call does anything. */
 export function startApps(section) {
   if (section.hasChildNodes()) return;
   section.append(
     h('div', { class: 'title' }, h('h1', { id: 'apps-title' }, 'Apps')),
-    h('div', { class: 'columns' }, h('div', { class: 'stack' }, connecting(), search, list), work));
+    h('div', { class: 'columns' }, h('div', { class: 'stack' }, connectForm(), search, list), work));
   for (const name of ['reset', 'app_connected', 'app_disconnected', 'capabilities_changed']) on(name, load);
   load();
 }

@@ -1,4 +1,4 @@
-// A field that takes a file: an artifact that is there already, or a local file, which is uploaded first.
+// A field for a file: a stored artifact, or a local file, which is uploaded first.
 import { upload } from './api.js';
 import { busy, button, h } from './dom.js';
 import { emit } from './events.js';
@@ -7,8 +7,8 @@ import { recent } from './grid.js';
 
 const OFFERED = 100;
 
-/** A place in the parameters as the server writes it: a dot inside a key is escaped. */
-const placeOf = (path) => path.map((step) => String(step).replaceAll('\\', '\\\\').replaceAll('.', '\\.')).join('.');
+/** A path in the parameters as the server writes it: a dot inside a key is escaped. */
+const pathOf = (path) => path.map((step) => String(step).replaceAll('\\', '\\\\').replaceAll('.', '\\.')).join('.');
 
 export function chooser(schema, { labelled, ...options }) {
   const option = (meta) => h('option', { value: meta.id }, `${meta.filename} · ${size(meta.size_bytes)}`);
@@ -19,7 +19,7 @@ export function chooser(schema, { labelled, ...options }) {
   const offer = (meta) => {
     if (![...select.options].some(({ value }) => value === meta.id)) select.options[0].after(option(meta));
   };
-  select.addEventListener('focus', () => recent().slice(0, OFFERED).reverse().forEach(offer)); // what came meanwhile
+  select.addEventListener('focus', () => recent().slice(0, OFFERED).reverse().forEach(offer)); // artifacts that were stored meanwhile
 
   const take = (file) => busy(pick, async () => {
     const meta = await upload(file);
@@ -40,6 +40,6 @@ export function chooser(schema, { labelled, ...options }) {
     event.preventDefault();
     take(event.dataTransfer.files[0]);
   });
-  options.files.set(placeOf(options.path), () => (node.isConnected ? select.value : ''));
-  return { node, read: () => undefined }; // it travels beside the parameters
+  options.files.set(pathOf(options.path), () => (node.isConnected ? select.value : ''));
+  return { node, read: () => undefined }; // it is sent beside the parameters
 }

@@ -1,4 +1,4 @@
-// Content as a person reads it: text, folded JSON, tables and hex, each a piece at a time. Content becomes text nodes only.
+// Previews of text, JSON, CSV and bytes, loaded in pieces. Content becomes text nodes and nothing else.
 import { slice } from './api.js';
 import { button, h } from './dom.js';
 import { plural, size } from './format.js';
@@ -10,7 +10,7 @@ const ROWS = 200;
 const COLUMNS = 100;
 const CHILDREN = 100;
 
-/** A box that grows by pieces: `add(bytes, first)` shows one; a button below asks for the next. */
+/** Load content in pieces: `add(bytes, last)` shows one, and the button that is returned loads the next. */
 function pieces(meta, step, add) {
   let at = 0;
   const state = h('span', { class: 'muted' });
@@ -59,7 +59,7 @@ export function hex(meta) {
   return [scroller('Bytes in hex', box), foot];
 }
 
-/** A value as a tree; what is folded is not built before somebody opens it. */
+/** A JSON value as a tree. A folded node is built when it is opened. */
 export function tree(value, key = null, open = true) {
   const name = key === null ? null : [h('span', { class: 'key' }, key), ': '];
   if (value === null || typeof value !== 'object') {
@@ -67,9 +67,9 @@ export function tree(value, key = null, open = true) {
     return h('div', { class: 'leaf' }, name, h('span', { class: `value ${kind}` }, JSON.stringify(value)));
   }
   const entries = Object.entries(value);
-  const about = Array.isArray(value) ? `[ ${plural(entries.length, 'item')} ]` : `{ ${plural(entries.length, 'key')} }`;
+  const summary = Array.isArray(value) ? `[ ${plural(entries.length, 'item')} ]` : `{ ${plural(entries.length, 'key')} }`;
   if (!entries.length) return h('div', { class: 'leaf' }, name, Array.isArray(value) ? '[ ]' : '{ }');
-  const node = h('details', { class: 'node' }, h('summary', {}, name, h('span', { class: 'muted' }, about)));
+  const node = h('details', { class: 'node' }, h('summary', {}, name, h('span', { class: 'muted' }, summary)));
   const show = (from) => {
     node.append(...entries.slice(from, from + CHILDREN).map(([name, child]) => tree(child, name, false)));
     const left = entries.length - from - CHILDREN;
@@ -125,24 +125,24 @@ export function rowsOf(source, delimiter, limit) {
 
 export function csv(meta) {
   let source = '';
-  let shown = ROWS;
+  let rowLimit = ROWS;
   const decoder = new TextDecoder();
   const box = h('div');
   const render = (all) => {
     const first = source.slice(0, source.indexOf('\n') + 1 || undefined);
     const delimiter = [',', ';', '\t', '|'].reduce((best, sign) => (first.split(sign).length > first.split(best).length ? sign : best));
-    const rows = rowsOf(source, delimiter, shown + 2);
-    if (!all && rows.length < shown + 2) rows.pop(); // cut in the middle
+    const rows = rowsOf(source, delimiter, rowLimit + 2);
+    if (!all && rows.length < rowLimit + 2) rows.pop(); // the last row may be cut in the middle
     const [head = [], ...body] = rows;
-    const cut = body.length > shown;
+    const cut = body.length > rowLimit;
     const cells = (row, tag, attributes) => row.slice(0, COLUMNS).map((cell) => h(tag, attributes, cell));
     box.replaceChildren(h('table', {},
       h('thead', {}, h('tr', {}, cells(head, 'th', { scope: 'col' }))),
-      h('tbody', {}, body.slice(0, shown).map((row) => h('tr', {}, cells(row, 'td'))))));
+      h('tbody', {}, body.slice(0, rowLimit).map((row) => h('tr', {}, cells(row, 'td'))))));
     if (head.length > COLUMNS) box.append(h('p', { class: 'muted' }, `The first ${COLUMNS} of ${head.length} columns.`));
     if (cut) {
       box.append(button('More rows', () => {
-        shown += 1000;
+        rowLimit += 1000;
         render(all);
       }));
     }

@@ -10,11 +10,11 @@ import { isSvg } from './thumbs.js';
 
 const EXPIRIES = [[300, '5 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '7 days']];
 
-/** Whether the server lets a browser show it; the rest would only be downloaded once more. */
-const shows = (meta) => meta.mime_type === 'text/plain' || (['image', 'pdf', 'audio', 'video'].includes(meta.preview) && !isSvg(meta));
+/** Whether the server lets a browser show it in a tab; anything else would be downloaded again. */
+const opensInTab = (meta) => meta.mime_type === 'text/plain' || (['image', 'pdf', 'audio', 'video'].includes(meta.preview) && !isSvg(meta));
 
 const dialog = h('dialog', { class: 'details', 'aria-labelledby': 'details-title' });
-let shown = null;
+let openId = null;
 
 function facts(meta) {
   const call = calls.get(meta.call);
@@ -33,7 +33,7 @@ function facts(meta) {
   return h('dl', { class: 'facts-list' }, rows.filter(([, value]) => value).map(([name, value]) => [h('dt', {}, name), h('dd', { class: Array.isArray(value) ? 'copied' : '' }, value)]));
 }
 
-function checking(meta) {
+function hashCheck(meta) {
   const state = h('p', { class: 'state', role: 'status' });
   const check = button('Check hash', () => busy(check, async () => {
     state.textContent = 'Reading all of it …';
@@ -50,7 +50,7 @@ function checking(meta) {
   return [check, state];
 }
 
-function linking(meta) {
+function linkForm(meta) {
   const expires = h('select', { 'aria-label': 'The link works for' }, EXPIRIES.map(([value, text]) => h('option', { value }, text)));
   expires.value = 3600;
   const made = h('div', { class: 'link-made', 'aria-live': 'polite' });
@@ -65,7 +65,7 @@ function linking(meta) {
   return h('fieldset', {}, h('legend', {}, 'Share'), h('div', { class: 'row' }, expires, make), made);
 }
 
-function deleting(meta) {
+function deleteButton(meta) {
   const node = button('Delete', async () => {
     if (!(await confirm(`Delete ${meta.filename}? This cannot be undone.`, 'Delete'))) return;
     await busy(node, async () => {
@@ -89,7 +89,7 @@ export async function openDetails(id) {
     emit('details_closed');
     return;
   }
-  shown = id;
+  openId = id;
   dialog.replaceChildren(
     h('header', {},
       h('h2', { id: 'details-title', tabindex: -1, autofocus: true }, meta.filename),
@@ -99,8 +99,8 @@ export async function openDetails(id) {
       h('aside', { 'aria-label': 'About this artifact' },
         h('div', { class: 'row' },
           h('a', { class: 'button primary', href: `${meta.url}?download`, download: '' }, 'Download'),
-          shows(meta) && h('a', { class: 'button', href: meta.url, target: '_blank', rel: 'noopener' }, 'Open')),
-        facts(meta), checking(meta), linking(meta), deleting(meta))));
+          opensInTab(meta) && h('a', { class: 'button', href: meta.url, target: '_blank', rel: 'noopener' }, 'Open')),
+        facts(meta), hashCheck(meta), linkForm(meta), deleteButton(meta))));
   if (!dialog.open) dialog.showModal();
 }
 
@@ -110,13 +110,13 @@ export function closeDetails() {
 
 document.body.append(dialog);
 dialog.addEventListener('close', () => {
-  const id = shown;
-  shown = null;
-  dialog.replaceChildren(); // ends what plays
+  const id = openId;
+  openId = null;
+  dialog.replaceChildren(); // stops sound and video
   emit('details_closed');
-  // The browser gives the focus back to where it was, if that is still there.
+  // The browser returns the focus to where it was, if that element still exists.
   if (document.activeElement === document.body) cardOf(id)?.focus();
 });
 dialog.addEventListener('click', (event) => event.target === dialog && close()); // the backdrop
-on('artifact_removed', ({ id }) => id === shown && close());
+on('artifact_removed', ({ id }) => id === openId && close());
 on('signed_out', closeDetails);

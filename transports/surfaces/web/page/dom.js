@@ -1,4 +1,4 @@
-// Elements, and what a person is told. Data becomes text nodes and attributes only; nothing is ever parsed as HTML.
+// Elements, announcements and dialogs. Data becomes text nodes and attributes only; nothing is ever parsed as HTML.
 
 /** An element: `on…` functions listen, `null`, `undefined` and `false` leave an attribute out, strings become text. */
 export function h(tag, attributes = {}, ...children) {
@@ -19,27 +19,27 @@ export function button(label, onclick, attributes = {}) {
   return h('button', { type: 'button', onclick, ...attributes }, label);
 }
 
-let waiting = [];
+let announcements = [];
 
-/** Say something to a screen reader. What comes in one second is said at once, or arrivals would interrupt each other. */
+/** Announce a text to screen readers. Texts within one second are announced together, since each interrupts the one before. */
 export function say(text) {
-  if (!waiting.length) {
+  if (!announcements.length) {
     setTimeout(() => {
-      byId('said').textContent = waiting.length > 3 ? `${waiting.length} messages; the last: ${waiting.at(-1)}` : waiting.join('. ');
-      waiting = [];
+      byId('said').textContent = announcements.length > 3 ? `${announcements.length} messages; the last: ${announcements.at(-1)}` : announcements.join('. ');
+      announcements = [];
     }, 1000);
   }
-  waiting.push(text);
+  announcements.push(text);
 }
 
-/** A notice that goes away by itself after ten seconds, or by its button. Behind an open dialog nobody would notice it. */
+/** Show a notice for ten seconds or until it is dismissed; inside an open dialog, which would cover it. */
 export function notice(text) {
   const box = h('div', { class: 'notice', role: 'alert' }, h('span', {}, text), button('×', () => box.remove(), { class: 'quiet', 'aria-label': 'Dismiss' }));
   ([...document.querySelectorAll('dialog[open]')].at(-1) ?? byId('notices')).append(box);
   setTimeout(() => box.remove(), 10_000);
 }
 
-/** Run the work of a button: it is disabled meanwhile, and what goes wrong becomes a notice. */
+/** Run the work of a button, which is disabled meanwhile. An error becomes a notice. */
 export async function busy(node, work) {
   node.disabled = true;
   node.ariaBusy = 'true';
@@ -69,13 +69,13 @@ export function copyButton(text, what) {
   return node;
 }
 
-/** A modal question with two answers; resolves to whether it was agreed to. Focus starts on the harmless one. */
+/** Ask for confirmation in a modal dialog. Resolves to true if the answer is yes; the focus starts on Cancel. */
 export function confirm(question, yes) {
   return new Promise((resolve) => {
-    const ends = (answer) => () => dialog.close(answer);
+    const closeWith = (answer) => () => dialog.close(answer);
     const dialog = h('dialog', { class: 'confirm', 'aria-label': question },
       h('p', {}, question),
-      h('div', { class: 'row end' }, button('Cancel', ends('no'), { autofocus: true }), button(yes, ends('yes'), { class: 'danger' })));
+      h('div', { class: 'row end' }, button('Cancel', closeWith('no'), { autofocus: true }), button(yes, closeWith('yes'), { class: 'danger' })));
     dialog.addEventListener('close', () => {
       dialog.remove();
       resolve(dialog.returnValue === 'yes');

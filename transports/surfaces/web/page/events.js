@@ -1,4 +1,4 @@
-// What happens, from the server's event stream and from within the page: `on` listens, `emit` tells.
+// Events of the server's stream and of the page itself: `on` adds a listener, `emit` calls the listeners.
 
 const NAMES = [
   'artifact_stored', 'artifact_removed', 'resource_updated', 'app_connected', 'app_disconnected', 'capabilities_changed',
@@ -14,19 +14,19 @@ export function emit(name, data) {
   for (const listener of listeners.get(name) ?? []) listener(data);
 }
 
-const LINGER = 20_000; // ms that a tab which nobody sees goes on listening
-const FIRST_WAIT = 1000; // ms before a refused stream is asked for again; doubled each time
+const HIDDEN_TIMEOUT = 20_000; // ms after which a hidden tab closes its stream
+const FIRST_WAIT = 1000; // ms before a refused stream is opened again; doubled each time
 const LONGEST_WAIT = 30_000;
 
 let source = null;
 let wanted = false;
-let fresh = true; // there is no place in the stream yet to come back to
+let fresh = true; // no event yet, so no position in the stream to resume from
 let wait = FIRST_WAIT;
-let again = 0;
-let asleep = 0;
+let retryTimer = 0;
+let hiddenTimer = 0;
 
 function close() {
-  clearTimeout(again);
+  clearTimeout(retryTimer);
   source?.close();
   source = null;
   fresh = true;
@@ -41,12 +41,12 @@ function open() {
   };
   source.onerror = () => {
     emit('connection', 'lost');
-    // The browser comes back by itself with Last-Event-ID, unless the server refused: then the stream is closed for good
-    // and its place in it is lost.
+    // The browser reconnects by itself with Last-Event-ID, unless the server refused: then the stream is closed for good and
+    // its position in it is lost.
     if (source.readyState !== EventSource.CLOSED) return;
     fresh = true;
     emit('refused');
-    again = setTimeout(open, wait);
+    retryTimer = setTimeout(open, wait);
     wait = Math.min(wait * 2, LONGEST_WAIT);
   };
   for (const name of NAMES) {
@@ -57,25 +57,25 @@ function open() {
   }
 }
 
-/** A browser has six connections for one server and all tabs together: those that nobody sees keep none. */
-function attend() {
-  clearTimeout(asleep);
+/** Open the stream in a visible tab and close it in a hidden one: a browser has six connections to a server for all tabs. */
+function openWhileVisible() {
+  clearTimeout(hiddenTimer);
   if (!wanted) return;
-  if (document.hidden) asleep = setTimeout(close, LINGER);
+  if (document.hidden) hiddenTimer = setTimeout(close, HIDDEN_TIMEOUT);
   else if (!source) open();
 }
 
-document.addEventListener('visibilitychange', attend);
+document.addEventListener('visibilitychange', openWhileVisible);
 
 /** Open the stream. `reset` is emitted when everything has to be loaded: now, and whenever events may have been missed. */
 export function follow() {
   close();
   wanted = true;
-  attend();
+  openWhileVisible();
 }
 
 export function unfollow() {
   wanted = false;
-  clearTimeout(asleep);
+  clearTimeout(hiddenTimer);
   close();
 }

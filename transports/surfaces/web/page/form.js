@@ -5,11 +5,11 @@ import { button, h } from './dom.js';
 import { kindOf, resolve } from './schema.js';
 
 const INPUTS = { date: 'date', email: 'email', uri: 'url', color: 'color', password: 'password', time: 'time' };
-let made = 0;
+let fieldCount = 0;
 
 /** A labelled control with its description. */
 function labelled(control, { label, required, note }, hint) {
-  const id = control.id || (control.id = `field-${++made}`);
+  const id = control.id || (control.id = `field-${++fieldCount}`);
   if (hint) control.setAttribute('aria-describedby', `${id}-hint`);
   return h('div', { class: 'field' },
     h('label', { for: id }, label, required && h('span', { class: 'required', 'aria-hidden': true }, ' *'), note && h('span', { class: 'muted' }, ` ${note}`)),
@@ -17,8 +17,8 @@ function labelled(control, { label, required, note }, hint) {
 }
 
 function constant(schema, options) {
-  const shown = h('output', {}, JSON.stringify(schema.const));
-  return { node: labelled(shown, options, schema.description), read: () => (options.required ? schema.const : undefined) };
+  const output = h('output', {}, JSON.stringify(schema.const));
+  return { node: labelled(output, options, schema.description), read: () => (options.required ? schema.const : undefined) };
 }
 
 function choice(schema, options) {
@@ -33,12 +33,12 @@ function choice(schema, options) {
 
 function flag(schema, options) {
   if (options.required || typeof schema.default === 'boolean') {
-    const box = h('input', { type: 'checkbox', id: `field-${++made}` });
+    const box = h('input', { type: 'checkbox', id: `field-${++fieldCount}` });
     box.checked = schema.default === true;
     const node = h('div', { class: 'field' }, h('label', { class: 'check' }, box, options.label), schema.description && h('p', { class: 'hint' }, schema.description));
     return { node, read: () => box.checked };
   }
-  return choice({ ...schema, enum: [true, false], enumNames: ['Yes', 'No'] }, options); // "not given" is a third answer
+  return choice({ ...schema, enum: [true, false], enumNames: ['Yes', 'No'] }, options); // "not given" is a third choice
 }
 
 function number(schema, options) {
@@ -68,7 +68,7 @@ function matches(pattern, value) {
   }
 }
 
-/** For everything that has no field of its own: JSON, checked while it is typed. */
+/** A field for every other schema: JSON, checked while it is typed. */
 export function jsonEditor(schema, options) {
   const control = h('textarea', { class: 'code', rows: 3, required: options.required, spellcheck: 'false' });
   if (schema.default !== undefined) control.value = JSON.stringify(schema.default, null, 2);
@@ -88,7 +88,7 @@ export function jsonEditor(schema, options) {
 
 function object(schema, options) {
   const needed = new Set(schema.required ?? []);
-  // In an object that may be left out nothing is demanded before something of it is given: the server says what is missing.
+  // In an optional object no field is required, since all may be left out; the server reports what is missing.
   const fields = Object.entries(schema.properties).map(([name, inner]) => [
     name, field(inner, { ...options, label: inner?.title ?? name, required: options.required && needed.has(name), path: [...options.path, name], depth: options.depth + 1 }),
   ]);

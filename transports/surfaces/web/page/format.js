@@ -1,4 +1,4 @@
-// Sizes, times and kinds, as people read them.
+// Sizes, times and file kinds as text.
 
 const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB'];
 

@@ -1,4 +1,4 @@
-// The artifacts as cards: paged, filtered, filled live.
+// The artifacts as cards: in pages, filtered, with new ones as they are stored.
 import { address, get, upload } from './api.js';
 import { busy, button, byId, h, notice, say } from './dom.js';
 import { emit, on } from './events.js';
@@ -7,19 +7,19 @@ import { moment, plural, size } from './format.js';
 import { thumbnail } from './thumbs.js';
 
 const PAGE = 60;
-const MOST = 600; // cards; when more have arrived, the first page is loaded anew
+const MAX_CARDS = 600; // when more have arrived, the first page is loaded anew
 
-/** Every artifact that was seen, by id: other views name artifacts by id only. */
+/** Metadata of every artifact seen so far, by id: other views name artifacts by id alone. */
 const known = new Map();
 
 export async function metaOf(id) {
-  return known.get(id) ?? see(await get(address(['artifacts', id, 'meta'])));
+  return known.get(id) ?? remember(await get(address(['artifacts', id, 'meta'])));
 }
 
 /** The artifacts seen so far, newest first. */
 export const recent = () => [...known.values()].sort((a, b) => String(b.created).localeCompare(String(a.created)));
 
-function see(meta) {
+function remember(meta) {
   known.set(meta.id, meta);
   emit('artifact_seen', meta);
   return meta;
@@ -28,16 +28,16 @@ function see(meta) {
 const cards = new Map();
 let next = null;
 let total = 0;
-let turn = 0;
+let latestLoad = 0;
 let loading = false;
-let meanwhile = []; // what events told while a list was under way, which may be older than they are
+let deferred = []; // changes from events while a list, which may be older, is being loaded
 
 const heading = h('h1', { id: 'artifacts-title' }, 'Artifacts');
 const count = h('p', { class: 'muted', id: 'count' });
 const list = h('ul', { class: 'grid', role: 'list', 'aria-label': 'Artifacts, newest first' });
 const more = button('Load more', () => busy(more, () => load(next)), { class: 'wide', hidden: true });
-const nothing = h('div', { class: 'empty', hidden: true });
-const chosen = filters(() => load());
+const emptyState = h('div', { class: 'empty', hidden: true });
+const filter = filters(() => load());
 const file = h('input', { type: 'file', multiple: true, hidden: true, 'aria-label': 'Files to upload' });
 const add = button('Upload files', () => file.click());
 
@@ -51,18 +51,18 @@ function card(meta, arrived) {
 }
 
 function render() {
-  count.textContent = total ? `${plural(total, 'file')}${chosen.active() ? ' match' : ''}` : '';
+  count.textContent = total ? `${plural(total, 'file')}${filter.active() ? ' match' : ''}` : '';
   more.hidden = next === null;
   const empty = cards.size === 0 && !loading;
-  nothing.hidden = !empty;
+  emptyState.hidden = !empty;
   list.hidden = cards.size === 0;
-  if (empty) nothing.replaceChildren(...hints());
+  if (empty) emptyState.replaceChildren(...hints());
   if (!list.querySelector('[tabindex="0"]')) list.querySelector('.card')?.setAttribute('tabindex', 0);
 }
 
 function hints() {
-  if (chosen.active()) {
-    return [h('h2', {}, 'Nothing matches'), h('p', {}, 'No artifact fits these filters.'), button('Clear filters', () => chosen.node.reset())];
+  if (filter.active()) {
+    return [h('h2', {}, 'Nothing matches'), h('p', {}, 'No artifact fits these filters.'), button('Clear filters', () => filter.node.reset())];
   }
   return [
     h('h2', {}, 'No artifacts yet'),
@@ -72,11 +72,11 @@ function hints() {
 }
 
 async function load(after = null) {
-  const mine = ++turn;
+  const thisLoad = ++latestLoad;
   loading = true;
   try {
-    const answer = await get(address(['artifacts'], { ...chosen.query(), after, limit: PAGE }));
-    if (mine !== turn) return; // another choice was made meanwhile
+    const answer = await get(address(['artifacts'], { ...filter.query(), after, limit: PAGE }));
+    if (thisLoad !== latestLoad) return; // the filters have changed meanwhile
     const focused = document.activeElement?.dataset?.id;
     if (after === null) {
       cards.clear();
@@ -84,7 +84,7 @@ async function load(after = null) {
     }
     for (const meta of answer.artifacts) {
       if (cards.has(meta.id)) continue;
-      cards.set(see(meta).id, card(meta, false));
+      cards.set(remember(meta).id, card(meta, false));
       list.append(cards.get(meta.id));
     }
     if (focused && document.activeElement === document.body) cardOf(focused)?.focus({ preventScroll: true });
@@ -93,28 +93,28 @@ async function load(after = null) {
   } catch (error) {
     if (error.status !== 401) notice(error.message);
   } finally {
-    if (mine === turn) {
+    if (thisLoad === latestLoad) {
       loading = false;
-      for (const change of meanwhile.splice(0)) change();
+      for (const change of deferred.splice(0)) change();
       render();
     }
   }
 }
 
 function stored(meta) {
-  see(meta);
-  if (loading) meanwhile.push(() => stored(meta));
-  if (loading || cards.has(meta.id) || !chosen.match(meta)) return;
+  remember(meta);
+  if (loading) deferred.push(() => stored(meta));
+  if (loading || cards.has(meta.id) || !filter.match(meta)) return;
   const node = card(meta, true);
   cards.set(meta.id, node);
   list.prepend(node);
   total += 1;
   say(`New: ${meta.filename}, ${size(meta.size_bytes)}`);
   render();
-  if (cards.size > MOST && scrollY < innerHeight) load();
+  if (cards.size > MAX_CARDS && scrollY < innerHeight) load();
 }
 
-/** The same content was stored again, perhaps by another name. */
+/** The same content was stored again, perhaps under another name. */
 async function updated({ uri }) {
   const id = uri.replace('artifact://', '');
   known.delete(id);
@@ -128,7 +128,7 @@ async function updated({ uri }) {
 function removed({ id }) {
   known.delete(id);
   const node = cards.get(id);
-  if (loading) meanwhile.push(() => removed({ id }));
+  if (loading) deferred.push(() => removed({ id }));
   if (loading || !node) return;
   const focused = node.contains(document.activeElement);
   const beside = node.nextElementSibling ?? node.previousElementSibling;
@@ -140,7 +140,7 @@ function removed({ id }) {
 }
 
 /** Arrow keys move by card and by row, Home and End to the ends; one card at a time is in the tab order. */
-function walk(event) {
+function moveFocus(event) {
   const all = [...list.querySelectorAll('.card')];
   const at = all.indexOf(document.activeElement);
   if (at < 0) return;
@@ -152,7 +152,7 @@ function walk(event) {
   all[Math.max(0, Math.min(all.length - 1, at + step))].focus();
 }
 
-list.addEventListener('keydown', walk);
+list.addEventListener('keydown', moveFocus);
 list.addEventListener('focusin', ({ target }) => {
   for (const node of list.querySelectorAll('[tabindex="0"]')) node.setAttribute('tabindex', -1);
   target.closest('.card')?.setAttribute('tabindex', 0);
@@ -173,7 +173,7 @@ file.addEventListener('change', async () => {
 });
 
 /** Files dropped anywhere on the page are uploaded, unless a field of a form takes them. */
-function dropping() {
+function acceptDrops() {
   const holdsFiles = (event) => event.dataTransfer?.types.includes('Files');
   document.addEventListener('dragover', (event) => {
     if (!holdsFiles(event)) return;
@@ -195,13 +195,13 @@ function dropping() {
 export function startGrid(section) {
   section.append(
     h('div', { class: 'title' }, heading, count, h('div', { class: 'grow' }), add, file),
-    chosen.node, list, nothing, h('p', { class: 'center' }, more));
-  dropping();
+    filter.node, list, emptyState, h('p', { class: 'center' }, more));
+  acceptDrops();
   on('reset', () => load());
   on('artifact_stored', stored);
   on('artifact_removed', removed);
   on('resource_updated', updated);
 }
 
-/** The card of an artifact, if it is shown: where the focus goes back to. */
+/** The card of an artifact, or null; the focus returns to it. */
 export const cardOf = (id) => cards.get(id)?.firstChild ?? null;

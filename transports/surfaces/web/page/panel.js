@@ -1,6 +1,6 @@
-// One call, whatever state it is in: progress, the app's question, its error, its files, its answer. Keeps itself up to date.
+// The panel of one call: progress, the app's question, error, files, result. It keeps itself up to date.
 import { address, remove } from './api.js';
-import { calls, running, whole } from './calls.js';
+import { calls, callWithResult, running } from './calls.js';
 import { tree } from './content.js';
 import { busy, button, h } from './dom.js';
 import { on } from './events.js';
@@ -15,13 +15,13 @@ export const STATES = {
   failed: ['✗', 'Failed'], cancelled: ['–', 'Cancelled'],
 };
 
-/** How far a call is, 0 to 1, if the app said what the whole is. */
+/** The progress of a call from 0 to 1, or null if the app gives no total. */
 export function share(call) {
   const { value, total } = call.progress ?? {};
   return Number.isFinite(value) && total > 0 ? Math.min(1, Math.max(0, value / total)) : null;
 }
 
-/** Links to artifacts, each with a thumbnail as soon as its metadata is here. */
+/** Links to artifacts, each with a thumbnail as soon as its metadata has arrived. */
 function files(ids) {
   const more = ids.length > FILES && h('li', { class: 'muted' }, `and ${plural(ids.length - FILES, 'more file')} in the gallery`);
   return h('ul', { class: 'chips', role: 'list', 'aria-label': 'Files of this call' }, ids.slice(0, FILES).map((id) => {
@@ -39,7 +39,7 @@ function answer(call) {
   const node = h('details', {}, h('summary', {}, 'Answer as data'), box);
   node.addEventListener('toggle', async () => {
     try {
-      box.append(h('div', { class: 'tree' }, tree((await whole(call.id)).result)));
+      box.append(h('div', { class: 'tree' }, tree((await callWithResult(call.id)).result)));
     } catch (error) {
       box.append(h('p', { class: 'problem' }, error.message));
     }
@@ -55,23 +55,23 @@ function outcome(call) {
   ].filter(Boolean);
 }
 
-/** The bar and what the app said; a question below it, which stays as it is while somebody types. */
-function underway(id) {
+/** The bar and the app's text; below it a question, which is not built again while somebody types. */
+function progressOf(id) {
   const bar = h('progress', { 'aria-label': 'Progress', max: 1 });
   const text = h('span', { class: 'muted' });
   const cancel = button('Cancel', () => busy(cancel, () => remove(address(['calls', id]))), { class: 'small' });
-  const asked = h('div');
-  const node = h('div', { class: 'stack' }, h('div', { class: 'row progress' }, bar, text, cancel), asked);
-  let before = 'null';
+  const questionBox = h('div');
+  const node = h('div', { class: 'stack' }, h('div', { class: 'row progress' }, bar, text, cancel), questionBox);
+  let shownQuestion = 'null';
   async function update(call) {
     const done = share(call);
     if (done === null) bar.removeAttribute('value');
     else bar.value = done;
     text.textContent = [done === null ? '' : `${Math.round(done * 100)} %`, call.progress?.text].filter(Boolean).join(' ');
     const now = JSON.stringify(call.question);
-    if (now === before) return;
-    before = now;
-    asked.replaceChildren(...(call.question ? [(await import('./question.js')).question(call)] : []));
+    if (now === shownQuestion) return;
+    shownQuestion = now;
+    questionBox.replaceChildren(...(call.question ? [(await import('./question.js')).question(call)] : []));
   }
   return { node, update };
 }
@@ -81,10 +81,10 @@ on('calls_changed', (call) => {
   for (const [id, updates] of panels) if (!call || call.id === id) updates.forEach((update) => update());
 });
 
-/** A box about one call. */
+/** The panel of the call with this id. */
 export function panel(id) {
   const state = h('p', { class: 'state', role: 'status' });
-  const live = underway(id);
+  const live = progressOf(id);
   const node = h('div', { class: 'panel stack' }, state, live.node);
 
   function update() {
@@ -92,8 +92,8 @@ export function panel(id) {
     if (!call) return;
     const [sign, word] = STATES[call.status];
     const took = running(call) ? '' : ` after ${duration(call.duration_ms)}`;
-    const told = `${sign} ${word}${took}${call.artifacts.length ? ` with ${plural(call.artifacts.length, 'file')}` : ''}`;
-    if (state.textContent !== told) state.textContent = told; // a live region should not repeat itself
+    const summary = `${sign} ${word}${took}${call.artifacts.length ? ` with ${plural(call.artifacts.length, 'file')}` : ''}`;
+    if (state.textContent !== summary) state.textContent = summary; // a live region should not repeat itself
     node.dataset.status = call.status;
     if (running(call)) live.update(call);
     else {

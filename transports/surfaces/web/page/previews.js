@@ -1,6 +1,6 @@
-// Each kind of artifact as it can be seen without letting it do anything.
+// Previews of artifacts, by kind, without letting an artifact run anything.
 //
-// No artifact runs script or reaches the network here: images, sound and film are elements that run nothing; text, JSON, CSV
+// No artifact runs script or reaches the network here: images, audio and video are elements that run nothing; text, JSON, CSV
 // and bytes are fetched and become text nodes; HTML is shown as its source. A PDF is the one document that is framed. The
 // frame has no sandbox attribute, since Chromium's viewer refuses to work in one. Its type is fixed (`nosniff`), so HTML that calls
 // itself a PDF stays a broken PDF, and the viewer is a process of its own which lends scripts of a PDF nothing of this page.
@@ -17,9 +17,9 @@ function image(meta) {
 }
 
 const pdf = (meta) => h('iframe', { class: 'document', src: `${meta.url}#navpanes=0&view=FitH`, title: `PDF: ${meta.filename}` });
-const sound = (meta) => h('audio', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename });
-const film = (meta) => h('video', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename, playsinline: true });
-const KINDS = { image, pdf, audio: sound, video: film, text, json, csv, hex };
+const audio = (meta) => h('audio', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename });
+const video = (meta) => h('video', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename, playsinline: true });
+const KINDS = { image, pdf, audio, video, text, json, csv, hex };
 
 export function preview(meta) {
   const body = isSvg(meta) ? [image(meta), h('details', {}, h('summary', {}, 'Source'), text(meta))] : (KINDS[meta.preview] ?? hex)(meta);

@@ -1,11 +1,11 @@
-// What an app asks while a call runs (elicitation), as a small form. The answer's shape depends on the method.
+// The question of an app during a call (elicitation) as a small form. The shape of the answer depends on the method.
 import { address, post } from './api.js';
 import { busy, button, h, say } from './dom.js';
 import { field } from './form.js';
 
 const DECLINED = { success: false, cancelled: true };
 
-/** The field for a question, and the data made of what was given. */
+/** For a question: the key of its answer, the schema of its field, and the label. */
 function shape(method, params) {
   const own = params.schema ?? {};
   const label = params.label ?? 'Answer';
@@ -22,11 +22,11 @@ function shape(method, params) {
 /** A form that answers the question of a call. */
 export function question(call) {
   const { method, params = {} } = call.question;
-  const told = params.message ?? params.prompt ?? params.title ?? 'The app asks:';
-  say(`Question: ${told}`);
+  const message = params.message ?? params.prompt ?? params.title ?? 'The app asks:';
+  say(`Question: ${message}`);
   const send = (node, answer) => busy(node, () => post(address(['calls', call.id, 'answer']), answer));
   const decline = button('Decline', () => send(decline, DECLINED), { class: 'quiet' });
-  const box = (...children) => h('form', { class: 'question', 'aria-label': 'The app asks' }, h('p', {}, told), children);
+  const box = (...children) => h('form', { class: 'question', 'aria-label': 'The app asks' }, h('p', {}, message), children);
 
   if (method === 'elicitation/confirm') {
     const choice = (text, confirmed, kind) => {

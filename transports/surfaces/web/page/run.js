@@ -1,6 +1,6 @@
-// One capability of a connected app: its form, and the calls made with it.
+// One capability of a connected app: its form, and the calls that are made with it.
 import { address, get, post } from './api.js';
-import { begun } from './calls.js';
+import { addStarted } from './calls.js';
 import { tree } from './content.js';
 import { busy, button, h, say } from './dom.js';
 import { formFor, jsonEditor } from './form.js';
@@ -17,7 +17,7 @@ function badges(capability) {
   return notes.map(([word, text]) => h('p', { class: 'note' }, h('strong', {}, word), ` ${text}`));
 }
 
-/** The box for one capability of one app; focus goes to its heading. */
+/** Show one capability of an app in `place`, and focus its heading. */
 export async function openCapability(app, name, place) {
   place.replaceChildren(h('p', { class: 'muted' }, 'Loading …'));
   let capability;
@@ -28,41 +28,41 @@ export async function openCapability(app, name, place) {
     return;
   }
   const schema = capability.inputSchema ?? {};
-  const made = formFor(schema);
-  const raw = jsonEditor({ description: 'The parameters as one JSON object; chosen files are put in beside them.' }, { label: 'Parameters' });
+  const fields = formFor(schema);
+  const raw = jsonEditor({ description: 'The parameters as one JSON object; chosen files are added to it.' }, { label: 'Parameters' });
   const timeout = h('input', { type: 'number', min: 1, max: 3600, value: TIMEOUT, id: 'run-timeout' });
   const run = h('button', { class: 'primary' }, 'Run');
   const calls = h('div', { class: 'stack runs' });
   raw.node.hidden = true;
 
   const swap = button('Edit as JSON', () => {
-    const toJson = raw.node.hidden;
+    const asJson = raw.node.hidden;
     const editor = raw.node.querySelector('textarea');
-    if (toJson) editor.value = JSON.stringify(made.read().params, null, 2);
+    if (asJson) editor.value = JSON.stringify(fields.read().params, null, 2);
     editor.setCustomValidity('');
-    raw.node.hidden = !toJson;
-    made.node.hidden = toJson;
-    swap.textContent = toJson ? 'Back to the form' : 'Edit as JSON';
+    raw.node.hidden = !asJson;
+    fields.node.hidden = asJson;
+    swap.textContent = asJson ? 'Back to the form' : 'Edit as JSON';
   }, { class: 'quiet small' });
 
   const form = h('form', { class: 'stack', 'aria-label': `Parameters of ${name}` },
-    made.node, raw.node,
+    fields.node, raw.node,
     h('div', { class: 'row' }, run, swap, h('div', { class: 'grow' }), h('label', { class: 'inline', for: 'run-timeout' }, 'Timeout', timeout, 's')));
   form.addEventListener('keydown', (event) => event.key === 'Enter' && (event.ctrlKey || event.metaKey) && form.requestSubmit());
-  form.noValidate = true; // a hidden form cannot be checked by the browser, so it is asked below
+  form.noValidate = true; // the browser cannot check a hidden field, so the visible ones are checked below
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     const visible = [...form.elements].filter((control) => control.checkVisibility());
-    const wrong = visible.find((control) => !control.checkValidity());
-    if (wrong) {
-      wrong.reportValidity();
+    const invalid = visible.find((control) => !control.checkValidity());
+    if (invalid) {
+      invalid.reportValidity();
       return;
     }
     busy(run, async () => {
-      const { params, files } = made.read();
+      const { params, files } = fields.read();
       const given = raw.node.hidden ? params : (raw.read() ?? {});
       const call = await post(address(['apps', app.session, 'calls']), { capability: name, params: given, files, timeout: Number(timeout.value) });
-      begun(call);
+      addStarted(call);
       say(`${name} runs`);
       calls.prepend(panel(call.id));
       calls.firstChild.scrollIntoView({ block: 'nearest' });

@@ -1,11 +1,11 @@
-// What a JSON Schema says about one field, as far as a form needs to know.
+// The parts of JSON Schema that a form needs for one field.
 
-const DEEPEST = 6; // levels; deeper, or recursive, is edited as JSON
+const MAX_DEPTH = 6; // levels; deeper, or recursive, is edited as JSON
 
 /** The schema itself: local references followed, a union with `null` made optional. */
 export function resolve(schema, root, depth = 0) {
   if (schema === true || schema === undefined || schema === null) return {};
-  if (typeof schema.$ref === 'string' && depth < DEEPEST) {
+  if (typeof schema.$ref === 'string' && depth < MAX_DEPTH) {
     const steps = schema.$ref.startsWith('#/') ? schema.$ref.slice(2).split('/') : [];
     const found = steps.reduce((at, step) => at?.[step.replaceAll('~1', '/').replaceAll('~0', '~')], root);
     return steps.length && found ? { ...resolve(found, root, depth + 1), ...without(schema, '$ref') } : without(schema, '$ref');
@@ -34,7 +34,7 @@ export function kindOf(schema, depth) {
   if ('const' in schema) return 'const';
   if (Array.isArray(schema.enum) && schema.enum.length) return 'enum';
   if (isBinary(schema)) return 'file';
-  if (schema.oneOf || schema.anyOf || schema.allOf || depth > DEEPEST) return 'json';
+  if (schema.oneOf || schema.anyOf || schema.allOf || depth > MAX_DEPTH) return 'json';
   if (schema.type === 'integer') return 'number';
   if (schema.type === 'object' || schema.properties) return Object.keys(schema.properties ?? {}).length ? 'object' : 'json';
   if (schema.type === 'array') return schema.items && !Array.isArray(schema.items) ? 'array' : 'json';

@@ -1,4 +1,4 @@
-// The theme: as the system has it, light, or dark. A classic script in the head, so that it is set before the first paint.
+// The theme: that of the system, light, or dark. A classic script in the head, so that it is set before the first paint.
 (() => {
   const KEY = 'abp-gallery-theme';
   const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };

@@ -1,4 +1,4 @@
-// Small pictures of artifacts: the image itself, the first lines of a text, or a sheet with the kind on it.
+// Thumbnails of artifacts: the image itself, the first lines of a text, or a sheet with a label.
 import { slice } from './api.js';
 import { h } from './dom.js';
 import { label } from './format.js';
@@ -8,17 +8,17 @@ const FIRST_LINES = 600; // bytes
 
 const sheet = (meta) => h('span', { class: 'sheet', 'aria-hidden': true }, label(meta));
 
-/** Runs a function when an element first comes near the screen. */
-const seen = new IntersectionObserver((entries) => {
+/** Dispatches `seen` on an element when it first comes near the screen. */
+const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
-    seen.unobserve(target);
+    observer.unobserve(target);
     target.dispatchEvent(new Event('seen'));
   }
 }, { rootMargin: '200px' });
 
 function picture(meta) {
-  // An <img> runs no script of an SVG and loads nothing for it.
+  // An <img> runs no script of an SVG and loads nothing that it refers to.
   const image = h('img', { src: meta.url, alt: '', loading: 'lazy', decoding: 'async' });
   image.addEventListener('error', () => image.replaceWith(sheet(meta)));
   return image;
@@ -34,7 +34,7 @@ function lines(meta) {
     }
   };
   box.addEventListener('seen', read);
-  seen.observe(box);
+  observer.observe(box);
   return box;
 }
 

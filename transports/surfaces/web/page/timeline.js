@@ -1,5 +1,5 @@
-// The calls as bars on a time axis. Calls that follow each other closely are one run, with an axis of its own, or a pause of
-// an hour would leave nothing to see of a second.
+// The calls as bars on a time axis. Calls that follow each other closely are one run with an axis of its own: on a common axis, a
+// pause of an hour would leave no room for a call of a second.
 import { calls, loadCalls, running } from './calls.js';
 import { byId, h, notice, say } from './dom.js';
 import { on } from './events.js';
@@ -8,16 +8,16 @@ import { panel, share, STATES } from './panel.js';
 
 const PAUSE = 30_000; // ms without any call, after which a new run begins
 const TICKS = 5;
-const TICK = matchMedia('(prefers-reduced-motion: reduce)').matches ? 2000 : 250; // ms between two pictures of what runs
+const TICK = matchMedia('(prefers-reduced-motion: reduce)').matches ? 2000 : 250; // ms between two updates of running calls
 
 const rows = new Map();
 const list = h('div', { class: 'runs-list' });
-const nothing = h('div', { class: 'empty' }, h('h2', {}, 'No calls yet'), h('p', {}, 'Every call of a connected app appears here while it runs. ', h('a', { href: '#apps' }, 'Run a capability'), '.'));
+const emptyState = h('div', { class: 'empty' }, h('h2', {}, 'No calls yet'), h('p', {}, 'Every call of a connected app appears here while it runs. ', h('a', { href: '#apps' }, 'Run a capability'), '.'));
 
 const start = (call) => Date.parse(call.started);
 const end = (call) => (running(call) ? Math.max(Date.now(), start(call)) : start(call) + call.duration_ms);
 
-/** Runs, latest first; each is a list of calls in order. */
+/** The runs, latest first; each is a list of calls in the order of their start. */
 function runsOf(all) {
   const runs = [];
   let until = -Infinity;
@@ -39,17 +39,17 @@ function stepOf(span) {
 function row(call) {
   const parts = {
     mark: h('span', { class: 'mark' }), what: h('strong', {}, call.capability), how: h('span', { class: 'muted' }, `${call.app ?? call.session} · ${call.transport}`),
-    bar: h('span', { class: 'bar' }), fill: h('span', { class: 'fill' }), took: h('span', { class: 'took' }), told: h('span', { class: 'told' }),
+    bar: h('span', { class: 'bar' }), fill: h('span', { class: 'fill' }), took: h('span', { class: 'took' }), outcome: h('span', { class: 'told' }),
   };
   const node = h('details', { class: 'call', id: `call-${call.id}` },
-    h('summary', {}, h('span', { class: 'what' }, parts.mark, h('span', {}, parts.what, parts.how)), h('span', { class: 'track', 'aria-hidden': true }, parts.bar), parts.took, parts.told));
+    h('summary', {}, h('span', { class: 'what' }, parts.mark, h('span', {}, parts.what, parts.how)), h('span', { class: 'track', 'aria-hidden': true }, parts.bar), parts.took, parts.outcome));
   parts.bar.append(parts.fill);
-  // Built when it is opened first; it keeps itself up to date from then on.
+  // Built when it is first opened; it keeps itself up to date from then on.
   node.addEventListener('toggle', () => node.append(panel(call.id)), { once: true });
-  return { node, parts, told: '' };
+  return { node, parts };
 }
 
-function told(call) {
+function outcomeOf(call) {
   if (call.status === 'failed') return call.error?.code ?? 'failed';
   if (call.status === 'asking') return 'asks a question';
   if (running(call)) return call.progress?.text || (share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`);
@@ -66,7 +66,7 @@ function draw(call, from, span) {
   parts.bar.style.width = `${((end(call) - start(call)) / span) * 100}%`;
   parts.fill.style.width = running(call) ? `${(share(call) ?? 0) * 100}%` : '100%';
   parts.took.textContent = duration(end(call) - start(call));
-  parts.told.textContent = told(call);
+  parts.outcome.textContent = outcomeOf(call);
 }
 
 const sections = new Map();
@@ -101,12 +101,12 @@ function section(run) {
   return parts.node;
 }
 
-let due = 0;
+let frame = 0;
 
-/** Draw with the next picture of the screen, however many events come before it. */
-function soon() {
-  due ||= requestAnimationFrame(() => {
-    due = 0;
+/** Draw with the next frame of the screen, however many events come before it. */
+function renderSoon() {
+  frame ||= requestAnimationFrame(() => {
+    frame = 0;
     render();
   });
 }
@@ -121,20 +121,20 @@ function render() {
   const nodes = runs.map(section);
   if (nodes.length !== list.children.length || nodes.some((node, index) => list.children[index] !== node)) list.replaceChildren(...nodes);
   if (focused !== document.activeElement && list.contains(focused)) focused.focus();
-  nothing.hidden = all.length > 0;
+  emptyState.hidden = all.length > 0;
   const active = all.filter(running).length;
   byId('running').hidden = active === 0;
   byId('running').textContent = active;
   byId('running').ariaLabel = `${active} running`;
 }
 
-/** Draw what runs as time passes, only while it can be seen. */
+/** Draw running calls as time passes, while they are visible. */
 function tick() {
   if (!list.checkVisibility() || document.hidden) return;
   if ([...calls.values()].some(running)) render();
 }
 
-/** Unfold one call and go there. */
+/** Unfold one call and scroll to it. */
 export function openCall(id) {
   const node = rows.get(id)?.node;
   if (!node) {
@@ -147,8 +147,8 @@ export function openCall(id) {
 }
 
 export function startTimeline(place) {
-  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), nothing, list);
-  on('calls_changed', soon);
+  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, list);
+  on('calls_changed', renderSoon);
   on('call_finished', (call) => say(`${call.capability} ${call.status}${call.status === 'failed' ? `: ${call.error?.code}` : ''}`));
   on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
   setInterval(tick, TICK);

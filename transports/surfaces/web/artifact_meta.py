@@ -1,4 +1,4 @@
-"""Artifacts as JSON documents, and how a browser may show them. No I/O."""
+"""Artifacts as JSON, and how a browser may show them. No I/O."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import Literal, TypeAlias
 
 from ...artifacts import ArtifactRef
 
-__all__ = ["INLINE", "Preview", "meta_of", "preview_of"]
+__all__ = ["INLINE_TYPES", "Preview", "artifact_meta", "preview_of"]
 
 Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
 
 _IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
 _AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
 _VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
-#: What a browser shows by itself and without running anything of it.
-INLINE = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
+#: MIME types that a browser shows by itself, and without running anything in them.
+INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
 _TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
 
 
 def preview_of(mime_type: str) -> Preview:
-    """How to show it. A picture with script (SVG) is safe as an image and as nothing else."""
+    """Return how the gallery shows content of this type. SVG may hold script; it is safe as the source of an image and
+    nowhere else."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
         return "image"
     if mime_type == "application/pdf":
@@ -35,8 +36,8 @@ def preview_of(mime_type: str) -> Preview:
     return "text" if mime_type.startswith("text/") or mime_type.endswith("+xml") or mime_type in _TEXT else "hex"
 
 
-def meta_of(ref: ArtifactRef) -> dict[str, object]:
-    """What the interface says of an artifact. ``url`` is a path on this server."""
+def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
+    """Return the document that ``/artifacts`` and ``/events`` give of an artifact. ``url`` is a path on this server."""
     source = ref.source
     return {
         "id": ref.id,

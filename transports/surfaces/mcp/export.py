@@ -1,5 +1,5 @@
-"""An artifact as a file where a model wants it, below folders that the operator allows: for clients that cannot read
-resources."""
+"""Writing an artifact to a file where a model wants it, below folders that the operator allows: for clients that cannot
+read resources."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from ...artifacts.os_errors import write_all
 from ...errors import StoreError, UsageError
 from ...tasks import in_thread
 
-__all__ = ["export"]
+__all__ = ["export_artifact"]
 
 _PIECE = 1 << 20
 
 
-async def export(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
-    """Write ``ref`` to ``path``: all of it or nothing, verified, never over another file. Where the same content is
-    there already, nothing is done. Raises :class:`~transports.errors.UsageError`."""
+async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
+    """Write ``ref`` to ``path``, and return the real path.
+
+    The file appears at once and verified, or not at all, and never replaces another one; a file with the same content
+    is left as it is. No symlink leads out of ``roots``, also not one that is made meanwhile. Raises
+    :class:`~transports.errors.UsageError` for a path that is not allowed, is taken, or cannot be written."""
     refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
                          "ABP_MCP_EXPORT_ROOTS, or read the artifact instead")  # fmt: skip
     if not roots or "\0" in path or not Path(path).is_absolute():

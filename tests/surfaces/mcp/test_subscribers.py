@@ -1,4 +1,4 @@
-"""What clients of both eras hear of: artifacts that come and go, and what apps say."""
+"""Notifications to clients of both eras: changed artifacts, and log messages of apps."""
 
 from __future__ import annotations
 
@@ -21,58 +21,60 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from tests.support.mcp_clients import Apps, Ears, Serve, called, era, serve
+from tests.support.mcp_clients import Apps, ResourceNotifications, Serve, called, era, serve
 from transports.artifacts import open_store
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
 
 
-async def test_a_subscribed_artifact_that_goes_and_comes_back(serve: Serve, era: str, tmp_path: Path) -> None:
-    ears = Ears()
-    async with serve(message_handler=ears.message) as client:
+async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_again(
+    serve: Serve, era: str, tmp_path: Path
+) -> None:
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client:
         uri = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
         other = (await called(client, "abp_text_shout", text="ho"))["artifacts"][0]["uri"]
-        async with ears.subscribed(client, era, uri):
+        async with notifications.subscribed(client, era, uri):
             store = open_store(tmp_path / "out")  # somebody else: `abp artifacts rm`
             await store.delete(other.removeprefix("artifact://"))
             await store.delete(uri.removeprefix("artifact://"))
-            heard: list[str] = []
+            received: list[str] = []
             async with asyncio.timeout(10):
-                while not {uri, "list"} <= set(heard):
-                    heard.append(await ears.heard.get())
-            assert other not in heard
+                while not {uri, "list"} <= set(received):
+                    received.append(await notifications.received.get())
+            assert other not in received
             await called(client, "abp_text_shout", text="hi")
-            await ears.until(uri)
+            await notifications.until(uri)
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_who_unsubscribes_hears_no_more(serve: Serve, era: str, tmp_path: Path) -> None:
-    ears = Ears()
-    async with serve(message_handler=ears.message) as client:
+async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client:
         refs = [(await called(client, "abp_text_shout", text=text))["artifacts"][0] for text in ("a", "b")]
         store = open_store(tmp_path / "out")
-        async with ears.subscribed(client, era, *(ref["uri"] for ref in refs)):
+        async with notifications.subscribed(client, era, *(ref["uri"] for ref in refs)):
             request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=refs[0]["uri"]))
             await client.session.send_request(request, EmptyResult)
             for ref in refs:
                 await store.delete(ref["id"])
-            heard: list[str] = []
+            received: list[str] = []
             async with asyncio.timeout(10):
-                while refs[1]["uri"] not in heard:
-                    heard.append(await ears.heard.get())
-            assert refs[0]["uri"] not in heard
+                while refs[1]["uri"] not in received:
+                    received.append(await notifications.received.get())
+            assert refs[0]["uri"] not in received
 
 
-async def test_the_list_changes_when_a_call_stores(serve: Serve, era: str) -> None:
-    ears = Ears()
-    async with serve(message_handler=ears.message) as client, ears.subscribed(client, era):
+async def test_the_resource_list_changes_when_a_call_stores_an_artifact(serve: Serve, era: str) -> None:
+    notifications = ResourceNotifications()
+    async with serve(message_handler=notifications.message) as client, notifications.subscribed(client, era):
         await called(client, "abp_text_shout", text="hi")
-        await ears.until("list")
+        await notifications.until("list")
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_the_server_says_that_resources_can_be_subscribed_to(serve: Serve, era: str) -> None:
+async def test_the_server_declares_resource_subscriptions(serve: Serve, era: str) -> None:
     async with serve() as client:
         resources = client.server_capabilities.resources
         assert resources and resources.subscribe and resources.list_changed
@@ -92,7 +94,9 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
 @pytest.mark.parametrize(
     ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
 )
-async def test_what_an_app_says_is_a_log_message(serve: Serve, era: str, level: Any, expected: list[str]) -> None:
+async def test_notifications_of_an_app_are_log_messages(
+    serve: Serve, era: str, level: Any, expected: list[str]
+) -> None:
     said: list[LoggingMessageNotificationParams] = []
 
     async def log(params: LoggingMessageNotificationParams) -> None:
@@ -116,7 +120,7 @@ async def test_what_an_app_says_is_a_log_message(serve: Serve, era: str, level: 
 
 
 @pytest.mark.parametrize("era", ["2026-07-28"])
-async def test_newer_clients_hear_nothing_that_they_have_not_asked_for(serve: Serve, era: str) -> None:
+async def test_newer_clients_get_no_log_messages_unless_they_ask(serve: Serve, era: str) -> None:
     said: list[object] = []
 
     async def log(params: LoggingMessageNotificationParams) -> None:
@@ -128,7 +132,7 @@ async def test_newer_clients_hear_nothing_that_they_have_not_asked_for(serve: Se
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_older_clients_hear_an_app_between_calls(serve: Serve, era: str) -> None:
+async def test_older_clients_get_log_messages_between_calls(serve: Serve, era: str) -> None:
     apps, said = Apps(), asyncio.Queue[LoggingMessageNotificationParams]()
     async with serve(apps, logging_callback=said.put) as client:
         await client.list_tools()

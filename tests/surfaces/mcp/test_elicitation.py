@@ -25,14 +25,14 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
-from transports.surfaces.mcp.questions import Form, asked_of
+from transports.surfaces.mcp.elicitation import Form, client_request_for
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
 
 
 async def ask(params: Mapping[str, Any], call: Call) -> object:
-    """Ask as told."""
+    """Ask the question that the parameters describe."""
     return dict(await call.elicit(params["method"], params["params"]))
 
 
@@ -101,17 +101,17 @@ async def test_a_person_declines(serve: Serve, action: Any) -> None:
 
 
 async def test_several_questions_and_progress_between_them(serve: Serve) -> None:
-    told: list[float] = []
+    reported: list[float] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
+        reported.append(progress)
 
     person = Person(accepts(value="x"), accepts(confirmed=False))
     async with serve(Apps(APP), elicitation_callback=person) as client:
         answer = await client.call_tool("abp_form_twice", {}, progress_callback=on_progress)
         assert answer.structured_content["data"] == ["x", False]
     assert [asked.message for asked in person.asked] == ["First?", "Second?"]
-    assert told == [1]
+    assert reported == [1]
 
 
 async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> None:
@@ -145,7 +145,7 @@ async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     assert second.stop_sequences == ["."] and first.max_tokens > 0
 
 
-async def test_a_model_that_gives_no_words_declines(serve: Serve) -> None:
+async def test_an_answer_of_the_model_without_text_declines(serve: Serve) -> None:
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
         picture = ImageContent(data="AAAA", mime_type="image/png")
         return CreateMessageResult(role="assistant", content=picture, model="test")
@@ -181,7 +181,7 @@ async def test_the_state_of_a_question_cannot_be_forged_or_used_twice(serve: Ser
         assert late.is_error and late.structured_content["error"]["code"] == "SESSION_EXPIRED"
 
 
-async def test_calls_that_wait_for_a_person_end_with_the_bridge(serve: Serve, era: str) -> None:
+async def test_calls_that_wait_for_an_answer_end_with_the_bridge(serve: Serve, era: str) -> None:
     apps = Apps(APP)
 
     async def forever(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -209,7 +209,7 @@ def test_choices_keep_their_titles() -> None:
         "mail": {"type": "string", "format": "email"},
     }
     schema = {"type": "object", "properties": {**fields, "deep": {"type": "array", "items": {"type": "object"}}}}
-    form = asked_of(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
+    form = client_request_for(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
     assert isinstance(form, Form)
     assert form.schema["properties"] == {**fields, "deep": {"type": "string"}}
 
@@ -217,7 +217,7 @@ def test_choices_keep_their_titles() -> None:
 def test_forms_hold_only_what_mcp_allows() -> None:
     from transports import ElicitationRequest
 
-    select = asked_of(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
+    select = client_request_for(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
     assert isinstance(select, Form) and select.schema["properties"] == {
         "selected": {
             "type": "array",
@@ -227,20 +227,20 @@ def test_forms_hold_only_what_mcp_allows() -> None:
     deep: dict[str, object] = {
         "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
     }
-    form = asked_of(ElicitationRequest(method="elicitation/input", params=deep))
+    form = client_request_for(ElicitationRequest(method="elicitation/input", params=deep))
     assert isinstance(form, Form) and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
-    assert asked_of(ElicitationRequest(method="sampling/create", params={})) is None
+    assert client_request_for(ElicitationRequest(method="sampling/create", params={})) is None
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_client_is_told_when_tools_come_and_go(serve: Serve, era: str) -> None:
-    apps, told = Apps(), asyncio.Queue[object]()
+async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> None:
+    apps, changes = Apps(), asyncio.Queue[object]()
 
     async def on_message(message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
-            await told.put(message)
+            await changes.put(message)
 
     async with serve(apps, connected=False, message_handler=on_message) as client, asyncio.timeout(10):
         if era == "legacy":
@@ -251,34 +251,34 @@ async def test_the_client_is_told_when_tools_come_and_go(serve: Serve, era: str)
                 ready.set()
                 async for event in events:
                     if isinstance(event, ToolsListChanged):
-                        await told.put(event)
+                        await changes.put(event)
 
         ready = asyncio.Event()
         if era != "legacy":
             listener = asyncio.ensure_future(listening())
             await ready.wait()
 
-        async def heard() -> set[str]:
-            await told.get()
+        async def next_tools() -> set[str]:
+            await changes.get()
             await asyncio.sleep(0.05)
-            while not told.empty():
-                told.get_nowait()
+            while not changes.empty():
+                changes.get_nowait()
             return {tool.name for tool in (await client.list_tools()).tools}
 
         await called(client, "abp_connect", url=URL)
-        assert "abp_text_shout" in await heard()
+        assert "abp_text_shout" in await next_tools()
         apps.handlers = {**apps.handlers, "text.whisper": apps.handlers["text.shout"]}
         apps.transports[0]._handlers = apps.handlers
         await Call("", "", apps.transports[0]).notify("notifications/capabilities/list_changed")
-        assert "abp_text_whisper" in await heard()
+        assert "abp_text_whisper" in await next_tools()
         await called(client, "abp_disconnect")
-        assert "abp_text_shout" not in await heard()
+        assert "abp_text_shout" not in await next_tools()
         if era != "legacy":
             listener.cancel()
             await asyncio.wait((listener,))
 
 
-async def test_the_words_of_a_status(serve: Serve) -> None:
+async def test_the_text_of_abp_status(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_status", {"capability": "text.shout"})
         assert words(answer) == "text.shout: Text in capitals."

@@ -1,4 +1,4 @@
-"""What ``abp doctor`` looks at. Each look adds facts, or raises what is wrong and what to do about it."""
+"""The checks of ``abp doctor``. Each adds facts, or raises what is wrong and what to do about it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from .outcome import version_of
+from .output import version_of
 
 if TYPE_CHECKING:
     from ...browser.process.launch import Browser
 
-__all__ = ["LOOKS", "Facts"]
+__all__ = ["CHECKS", "Facts"]
 
+#: What was found, by name, in the order of the report.
 Facts: TypeAlias = dict[str, str]
 
-#: The distribution that stands for each extra.
+#: A distribution of each extra, by which it is recognised.
 _EXTRAS = {"cloud": "obstore", "images": "pillow", "mcp": "mcp", "test": "pytest-playwright"}
-#: Variables whose values are shown; of others only the names, as they may be secrets.
-_SHOWN = (
+#: Variables whose values are printed; of others the names alone, as the values may be secrets.
+_PRINTED_VARIABLES = (
     *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
     *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
 )
-_SELF_TEST = 1 << 20
-_SECONDS = 30.0
+#: Bytes of the file of the self-test, and seconds for each check that waits.
+_SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
 
 
 async def _versions(facts: Facts) -> None:
@@ -62,12 +63,12 @@ def _extra(name: str, distribution: str) -> str:
 
 async def _settings(facts: Facts) -> None:
     names = sorted(name for name in os.environ if name.startswith("ABP_") and os.environ[name])
-    shown = [f"{name}={os.environ[name]}" if name in _SHOWN else f"{name} (set)" for name in names]
-    facts["settings"] = ", ".join(shown) or "all as they are by default"
+    variables = [f"{name}={os.environ[name]}" if name in _PRINTED_VARIABLES else f"{name} (set)" for name in names]
+    facts["settings"] = ", ".join(variables) or "all as they are by default"
 
 
 async def _store(facts: Facts) -> None:
-    """A probe is written, read and deleted. Nobody else sees it: its scope is its own."""
+    """Write, read and delete a file, in a scope of its own that nothing else sees."""
     from ...artifacts import Scope, open_store
     from ...errors import StoreError
     from ...protocol.urls import redact_url
@@ -77,7 +78,7 @@ async def _store(facts: Facts) -> None:
     store = open_store(settings.store or settings.output_dir)
     facts["store"] = redact_url(store.url) or "unknown"
     content = os.urandom(64 * 1024)
-    async with asyncio.timeout(_SECONDS):
+    async with asyncio.timeout(_TIMEOUT):
         ref = await store.scoped(Scope(session=f"doctor-{os.getpid()}")).put_bytes(content, filename="probe.bin")
         if store.url == "none:":
             facts["store"] += " (keeps nothing)"
@@ -109,16 +110,18 @@ async def _ports(facts: Facts) -> None:
         writer.close()
 
     try:
-        async with asyncio.timeout(_SECONDS), await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        async with asyncio.timeout(_TIMEOUT), await asyncio.start_server(greet, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            said = await reader.read()
+            received = await reader.read()
             writer.close()
     except (OSError, TimeoutError) as error:
         raise ABPError(
             f"nothing can listen on 127.0.0.1 ({error}); `abp serve`, `abp fixture` and `abp mcp --http` need that"
         ) from error
-    facts["ports"] = f"127.0.0.1 can be listened on (tried {port})" if said == b"hello" else "127.0.0.1 is intercepted"
+    facts["ports"] = (
+        f"127.0.0.1 can be listened on (tried {port})" if received == b"hello" else "127.0.0.1 is intercepted"
+    )
 
 
 async def _browser(facts: Facts) -> None:
@@ -135,7 +138,7 @@ async def _browser(facts: Facts) -> None:
 
 
 async def _self_test(browser: Browser) -> str:
-    """A small app in a page of this machine gets a file and answers with it: every byte must be there again."""
+    """Send a file to a small app in a page of this machine, which answers with it, and compare the bytes."""
     from aiohttp import web
 
     from ...adapters.playwright import PlaywrightTransport
@@ -154,9 +157,9 @@ async def _self_test(browser: Browser) -> str:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        content = os.urandom(_SELF_TEST)
+        content = os.urandom(_SELF_TEST_BYTES)
         async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as session:
-            result = await session.call("echo", {"file": content}, timeout=_SECONDS)
+            result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
             ref = result.artifacts["file"]
     finally:
         await runner.cleanup()
@@ -165,4 +168,5 @@ async def _self_test(browser: Browser) -> str:
     return f"ok: {len(content):,} bytes to a page and back, the same"
 
 
-LOOKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (_versions, _settings, _store, _folder, _ports, _browser)
+#: In the order in which they run.
+CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (_versions, _settings, _store, _folder, _ports, _browser)

@@ -1,4 +1,4 @@
-"""How a command ends: documents on stdout, words on stderr, an exit status."""
+"""Output of a command: its result on stdout, notes and errors on stderr, an exit status."""
 
 from __future__ import annotations
 
@@ -13,40 +13,54 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
 from ...errors import ABPError, UsageError
-from .signals import cancelling
+from .signals import on_signal
 
-__all__ = ["begin", "failed", "out", "perform", "plain", "print_json", "report", "say", "version_of"]
+__all__ = [
+    "print_error",
+    "print_json",
+    "print_note",
+    "print_text",
+    "printable",
+    "report_error",
+    "run_async",
+    "start_output",
+    "version_of",
+]
 
 logger = logging.getLogger("transports.cli")
 
-#: What a terminal might obey: control characters but for tab and newline, and those that turn the writing direction.
+#: Characters that a terminal might obey: control characters except tab and newline, and those that change the
+#: direction of writing.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_LONGEST = 2000
-_READER_GONE = 141  # what a shell shows for a program that SIGPIPE ended
+#: Characters of a note on stderr.
+_MAX_NOTE = 2000
+#: Exit status that a shell shows for a program that SIGPIPE ended.
+_READER_GONE = 141
 
 _printed = False
 
 
-def begin() -> None:
-    """A command starts: no document is out yet."""
+def start_output() -> None:
+    """Begin a new command, which has not printed its JSON document yet."""
     global _printed
     _printed = False
 
 
-def plain(text: str) -> str:
-    """``text`` without anything that a terminal might obey: an app's words are shown, never acted upon."""
+def printable(text: str) -> str:
+    """Return ``text`` with replacement characters for whatever a terminal might obey: texts of an app are shown and
+    have no other effect."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def out(text: str) -> None:
-    """Text on stdout, whatever the terminal's encoding can show."""
+def print_text(text: str) -> None:
+    """Print text on stdout, with replacements for what its encoding does not have."""
     if sys.stdout is not None:
         encoding = sys.stdout.encoding or "utf-8"
-        _write(sys.stdout, (plain(text) + "\n").encode(encoding, "replace").decode(encoding))
+        _write(sys.stdout, (printable(text) + "\n").encode(encoding, "replace").decode(encoding))
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """The one document that ``--json`` puts on stdout, in UTF-8 as JSON must be. Later ones are dropped."""
+    """Print the one JSON document that ``--json`` promises on stdout, in UTF-8. A second one is dropped."""
     from ...protocol.strict_json import encode_json
 
     global _printed
@@ -54,7 +68,7 @@ def print_json(document: Mapping[str, object]) -> None:
         return
     try:
         data = encode_json(document)
-    except UnicodeEncodeError:  # a path may hold bytes that are no text
+    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
         import json
 
         data = json.dumps(document).encode()
@@ -72,41 +86,44 @@ def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
         raise ABPError(f"cannot write to standard output: {error.strerror}; the work itself was done") from error
 
 
-def say(text: str) -> None:
-    """One line on stderr, if anybody can hear it."""
-    line = plain(" ".join(text.split()))
-    line = line if len(line) <= _LONGEST else line[:_LONGEST] + "…"
+def print_note(text: str) -> None:
+    """Print one line on stderr, if there is one."""
+    line = printable(" ".join(text.split()))
+    line = line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(f"abp: {line}\n")
             sys.stderr.flush()
 
 
-def perform(work: Callable[[], Coroutine[object, object, int]]) -> int:
-    """Run the body of a command. What ``work`` does before it returns its coroutine happens outside the event loop,
-    where a signal ends it at once: waiting for stdin belongs there."""
-    from ...session.settings import Settings  # late: `abp --help` shall not wait for what only the work needs
+def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
+    """Run the body of a command in an event loop and return its exit status.
+
+    What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
+    waiting for stdin belongs there."""
+    from ...session.settings import Settings  # late: `abp --help` need not wait for this import
 
     level = Settings.load().log_level.upper()
     logging.basicConfig(level=level, stream=sys.stderr, format="abp: %(message)s")
-    if level != "DEBUG":  # what nobody waited for when a driver was killed: no news, and in many lines
+    if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return asyncio.run(_until_stopped(work()))
 
 
 async def _until_stopped(work: Coroutine[object, object, int]) -> int:
-    """A signal cancels the work, so that everything is closed on the way out, whatever comes of it."""
+    """Cancel the work for a signal, so that everything is closed on the way out."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
-    with cancelling(lambda: loop.call_soon_threadsafe(task.cancel)) as stopped:
+    with on_signal(lambda: loop.call_soon_threadsafe(task.cancel)) as signalled:
         await asyncio.wait((task,))
-        stop = stopped()
+        stop = signalled()
     if stop is not None and (task.cancelled() or task.exception() is not None):
         raise stop
     return task.result()
 
 
-def failed(error: Exception, *, as_json: bool) -> int:
-    """Say in one line what went wrong and what to do about it; returns the exit status."""
+def report_error(error: Exception, *, as_json: bool) -> int:
+    """Print what went wrong and what to do about it, and return the exit status: 2 for bad usage, 141 for a reader of
+    stdout that is gone, else 1."""
     if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would write again at its exit, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
@@ -123,7 +140,7 @@ def failed(error: Exception, *, as_json: bool) -> int:
             f"this should not have happened ({type(error).__name__}: {error}); "
             "please report it, with what ABP_LOG_LEVEL=DEBUG shows"
         )
-    report(
+    print_error(
         failure.code,
         failure.message,
         as_json=as_json,
@@ -134,7 +151,7 @@ def failed(error: Exception, *, as_json: bool) -> int:
 
 
 def _usage(error: Exception) -> str:
-    """The words of the argument parser, and where to read on."""
+    """The message of the argument parser, and where to read on."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
     text = text[:1].lower() + text[1:]
     context = getattr(error, "ctx", None)
@@ -150,21 +167,22 @@ def _usage(error: Exception) -> str:
     return f"{text}; {hint}"
 
 
-def report(
+def print_error(
     code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
 ) -> None:
-    """The error on stderr and, with ``--json``, as the document on stdout."""
-    others = document.get("alternatives") if document else None
-    if isinstance(others, list) and not any(str(name) in message for name in others):
-        message += f"; did you mean {', '.join(map(str, others))}?"
-    say(f"{message} [{code}]")
+    """Print an error as one line on stderr and, with ``--json``, as the document on stdout."""
+    alternatives = document.get("alternatives") if document else None
+    if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
+        message += f"; did you mean {', '.join(map(str, alternatives))}?"
+    print_note(f"{message} [{code}]")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}
-        with suppress(OSError, ABPError):  # nobody reads it, and stderr has it
+        with suppress(OSError, ABPError):  # nobody reads stdout; stderr has the error
             print_json({"success": False, "error": error, "cancelled": cancelled})
 
 
 def version_of(distribution: str) -> str:
+    """Return the version of an installed distribution, or ``unknown``."""
     try:
         return version(distribution)
     except PackageNotFoundError:  # run from its source

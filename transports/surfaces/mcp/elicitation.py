@@ -1,5 +1,5 @@
-"""What an app asks, as MCP has it: a form for a person, or a prompt for the client's model; and the answer on its way
-back. No I/O."""
+"""Questions of an app in terms of MCP: a form for a person, or a prompt for the client's model; and their answers in
+terms of ABP. No I/O."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pydantic import BaseModel
 from ...protocol.elicitation import DECLINED
 from ...protocol.payloads import ElicitationRequest
 
-__all__ = ["Asked", "Form", "Prompt", "asked_of"]
+__all__ = ["ClientRequest", "Form", "Prompt", "client_request_for"]
 
-#: The one field of a form, by method (PROTOCOL "App → client"): it is the key of the answer's ``data`` too.
+#: The field of a form, by method (docs/protocol.md 5.2); it is the key of the answer's ``data`` too.
 _FIELDS = {
     "elicitation/input": "value",
     "elicitation/preference": "value",
@@ -34,16 +34,17 @@ _FIELDS = {
     "elicitation/select": "selected",
 }
 _SAMPLING = "sampling/create"
-_SIMPLE = ("string", "number", "integer", "boolean")
-_KEPT = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+_FIELD_TYPES = ("string", "number", "integer", "boolean")
+_KEYWORDS = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 _FORMATS = ("email", "uri", "date", "date-time")
-_LONGEST = 2000
-_MOST_TOKENS = 1000
+#: Characters of a question, and tokens that a model may answer with unless the app says otherwise.
+_MAX_MESSAGE, _DEFAULT_MAX_TOKENS = 2000, 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``schema`` is what MCP allows in a form: an object of simple fields."""
+    """A form for the person at the client. ``schema`` is an object of simple fields, as MCP wants it; ``whole`` says
+    that the object itself is the answer, and not its one ``field``."""
 
     message: str
     schema: dict[str, object]
@@ -52,15 +53,16 @@ class Form:
     result: ClassVar[type[BaseModel]] = ElicitResult
 
     def fits(self, client: ClientCapabilities | None) -> bool:
-        """Whether this client shows forms."""
+        """Whether the client shows forms."""
         able = client.elicitation if client else None
         return able is not None and not (able.form is None and able.url is not None)
 
     def request(self) -> ElicitRequest:
+        """Return the form as MCP sends it."""
         return ElicitRequest(params=ElicitRequestFormParams(message=self.message, requested_schema=self.schema))
 
     def answer(self, given: object) -> Mapping[str, object]:
-        """``{success, data}`` for the app. A form that came back without its field declines."""
+        """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
         if not isinstance(given, ElicitResult) or given.action != "accept":
             return DECLINED
         content = given.content or {}
@@ -73,20 +75,22 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Words for the client's model."""
+    """A prompt for the model of the client (sampling)."""
 
     params: CreateMessageRequestParams
     result: ClassVar[type[BaseModel]] = CreateMessageResult
 
     def fits(self, client: ClientCapabilities | None) -> bool:
-        """Whether this client lends its model."""
+        """Whether the client lets servers use its model."""
         return client is not None and client.sampling is not None
 
     def request(self) -> CreateMessageRequest:
+        """Return the prompt as MCP sends it."""
         return CreateMessageRequest(params=self.params)
 
     def answer(self, given: object) -> Mapping[str, object]:
-        """The model's text as ``{success, data: {result}}``; anything but text declines."""
+        """Return the model's text for the app, ``{"success": True, "data": {"result": …}}``. Anything but text
+        declines."""
         if not isinstance(given, CreateMessageResult | CreateMessageResultWithTools):
             return DECLINED
         blocks = given.content if isinstance(given.content, list) else [given.content]
@@ -94,15 +98,16 @@ class Prompt:
         return {"success": True, "data": {"result": "\n".join(texts)}} if texts else DECLINED
 
 
-Asked = Form | Prompt
+ClientRequest = Form | Prompt
 
 
-def asked_of(request: ElicitationRequest) -> Asked | None:
-    """``None`` for what cannot be asked of a client: files, a prompt without words."""
+def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
+    """Return the request to an MCP client for an app's question; ``None`` for one that MCP does not have: a file, a
+    prompt without text."""
     return _prompt(request.params) if request.method == _SAMPLING else _form(request)
 
 
-# --- a model's words --------------------------------------------------------------------------------------------------
+# --- prompts ----------------------------------------------------------------------------------------------------------
 
 
 def _prompt(params: Mapping[str, object]) -> Prompt | None:
@@ -114,11 +119,11 @@ def _prompt(params: Mapping[str, object]) -> Prompt | None:
     if not messages:
         return None
     system = params.get("systemPrompt", params.get("system"))
-    most, temperature = params.get("maxTokens"), params.get("temperature")
+    max_tokens, temperature = params.get("maxTokens"), params.get("temperature")
     return Prompt(
         CreateMessageRequestParams(
             messages=messages,
-            max_tokens=most if isinstance(most, int) and most > 0 else _MOST_TOKENS,
+            max_tokens=max_tokens if isinstance(max_tokens, int) and max_tokens > 0 else _DEFAULT_MAX_TOKENS,
             system_prompt=system if isinstance(system, str) else None,
             temperature=float(temperature) if isinstance(temperature, int | float) else None,
             stop_sequences=[stop for stop in _list(params.get("stopSequences")) if isinstance(stop, str)] or None,
@@ -126,15 +131,15 @@ def _prompt(params: Mapping[str, object]) -> Prompt | None:
     )
 
 
-def _message(said: object) -> SamplingMessage | None:
-    if not isinstance(said, Mapping):
+def _message(message: object) -> SamplingMessage | None:
+    if not isinstance(message, Mapping):
         return None
-    content = said.get("content", said.get("text"))
+    content = message.get("content", message.get("text"))
     text = content.get("text") if isinstance(content, Mapping) else content
     if not isinstance(text, str):
         return None
     return SamplingMessage(
-        role="assistant" if said.get("role") == "assistant" else "user", content=TextContent(text=text)
+        role="assistant" if message.get("role") == "assistant" else "user", content=TextContent(text=text)
     )
 
 
@@ -150,8 +155,8 @@ def _form(request: ElicitationRequest) -> Form | None:
     if field is None:
         return None
     params = request.params
-    said = [params.get(key) for key in ("title", "message", "description", "prompt", "question")]
-    message = "\n".join(dict.fromkeys(text for text in said if isinstance(text, str) and text))[:_LONGEST]
+    texts = [params.get(key) for key in ("title", "message", "description", "prompt", "question")]
+    message = "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))[:_MAX_MESSAGE]
     declared = params.get("schema")
     schema: Mapping[str, object] = declared if isinstance(declared, Mapping) else {}
     properties = schema.get("properties")
@@ -177,30 +182,29 @@ def _object(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, 
 
 
 def _field(schema: object) -> dict[str, object]:
-    """A field that a form can hold (simple, or a choice of one or several); text where the app declares anything
-    else."""
-    said = schema if isinstance(schema, Mapping) else {}
-    kind, items = said.get("type"), said.get("items")
-    out: dict[str, object] = {"type": kind if kind in _SIMPLE else "string"}
+    """The schema of one field: simple, or a choice of one or several; text where the app declares anything else."""
+    declared = schema if isinstance(schema, Mapping) else {}
+    kind, items = declared.get("type"), declared.get("items")
+    out: dict[str, object] = {"type": kind if kind in _FIELD_TYPES else "string"}
     if kind == "array" and isinstance(items, Mapping) and (inner := _values(items, "anyOf")):
         out = {"type": "array", "items": inner if "anyOf" in inner else {"type": "string", **inner}}
     elif out["type"] == "string":
-        out |= _values(said, "oneOf")
-    for key in _KEPT:
-        value = said.get(key)
+        out |= _values(declared, "oneOf")
+    for key in _KEYWORDS:
+        value = declared.get(key)
         if isinstance(value, str | int | float | bool) or (key == "default" and "items" in out and value is not None):
             out[key] = value
-    if out["type"] == "string" and said.get("format") in _FORMATS:
-        out["format"] = said["format"]
+    if out["type"] == "string" and declared.get("format") in _FORMATS:
+        out["format"] = declared["format"]
     return out
 
 
-def _values(said: Mapping[str, object], titled: str) -> dict[str, object]:
-    """What may be chosen: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
-    options = [one for one in _list(said.get("oneOf", said.get("anyOf"))) if isinstance(one, Mapping)]
+def _values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
+    """The values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
+    options = [one for one in _list(schema.get("oneOf", schema.get("anyOf"))) if isinstance(one, Mapping)]
     if options and all(isinstance(one.get("const"), str) and isinstance(one.get("title"), str) for one in options):
         return {titled: [{"const": one["const"], "title": one["title"]} for one in options]}
-    values, names = _list(said.get("enum")), _list(said.get("enumNames"))
+    values, names = _list(schema.get("enum")), _list(schema.get("enumNames"))
     if not values or not all(isinstance(value, str) for value in values):
         return {}
     named = len(names) == len(values) and all(isinstance(name, str) for name in names)

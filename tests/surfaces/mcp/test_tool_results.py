@@ -1,4 +1,4 @@
-"""What travels through the MCP bridge: sizes of answers, images, resources, files in."""
+"""Content through the MCP bridge: the size of results, images, resources, files of a call."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def picture(data: bytes) -> dict[str, object]:
         ("a megabyte of warnings", "nothing"),
     ],
 )
-async def test_no_answer_is_above_the_limit_and_every_byte_can_be_read(serve: Serve, what: str, inline: str) -> None:
+async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: Serve, what: str, inline: str) -> None:
     small, large = png(315), png(1300)
     pdf = b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20)
     rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
@@ -144,7 +144,7 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-async def test_resources_come_in_pages_with_what_to_know_before_reading(serve: Serve) -> None:
+async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
     async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
         await called(client, "abp_make")
         page = await client.list_resources()
@@ -165,7 +165,7 @@ async def test_resources_come_in_pages_with_what_to_know_before_reading(serve: S
 @pytest.mark.parametrize(
     "uri", ["artifact://nothing_000000000000", "file:///etc/passwd", "artifact://", "artifact://a?offset=x"]
 )
-async def test_a_resource_that_is_not_there(serve: Serve, uri: str) -> None:
+async def test_reading_an_unknown_resource(serve: Serve, uri: str) -> None:
     async with serve() as client:
         with pytest.raises(MCPError) as refused:
             await client.read_resource(uri)
@@ -194,7 +194,7 @@ async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
             assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
 
 
-async def test_an_unknown_artifact_is_an_answer(serve: Serve) -> None:
+async def test_an_unknown_artifact_is_an_error_result(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_read_artifact", {"id": "nothing"})
         assert answer.is_error and answer.structured_content["error"]["code"] == "ARTIFACT_NOT_FOUND"
@@ -260,14 +260,14 @@ async def test_no_path_is_read_unless_the_operator_allows_it(serve: Serve, tmp_p
         {"param": "file", "artifact": "nothing"},
     ],
 )
-async def test_files_that_make_no_sense(serve: Serve, file: Mapping[str, str]) -> None:
+async def test_invalid_files(serve: Serve, file: Mapping[str, str]) -> None:
     async with serve() as client:
         for tool, more in (("abp_file_digest", {}), ("abp_call", {"capability": "file.digest"})):
             answer = await client.call_tool(tool, {**more, "files": [file]})
             assert answer.is_error
 
 
-async def test_arguments_of_a_capability_that_have_our_names(serve: Serve) -> None:
+async def test_a_capability_with_parameters_called_session_and_files(serve: Serve) -> None:
     async def echo(params: Mapping[str, object], call: Call) -> object:
         return dict(params)
 

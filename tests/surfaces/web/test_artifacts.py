@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 import aiohttp
 import pytest
 
-from tests.support.web_client import Web, kept, running
+from tests.support.web_client import Web, put_artifact, running
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -30,8 +30,8 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_whole(web: Web) -> None:
-    ref = await kept(web.store)
+async def test_content_and_headers_of_an_artifact(web: Web) -> None:
+    ref = await put_artifact(web.store)
     answer = await web.get(f"/artifacts/{ref.id}")
     assert (answer.status, answer.body) == (200, b"0123456789")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
@@ -46,7 +46,7 @@ async def test_the_whole(web: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "body", "told"),
+    ("asked", "status", "body", "content_range"),
     [
         ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
         ("bytes=4-", 206, b"456789", "bytes 4-9/10"),
@@ -66,15 +66,15 @@ async def test_the_whole(web: Web) -> None:
         ("bytes=１-２", 200, b"0123456789", None),
     ],
 )
-async def test_ranges(web: Web, asked: str, status: int, body: bytes, told: str | None) -> None:
-    ref = await kept(web.store)
+async def test_ranges(web: Web, asked: str, status: int, body: bytes, content_range: str | None) -> None:
+    ref = await put_artifact(web.store)
     answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST\nRange: {asked}")
-    assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, body, told)
+    assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, body, content_range)
 
 
 @pytest.mark.parametrize("asked", ["", "\nRange: bytes=2-4", "\nRange: bytes=99-"])
 async def test_head_says_what_get_would_and_sends_nothing(web: Web, asked: str) -> None:
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     rest = f"/artifacts/{ref.id} HTTP/1.1\nHost: HOST\nAccept: */*"
     got, head = await web.raw(f"GET {rest}"), await web.raw(f"HEAD {rest}{asked}")  # ranges are of GET alone
     assert head.status == got.status and head.body == b"" != got.body
@@ -82,14 +82,14 @@ async def test_head_says_what_get_would_and_sends_nothing(web: Web, asked: str) 
 
 
 async def test_an_empty_artifact(web: Web) -> None:
-    ref = await kept(web.store, b"")
+    ref = await put_artifact(web.store, b"")
     answer = await web.get(f"/artifacts/{ref.id}")
     assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "0")
     assert (await web.get(f"/artifacts/{ref.id}", headers={"Range": "bytes=0-"})).status == 416
 
 
 async def test_conditions(web: Web) -> None:
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     path, tag, long_ago = f"/artifacts/{ref.id}", f'"{ref.sha256}"', "Thu, 01 Jan 1970 00:00:00 GMT"
     modified = (await web.get(path)).headers["last-modified"]
 
@@ -127,13 +127,13 @@ async def test_conditions(web: Web) -> None:
         ("application/octet-stream", "attachment"),
     ],
 )
-async def test_only_what_cannot_run_anything_is_shown(web: Web, kind: str, shown: str) -> None:
-    ref = await kept(web.store, b"<script>alert(1)</script>" if "ml" in kind or "script" in kind else b"%PDF-1.7 x",
-                     mime_type=kind, filename="a.bin")  # fmt: skip
+async def test_only_harmless_types_are_inline(web: Web, kind: str, shown: str) -> None:
+    data = b"<script>alert(1)</script>" if "ml" in kind or "script" in kind else b"%PDF-1.7 x"
+    ref = await put_artifact(web.store, data, mime_type=kind, filename="a.bin")
     answer = await web.get(f"/artifacts/{ref.id}")
-    told = answer.headers["content-type"].partition(";")[0]
-    assert answer.headers["content-disposition"].startswith(shown if told == kind else "inline"), answer.headers
-    assert ("sandbox" in answer.headers["content-security-policy"]) == (told != "application/pdf")
+    content_type = answer.headers["content-type"].partition(";")[0]
+    assert answer.headers["content-disposition"].startswith(shown if content_type == kind else "inline"), answer.headers
+    assert ("sandbox" in answer.headers["content-security-policy"]) == (content_type != "application/pdf")
     forced = await web.get(f"/artifacts/{ref.id}?download")
     assert forced.headers["content-disposition"].startswith("attachment;")
 
@@ -152,9 +152,9 @@ async def test_only_what_cannot_run_anything_is_shown(web: Web, kind: str, shown
         (".bashrc", None),
     ],
 )
-async def test_names_are_harmless(store: ArtifactStore, name: str, plain: str | None) -> None:
+async def test_file_names_in_headers_are_safe(store: ArtifactStore, name: str, plain: str | None) -> None:
     async with running(MemoryStore()) as web:  # the header does not rely on the store's own care
-        ref = await kept(web.store, filename=name)
+        ref = await put_artifact(web.store, filename=name)
         answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST")
         header = answer.headers["content-disposition"]
         assert answer.status == 200 and "set-cookie" not in answer.headers
@@ -169,9 +169,9 @@ async def test_names_are_harmless(store: ArtifactStore, name: str, plain: str | 
         assert "/" not in ref.filename and "\u202e" not in ref.filename
 
 
-async def test_what_is_damaged_never_arrives_whole(tmp_path: Path) -> None:
+async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
-    small, large = await kept(store), await store.put_bytes(bytes(1 << 20))
+    small, large = await put_artifact(store), await store.put_bytes(bytes(1 << 20))
     async with running(store) as web:
         for ref in (small, large):
             path = Path(ref.path or "")
@@ -190,7 +190,7 @@ async def test_what_is_damaged_never_arrives_whole(tmp_path: Path) -> None:
 
 
 async def test_meta(web: Web) -> None:
-    ref = await kept(web.store, source={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
+    ref = await put_artifact(web.store, source={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
     meta = (await web.get(f"/artifacts/{ref.id}/meta")).json
     assert meta == {
         "id": ref.id, "uri": ref.uri, "filename": "digits.txt", "mime_type": "text/plain", "size_bytes": 10,
@@ -202,8 +202,8 @@ async def test_meta(web: Web) -> None:
 async def test_lists_with_filters_and_pages(web: Web) -> None:
     for n in range(7):
         store = web.store.scoped(Scope(session="one" if n % 2 else "two"))
-        await kept(store, b"%d" % n, filename=f"File {n}.txt", source={"capability": f"cap.{n % 3}"})
-    await kept(web.store, PNG, mime_type="image/png", filename="Picture.png")
+        await put_artifact(store, b"%d" % n, filename=f"File {n}.txt", source={"capability": f"cap.{n % 3}"})
+    await put_artifact(web.store, PNG, mime_type="image/png", filename="Picture.png")
 
     async def names(query: str) -> list[str]:
         answer = await web.get(f"/artifacts{query}")
@@ -228,14 +228,14 @@ async def test_lists_with_filters_and_pages(web: Web) -> None:
             break
         after = f"&after={quote(answer['next'])}"
         if pages == 1:
-            await kept(web.store, b"new", filename="new.txt")
+            await put_artifact(web.store, b"new", filename="new.txt")
     assert pages == 3 and seen == ["Picture.png", *(f"File {n}.txt" for n in (6, 5, 4, 3, 2, 1, 0))]
     for limit in ("0", "-1", "x", "1e3"):
         assert (await web.get(f"/artifacts?limit={limit}")).status == 400
 
 
 async def test_delete_and_verify(web: Web) -> None:
-    ref = await kept(web.store)
+    ref = await put_artifact(web.store)
     verified = await web.post(f"/artifacts/{ref.id}/verify")
     assert verified.json == {"ok": True, "sha256": ref.sha256, "size_bytes": 10}
     path = Path(ref.path or "")
@@ -264,20 +264,20 @@ async def test_delete_and_verify(web: Web) -> None:
         "//etc/passwd",
     ],
 )
-async def test_no_path_leads_elsewhere(web: Web, path: str) -> None:
-    await kept(web.store)
+async def test_no_path_leads_out_of_the_page_folder(web: Web, path: str) -> None:
+    await put_artifact(web.store)
     answer = await web.raw(f"GET {path} HTTP/1.1\nHost: HOST")
     assert answer.status in (400, 404) and b"root:" not in answer.body and b"import" not in answer.body
 
 
-async def test_what_is_not_there_is_said_as_json(web: Web) -> None:
+async def test_unknown_routes_are_json_errors(web: Web) -> None:
     missing = await web.get("/nowhere")
     assert (missing.status, missing.code) == (404, "INVALID_PARAMS")
     wrong = await web.ask("PATCH", "/artifacts")
     assert wrong.status == 405 and "GET" in wrong.headers["allow"]
 
 
-async def test_a_reader_that_has_begun_finishes_though_the_artifact_goes(web: Web) -> None:
+async def test_a_download_finishes_though_the_artifact_is_deleted(web: Web) -> None:
     data = bytes(range(256)) * (40 << 10)  # more than any buffer between us holds
     ref = await web.store.put_bytes(data)
     headers = {"Authorization": f"Bearer {web.token}"}
@@ -289,7 +289,7 @@ async def test_a_reader_that_has_begun_finishes_though_the_artifact_goes(web: We
     assert (await web.get(f"/artifacts/{ref.id}")).status == 404
 
 
-async def test_a_reader_that_has_begun_finishes_though_the_artifact_is_evicted(tmp_path: Path) -> None:
+async def test_a_download_finishes_though_the_artifact_is_evicted(tmp_path: Path) -> None:
     policy = Retention(max_artifacts_per_session=1, cleanup_strategy="fifo")
     store = LocalStore(tmp_path / "out", retention=policy)
     mine = store.scoped(Scope(session="s"))
@@ -298,14 +298,14 @@ async def test_a_reader_that_has_begun_finishes_though_the_artifact_is_evicted(t
         headers = {"Authorization": f"Bearer {web.token}"}
         async with web._http.get(f"{web.served.url}artifacts/{ref.id}", headers=headers) as answer:
             first = await answer.content.readexactly(10)
-            await kept(mine)
+            await put_artifact(mine)
             assert (await web.get(f"/artifacts/{ref.id}")).status == 404
             rest = await answer.read()
     assert hashlib.sha256(first + rest).hexdigest() == ref.sha256
 
 
-async def test_a_reader_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.surfaces.web.content._PATIENCE", 0.3)
+async def test_a_client_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.surfaces.web.content._WRITE_TIMEOUT", 0.3)
     ref = await web.store.put_bytes(bytes(30 << 20))
     reader, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1), limit=1 << 16)
     access = f"Authorization: Bearer {web.token}"
@@ -378,7 +378,7 @@ async def test_uploads_have_limits(tmp_path: Path) -> None:
         assert (await web.get("/artifacts")).json["total"] == 4
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(web: Web, tmp_path: Path) -> None:
+async def test_an_aborted_upload_leaves_nothing(web: Web, tmp_path: Path) -> None:
     for head in ("Content-Length: 100000", "Transfer-Encoding: chunked"):
         _, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1))
         access = f"Authorization: Bearer {web.token}"
@@ -400,7 +400,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(web: Web, tmp_path: Path
 async def test_an_object_store(bucket: str) -> None:
     store = open_store(bucket)
     data = bytes(range(256)) * 4096
-    ref = await kept(store, data, filename="big.bin", mime_type="application/octet-stream")
+    ref = await put_artifact(store, data, filename="big.bin", mime_type="application/octet-stream")
     async with running(store) as web:
         whole = await web.get(f"/artifacts/{ref.id}")
         assert hashlib.sha256(whole.body).hexdigest() == ref.sha256

@@ -1,5 +1,5 @@
-"""A call under way, which may outlive the request that began it: a client of 2026-07-28 answers an app's question by
-sending its request again."""
+"""A tool call under way. It may outlive the request that started it: a client of 2026-07-28 answers an app's question
+by sending its request again."""
 
 from __future__ import annotations
 
@@ -19,45 +19,49 @@ from ...protocol.elicitation import default_answer
 from ...protocol.payloads import ElicitationRequest, Progress
 from ...routing import Result
 from ...tasks import cancel_and_wait
-from .questions import Asked, asked_of
+from .elicitation import ClientRequest, client_request_for
 
-__all__ = ["Context", "Question", "Running", "is_modern"]
+__all__ = ["Context", "Question", "ToolCall", "is_modern"]
 
 Context = ServerRequestContext[Any, Any]
 
 
 def is_modern(ctx: Context) -> bool:
-    """Whether this client speaks 2026-07-28 or later: no handshake, and nothing may be asked of it unasked."""
+    """Whether the client speaks 2026-07-28 or later: no handshake, and no requests from the server to the client."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the app wants to know, until somebody sets ``answer``."""
+    """A question of the app that waits for the client; the answer is set as the result of ``answer``."""
 
-    asked: Asked
+    client_request: ClientRequest
     answer: asyncio.Future[object]
 
     def request(self) -> InputRequest:
-        return self.asked.request()
+        """Return the question as MCP sends it."""
+        return self.client_request.request()
 
 
-class Running:
-    """One call. ``ctx`` is the request of the client that waits for it now."""
+class ToolCall:
+    """One call; a :class:`~transports.surfaces.shared.apps.PendingCall`. ``ctx`` is the client's request that waits for
+    it now."""
 
     def __init__(self, ctx: Context) -> None:
         self.ctx = ctx
         self.question: Question | None = None
         self._asked = asyncio.Event()
         self._task: asyncio.Task[Result] | None = None
-        self._told = -1.0
+        self._reported = -1.0
 
     def start(self, work: Coroutine[object, object, Result]) -> None:
+        """Run ``work`` in a task of its own, which :meth:`aclose` cancels."""
         self._task = asyncio.ensure_future(work)
 
     async def next(self, ctx: Context) -> Result | Question:
-        """Wait for what comes next. If the client cancels its request, the app's call is cancelled. Raises what the
-        call does."""
+        """Wait for the result or the next question, on behalf of the request ``ctx``.
+
+        Raises what the call raises. If the client cancels its request, the app's call is cancelled too."""
         assert self._task is not None
         self.ctx = ctx
         asked = asyncio.ensure_future(self._asked.wait())
@@ -73,40 +77,43 @@ class Running:
         return self._task.result()
 
     def answer(self, given: object) -> None:
-        """The client's answer to :attr:`question`; ``None`` if it has none."""
+        """Answer :attr:`question` with what the client gave; ``None`` declines."""
         question, self.question = self.question, None
         self._asked.clear()
         if question is not None and not question.answer.done():
             question.answer.set_result(given)
 
     async def aclose(self) -> None:
-        """Cancel the call, in the app too."""
+        """Cancel the call, in the app too, and wait until it has ended. Not interrupted by cancellation."""
         with anyio.CancelScope(shield=True):
             if self._task is not None:
                 await cancel_and_wait((self._task,))
                 if self._task.done() and not self._task.cancelled():
-                    self._task.exception()  # nobody waits for it any more
+                    self._task.exception()  # mark it as retrieved: nobody waits for it any more
 
     async def progress(self, progress: Progress) -> None:
-        """Tell the client, if it wants to know. MCP's progress only grows."""
+        """Report progress to the client, if its request asks for it. MCP wants values that grow; others are skipped."""
         value, total = progress.steps
-        if value is None or value <= self._told:
+        if value is None or value <= self._reported:
             return
-        self._told = value
+        self._reported = value
         await self.ctx.session.report_progress(value, total, progress.text or None)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """The client's answer to an app's question; where the client cannot be asked, or not that, the default policy
-        of every session (:mod:`transports.protocol.elicitation`)."""
-        asked = asked_of(request)
-        if asked is None or not asked.fits(self.ctx.session.client_capabilities):
+        """Pass an app's question on to the client and return its answer. A client that cannot be asked, or not in this
+        way, gives the default answer of every session (:mod:`transports.protocol.elicitation`)."""
+        client_request = client_request_for(request)
+        if client_request is None or not client_request.fits(self.ctx.session.client_capabilities):
             return default_answer(request)
         if is_modern(self.ctx):
-            self.question = Question(asked, asyncio.get_running_loop().create_future())
+            self.question = Question(client_request, asyncio.get_running_loop().create_future())
             self._asked.set()
-            return asked.answer(await self.question.answer)
+            return client_request.answer(await self.question.answer)
         try:
             related = ServerMessageMetadata(related_request_id=self.ctx.request_id)
-            return asked.answer(await self.ctx.session.send_request(asked.request(), asked.result, metadata=related))
+            given = await self.ctx.session.send_request(
+                client_request.request(), client_request.result, metadata=related
+            )
+            return client_request.answer(given)
         except MCPError:
             return default_answer(request)

@@ -1,4 +1,4 @@
-"""What a tool answers: a few words, the result document of the command line, and links; never more than fits."""
+"""Results of tools: a short text, the JSON document of ``abp call --json``, and links; never larger than the limit."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
 from ...protocol.strict_json import JSONValue
 from ...routing import Result, clamp
 from ...routing.guard import MIN_BYTES, json_size
-from .about import Link, described
-from .images import pictures
+from .artifact_meta import Link, artifact_resource
+from .images import image_blocks
 
-__all__ = ["failure", "for_version", "plain", "success"]
+__all__ = ["call_result", "error_result", "for_version", "text_result"]
 
-_LONGEST_SUMMARY = 4000
-_MOST_URLS = 5
-#: What of an agent's view stands for an answer that is too large (:meth:`~transports.Result.for_agent`).
-_CUT = ("data", "truncated")
-_ROUNDS = 40
+#: Characters of a summary, and URLs in a text.
+_MAX_SUMMARY, _MAX_URLS = 4000, 5
+#: Keys of :meth:`~transports.Result.for_agent` that replace data that is too large.
+_AGENT_KEYS = ("data", "truncated")
+#: Attempts to make a result smaller; each halves its largest value.
+_MAX_CUTS = 40
 
 
-async def success(
+async def call_result(
     result: Result,
     *,
     session: str,
@@ -34,43 +35,49 @@ async def success(
     max_image_bytes: int,
     link: Link | None = None,
 ) -> CallToolResult:
-    """The answer to a call. At most ``max_bytes`` as a message, images apart, which are ``max_image_bytes`` at most
-    together, before base64. What is left out is an artifact, or said to be left out."""
+    """Return the result of a call.
+
+    It has at most ``max_bytes`` as a message, apart from images, which have ``max_image_bytes`` together before base64.
+    Data that is left out is in an artifact, or the result says that it is left out."""
     document: dict[str, object] = {**result.as_dict(), "session": session}
     if json_size(document["data"]) > max_bytes // 4:
-        document |= {key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _CUT}
+        document |= {
+            key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
+        }
     refs = list(result.artifacts.values())
-    text = "\n".join([result.summary(max_chars=_LONGEST_SUMMARY), *_urls(refs, link)])
-    answer = _fitted(text, document, refs, max_bytes, link, is_error=False)
-    images = await pictures(refs, store, max_image_bytes)
-    return answer.model_copy(update={"content": [*answer.content[:1], *images, *answer.content[1:]]})
+    text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)])
+    result_message = _fit(text, document, refs, max_bytes, link, is_error=False)
+    images = await image_blocks(refs, store, max_image_bytes)
+    text_block, *links = result_message.content
+    return result_message.model_copy(update={"content": [text_block, *images, *links]})
 
 
 def _urls(refs: Sequence[ArtifactRef], link: Link | None) -> list[str]:
-    """Lines for people and models that open addresses."""
-    urls = [url for ref in refs[:_MOST_URLS] if link and (url := link(ref))]
+    """Lines with URLs, for people and models that can open them."""
+    urls = [url for ref in refs[:_MAX_URLS] if link and (url := link(ref))]
     return [f"Open: {url}" for url in urls]
 
 
-def for_version(answer: CallToolResult, version: str) -> CallToolResult:
-    """The answer for a client of that version: links came with 2025-06-18, and older clients refuse what they do not
-    know."""
+def for_version(result: CallToolResult, version: str) -> CallToolResult:
+    """Return a result for a client of that protocol version: links came with 2025-06-18, and older clients refuse
+    content that they do not know."""
     if is_version_at_least(version, "2025-06-18"):
-        return answer
+        return result
     content = [
         TextContent(text=f"{item.name}: {item.uri}") if isinstance(item, ResourceLink) else item
-        for item in answer.content
+        for item in result.content
     ]
-    return answer.model_copy(update={"content": content})
+    return result.model_copy(update={"content": content})
 
 
-def plain(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
-    """An answer without artifacts."""
-    return _fitted(text, dict(document), (), max_bytes, None, is_error=False)
+def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
+    """Return a result without artifacts."""
+    return _fit(text, dict(document), (), max_bytes, None, is_error=False)
 
 
-def failure(error: ABPError, max_bytes: int, link: Link | None = None) -> CallToolResult:
-    """An error as an answer: the model is to read it and go on."""
+def error_result(error: ABPError, max_bytes: int, link: Link | None = None) -> CallToolResult:
+    """Return an error as a result, so that the model reads it: what went wrong, whether to repeat the call, what to do
+    next, and what was stored all the same."""
     lines = [f"{error.message} [{error.code}]"]
     if error.retryable:
         after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
@@ -89,8 +96,8 @@ def failure(error: ABPError, max_bytes: int, link: Link | None = None) -> CallTo
     if isinstance(error.result, Result):  # part of the answer is in the store
         refs = list(error.result.artifacts.values())
         document["artifacts"] = error.result.as_dict()["artifacts"]
-        lines += ["Stored all the same:", error.result.summary(max_chars=_LONGEST_SUMMARY), *_urls(refs, link)]
-    return _fitted("\n".join(lines), document, refs, max_bytes, link, is_error=True)
+        lines += ["Stored all the same:", error.result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)]
+    return _fit("\n".join(lines), document, refs, max_bytes, link, is_error=True)
 
 
 _NEXT = {
@@ -121,7 +128,7 @@ def _next(error: ABPError) -> str:
     return "call again" if error.retryable else "do not repeat it unchanged; tell the user if there is no other way"
 
 
-def _fitted(
+def _fit(
     text: str,
     document: dict[str, object],
     refs: Sequence[ArtifactRef],
@@ -130,33 +137,33 @@ def _fitted(
     *,
     is_error: bool,
 ) -> CallToolResult:
-    """The answer, cut where it may be cut until it fits: lists first, then other values, then words."""
-    left, links = document, list(refs)
-    for _ in range(_ROUNDS):
-        answer = _answer(text, left, links, link, is_error)
-        if len(answer.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
-            return answer
-        left, links = _less(left), links[: max(len(links) // 2, 1)]
+    """A result of at most ``max_bytes``: the largest values are cut, and links and text too, until it fits."""
+    reduced, links = document, list(refs)
+    for _ in range(_MAX_CUTS):
+        result = _result(text, reduced, links, link, is_error)
+        if len(result.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
+            return result
+        reduced, links = _reduce(reduced), links[: max(len(links) // 2, 1)]
         text = text if len(text) <= 1000 else text[: max(1000, len(text) // 2)] + "…"
-    return _answer(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), None, is_error)
+    return _result(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), None, is_error)
 
 
-def _answer(
+def _result(
     text: str, document: object, refs: Sequence[ArtifactRef], link: Link | None, is_error: bool
 ) -> CallToolResult:
-    links = [ResourceLink(**described(ref, link).model_dump()) for ref in refs]
+    links = [ResourceLink(**artifact_resource(ref, link).model_dump()) for ref in refs]
     return CallToolResult(content=[TextContent(text=text), *links], structured_content=document, is_error=is_error)
 
 
-def _less(document: dict[str, object]) -> dict[str, object]:
-    """A smaller document of the same form: the largest of its values cut to half, a list between two items."""
+def _reduce(document: dict[str, object]) -> dict[str, object]:
+    """A smaller document of the same form: its largest value is cut in half, a list between two items."""
     sizes = {key: json_size(value) for key, value in document.items()}
     largest = max(sizes, key=lambda key: sizes[key])
     value = document[largest]
     omitted = document.get("omitted")
     notes = dict(omitted) if isinstance(omitted, dict) else {}
     if isinstance(value, list) and len(value) > 1:
-        kept = value[: len(value) // 2]
-        notes[largest] = notes.get(largest, 0) + len(value) - len(kept)
-        return {**document, largest: kept, "omitted": notes}
+        half = value[: len(value) // 2]
+        notes[largest] = notes.get(largest, 0) + len(value) - len(half)
+        return {**document, largest: half, "omitted": notes}
     return {**document, largest: clamp(cast(JSONValue, value), max(sizes[largest] // 2, MIN_BYTES))}

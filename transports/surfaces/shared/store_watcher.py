@@ -1,0 +1,122 @@
+"""Watching a store for changes, also those that other processes make. The gallery and the MCP bridge share this."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...artifacts import ArtifactRef, ArtifactStore, Scope
+from ...errors import ABPError
+from ...tasks import cancel_and_wait
+
+__all__ = ["StoreChange", "StoreWatcher"]
+
+logger = logging.getLogger("transports")
+
+#: Seconds between two checks of a store that has a change token.
+_INTERVAL = 0.5
+#: Seconds between two listings of a store that has none, and after a check that failed.
+_LISTING_INTERVAL, _RETRY_INTERVAL = 1.0, 5.0
+#: The pause after a listing is at least this many times as long as the listing took.
+_PAUSE_FACTOR = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChange:
+    """Difference between two checks of a store.
+
+    ``updated`` are artifacts that were stored again with another file name, MIME type or scope; ``removed`` are ids,
+    with the scope that each artifact belonged to."""
+
+    stored: tuple[ArtifactRef, ...]
+    updated: tuple[ArtifactRef, ...]
+    removed: tuple[tuple[str, Scope], ...]
+
+
+class _Seen(NamedTuple):
+    filename: str
+    mime_type: str
+    scope: Scope
+
+
+class StoreWatcher:
+    """Calls ``on_change`` when artifacts were stored or removed, about a second later at most. It may not block.
+
+    The store is listed only when its change token differs, which is cheap to read; a store without a token is listed
+    every second. An artifact that is stored and removed between two checks goes unnoticed. For one event loop.
+    """
+
+    def __init__(self, store: ArtifactStore, on_change: Callable[[StoreChange], object]) -> None:
+        self._store = store
+        self._on_change = on_change
+        self._check_wanted = asyncio.Event()
+        self._change_token: object = None
+        self._seen: dict[str, _Seen] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Learn what is there already, and report every change from now on. Does nothing while the watcher runs.
+
+        Raises :class:`~transports.errors.StoreError` for a store that cannot be listed."""
+        if self._task is None:
+            self._change_token = await self._read_token()
+            self._seen = {ref.id: _seen(ref) for ref in await self._store.list()}
+            self._task = asyncio.ensure_future(self._run())
+
+    async def aclose(self) -> None:
+        """Stop watching; :meth:`start` begins anew. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            await cancel_and_wait((task,))
+
+    def check_now(self) -> None:
+        """Do not wait for the next check: something has changed."""
+        self._check_wanted.set()
+
+    async def _run(self) -> None:
+        pause, failing = _INTERVAL, False
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._check_wanted.wait(), pause)
+            self._check_wanted.clear()
+            try:
+                pause = await self._check()
+                failing = False
+            except Exception as error:
+                if not failing:  # once, not with every check
+                    expected = isinstance(error, ABPError)
+                    logger.warning("cannot see what is stored: %s", error, exc_info=None if expected else error)
+                pause, failing = _RETRY_INTERVAL, True
+
+    async def _check(self) -> float:
+        """Compare, and return the seconds until the next check."""
+        token = await self._read_token()
+        if token is not None and token == self._change_token:
+            return _INTERVAL
+        started = time.monotonic()
+        self._report(await self._store.list())
+        self._change_token = token
+        elapsed = time.monotonic() - started
+        return max(_INTERVAL if token is not None else _LISTING_INTERVAL, elapsed * _PAUSE_FACTOR)
+
+    async def _read_token(self) -> object:
+        """The change token, or ``None`` without one. With a retention, artifacts expire without a change."""
+        return None if self._store.retention else await self._store.change_token()
+
+    def _report(self, refs: list[ArtifactRef]) -> None:
+        before, now = self._seen, {ref.id: _seen(ref) for ref in refs}
+        self._seen = now
+        stored = tuple(ref for ref in refs if ref.id not in before)
+        updated = tuple(ref for ref in refs if before.get(ref.id, now[ref.id]) != now[ref.id])
+        removed = tuple((artifact_id, old.scope) for artifact_id, old in before.items() if artifact_id not in now)
+        if stored or updated or removed:
+            self._on_change(StoreChange(stored, updated, removed))
+
+
+def _seen(ref: ArtifactRef) -> _Seen:
+    return _Seen(ref.filename, ref.mime_type, ref.scope)

@@ -1,0 +1,88 @@
+"""``/apps``: the apps that are connected, here or by an MCP bridge beside, and what each can do."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from aiohttp import web
+
+from ...protocol.capabilities import unknown_capability
+from ...protocol.urls import redact_url
+from ..shared.activity import Activity, ConnectedApp
+from ..shared.apps import Apps
+from .access import Visitor
+from .responses import RequestRefused, json_response, read_json
+
+__all__ = ["AppRoutes"]
+
+#: Capabilities of one app in a list; docs/faults.md 22: an app may have a hundred thousand.
+_MAX_LISTED = 1000
+#: Other targets run programs and load extensions, which is not for a page to ask for.
+_SCHEMES = ("http://", "https://", "ws://", "wss://")
+
+
+class AppRoutes:
+    """Handlers for connected apps. ``apps`` are those that this server connects itself."""
+
+    def __init__(self, activity: Activity, apps: Apps) -> None:
+        self._activity = activity
+        self._apps = apps
+
+    async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /apps``, oldest connection first."""
+        visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
+        return json_response({"apps": [_document(one) for one in visible]})
+
+    async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``POST /apps`` when the app is connected; for the operator alone."""
+        visitor.require_operator()
+        body = await read_json(request)
+        url, transport = body.get("url"), body.get("transport", "auto")
+        if not isinstance(url, str) or not url.lower().startswith(_SCHEMES) or not isinstance(transport, str):
+            message = f"url must begin with {', '.join(_SCHEMES)}; transport is a name"
+            raise RequestRefused(400, "INVALID_PARAMS", message)
+        app = await self._apps.connect(url, {"transport": transport})
+        return json_response(_document(self._activity.apps[app.key]), status=201)
+
+    async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``DELETE /apps/{session}``. Calls of the app that are under way are cancelled."""
+        connected = self.find(request, visitor)
+        await connected.apps.disconnect(connected.app)
+        return web.Response(status=204)
+
+    async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        """Answer ``GET /apps/{session}/capabilities/{name}`` with the capability as the app declares it."""
+        session, name = self.find(request, visitor).app.session, request.match_info["name"]
+        if name not in session.capabilities:
+            raise unknown_capability(session.info.name, name, session.capabilities)
+        return json_response(session.capabilities[name].model_dump(by_alias=True))
+
+    def find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
+        """Return the app that the path names. Raises :class:`~.responses.RequestRefused` (404) if the visitor sees no
+        such app."""
+        connected = self._activity.apps.get(request.match_info["session"])
+        if connected is None or not visitor.scope.covers(connected.scope):
+            raise RequestRefused(404, "SESSION_INVALID", "there is no such app (any more)")
+        return connected
+
+
+def _document(connected: ConnectedApp) -> dict[str, object]:
+    session = connected.app.session
+    known = session.capabilities
+    return {
+        "session": connected.app.key,
+        "url": redact_url(connected.app.target),
+        "name": session.info.name,
+        "version": session.info.version,
+        "transport": session.transport.name,
+        "capabilities": [
+            {
+                "name": capability.name,
+                "description": capability.description[:500],
+                "available": capability.available,
+                "experimental": capability.experimental,
+                "deprecated": capability.deprecated,
+            }
+            for capability in (known[name] for name in islice(known, _MAX_LISTED))
+        ],
+    }

@@ -1,0 +1,70 @@
+"""Signed values that expire: links that open one artifact, tokens for one session, cookies. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from itsdangerous import BadData, URLSafeSerializer
+
+from ...errors import ABPError
+
+__all__ = ["Expired", "Signer"]
+
+
+class Expired(ABPError):
+    """Raised for a value with a good signature whose time is over. The session survives; ask for a new value."""
+
+    code = "REFERENCE_EXPIRED"
+
+
+class Signer:
+    """Signs with ``key``: every server that has the key accepts what another one has signed.
+
+    Links, tokens and cookies are signed apart: none of them is good as another. ``clock`` gives seconds since 1970.
+    """
+
+    def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._links = URLSafeSerializer(key, salt="abp.link")
+        self._tokens = URLSafeSerializer(key, salt="abp.session")
+        self._cookies = URLSafeSerializer(key, salt="abp.cookie")
+
+    def link_path(self, artifact_id: str, expires_at: float) -> str:
+        """Return the path and query that open an artifact until ``expires_at``."""
+        return f"/artifacts/{artifact_id}?link={self._links.dumps([artifact_id, int(expires_at)])!s}"
+
+    def link_opens(self, signed: str, artifact_id: str) -> bool:
+        """Whether ``signed``, from the query of a link, opens this artifact. Raises :class:`Expired`."""
+        content = self._read(self._links, signed)
+        return content is not None and content[0] == artifact_id
+
+    def session_token(self, session: str, expires_at: float) -> str:
+        """Return a bearer token for one session."""
+        return f"abps.{self._tokens.dumps([session, int(expires_at)])!s}"
+
+    def read_session_token(self, token: str) -> tuple[str, int] | None:
+        """Return the session of a token and when it expires; ``None`` for a token that is not signed with this key.
+        Raises :class:`Expired`."""
+        return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+
+    def cookie(self, holder: str, expires_at: float) -> str:
+        """Return the value of a cookie for ``holder``. It stays good when the server restarts."""
+        return str(self._cookies.dumps([holder, int(expires_at)]))
+
+    def read_cookie(self, cookie: str) -> tuple[str, int] | None:
+        """Return the holder of a cookie and when it expires; ``None`` for one that is not signed with this key.
+        Raises :class:`Expired`."""
+        return self._read(self._cookies, cookie)
+
+    def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
+        try:
+            content = serializer.loads(signed)
+        except BadData:
+            return None
+        match content:
+            case [str(subject), int(expires_at)]:
+                if self.clock() >= expires_at:
+                    raise Expired("it has expired; have another one made")
+                return subject, expires_at
+        return None
