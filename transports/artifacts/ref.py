@@ -61,8 +61,8 @@ _NAMES = tuple(one.name for one in fields(Scope))
 class ArtifactRef:
     """A reference to a stored file. It can be given to a model: it holds no content and no credentials.
 
-    ``local_path`` is the artifact's readable file on this machine, or ``None`` if the store has none. It is text, since a
-    :class:`~pathlib.Path` takes longer to make than the rest of a reference and a long list needs few of them;
+    ``local_path`` is the artifact's readable file on this machine, or ``None`` if the store has none. It is text, since
+    a :class:`~pathlib.Path` takes longer to make than the rest of a reference and a long list needs few of them;
     :attr:`path` makes one. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
     ``source`` says where it comes from, as JSON values:
     ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
