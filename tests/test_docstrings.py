@@ -26,6 +26,10 @@ def room_of(path: str) -> str:
     return path.partition("/")[0].removesuffix(".py")
 
 
+def decorators_of(node: Definition) -> set[str]:
+    return {ast.unparse(one).rpartition(".")[2] for one in node.decorator_list}
+
+
 def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The file and the name of everything public without a docstring. A method needs none of its own where a class of
     ours that it overrides documents it; the getter of a property speaks for its setter."""
@@ -35,7 +39,7 @@ def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if not ast.get_docstring(tree):
             yield path, "the module"
         for node in tree.body:
-            if isinstance(node, Definition):
+            if isinstance(node, Definition) and "overload" not in decorators_of(node):
                 yield from ((path, name) for name in _in_definition(node, "", classes))
 
 
@@ -50,8 +54,7 @@ def _in_definition(node: Definition, prefix: str, classes: Mapping[str, ast.Clas
         if isinstance(inner, ast.ClassDef):
             yield from _in_definition(inner, f"{prefix}{node.name}.", classes)
         elif isinstance(inner, Definition) and not inner.name.startswith("_"):
-            decorators = {ast.unparse(one).rpartition(".")[2] for one in inner.decorator_list}
-            if not decorators & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
+            if not decorators_of(inner) & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
                 yield f"{prefix}{node.name}.{inner.name}"
 
 
