@@ -53,9 +53,10 @@ def _in_definition(node: Definition, prefix: str, classes: Mapping[str, ast.Clas
     for inner in node.body:
         if isinstance(inner, ast.ClassDef):
             yield from _in_definition(inner, f"{prefix}{node.name}.", classes)
-        elif isinstance(inner, Definition) and not inner.name.startswith("_"):
-            if not decorators_of(inner) & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
-                yield f"{prefix}{node.name}.{inner.name}"
+        elif not isinstance(inner, Definition) or inner.name.startswith("_"):
+            continue
+        elif not decorators_of(inner) & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
+            yield f"{prefix}{node.name}.{inner.name}"
 
 
 def _documented(owner: ast.ClassDef, name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]) -> bool:
