@@ -26,10 +26,6 @@ def room_of(path: str) -> str:
     return path.partition("/")[0].removesuffix(".py")
 
 
-def decorators_of(node: Definition) -> set[str]:
-    return {ast.unparse(one).rpartition(".")[2] for one in node.decorator_list}
-
-
 def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The file and the name of everything public without a docstring. A method needs none of its own where a class of
     ours that it overrides documents it; the getter of a property speaks for its setter."""
@@ -39,8 +35,12 @@ def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if not ast.get_docstring(tree):
             yield path, "the module"
         for node in tree.body:
-            if isinstance(node, Definition) and "overload" not in decorators_of(node):
+            if isinstance(node, Definition) and not _is_overload(node):
                 yield from ((path, name) for name in _in_definition(node, "", classes))
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(ast.unparse(one).rpartition(".")[2] == "overload" for one in node.decorator_list)
 
 
 def _in_definition(node: Definition, prefix: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
@@ -53,10 +53,10 @@ def _in_definition(node: Definition, prefix: str, classes: Mapping[str, ast.Clas
     for inner in node.body:
         if isinstance(inner, ast.ClassDef):
             yield from _in_definition(inner, f"{prefix}{node.name}.", classes)
-        elif not isinstance(inner, Definition) or inner.name.startswith("_"):
-            continue
-        elif not decorators_of(inner) & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
-            yield f"{prefix}{node.name}.{inner.name}"
+        elif isinstance(inner, Definition) and not inner.name.startswith("_"):
+            decorators = {ast.unparse(one).rpartition(".")[2] for one in inner.decorator_list}
+            if not decorators & {"setter", "overload"} and not _documented(node, inner.name, classes, set()):
+                yield f"{prefix}{node.name}.{inner.name}"
 
 
 def _documented(owner: ast.ClassDef, name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]) -> bool:

@@ -112,7 +112,7 @@ class Metadata:
         return ArtifactRef(
             id=self.id,
             uri=f"artifact://{self.id}",
-            path=path,
+            local_path=str(path) if path else None,
             filename=path.name if path else self.names[-1].name,
             mime_type=self.mime_type,
             size_bytes=self.size_bytes,
