@@ -460,6 +460,41 @@ async def test_where_nothing_is_kept_nothing_is_promised() -> None:
     assert "not stored" in str(at(seen, "data", "text"))
 
 
+async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
+    answer: Json = {"pdf_data": b64(PDF), "view_name": "Revenue"}
+    routed = await Router(NoneStore(), policy=TABLEAU).route(answer, capability="get_view_as_pdf")
+    assert routed.summary().splitlines() == [
+        f"Downloaded view 'Revenue' as PDF (366.2 KB). Artifact: {routed.artifact().id}. "
+        "Note: binary content not stored.",
+        "Binary content not stored: Revenue.pdf",
+        "Type: application/pdf",
+        f"Size: {len(PDF)} bytes",
+        'Metadata: {"view_name":"Revenue"}',
+    ]
+    shown = cast(Json, at(routed.for_agent(), "data", "pdf_data"))
+    assert (shown["uri"], shown["truncated"]) == (None, True) and "not stored" in str(shown["warning"])
+    assert "artifact://" not in json.dumps([routed.as_dict(), routed.for_agent(), routed.summary()])
+    assert [step.what for step in routed.steps] == [f"application/pdf, {len(PDF)} bytes, not stored"]
+
+
+async def test_without_a_store_texts_have_a_preview_of_500_characters() -> None:
+    text = "".join(f"{n} " for n in range(10_000))
+    document: Json = {"content": text, "mimeType": "text/plain", "encoding": "utf-8"}
+    routed = await Router(NoneStore()).route({"log": text, "file": document}, capability="x")
+    assert at(routed.for_agent(), "data", "log", "preview") == text[:500] + "…"
+    assert at(routed.for_agent(), "data", "log", "artifact", "uri") is None
+    assert at(routed.for_agent(), "data", "file", "text") == text[:500] + "…"
+    assert "not stored" in next(step.what for step in routed.steps if step.place == "log")
+    assert "artifact://" not in json.dumps([routed.for_agent(), routed.summary()])
+    plain = await Router(NoneStore()).route({"rows": list(range(1000))}, capability="x")
+    whole = encode_json(plain.data).decode()
+    assert plain.summary().splitlines() == [
+        "Output not stored: no artifact store is configured",
+        f"Size: {len(whole)} characters",
+        f"Preview: {whole[:500]}…",
+    ]
+
+
 async def test_a_limit_without_room_for_saying_where_the_rest_is(store: LocalStore) -> None:
     routed = await Router(store).route({"a": 1}, capability="x")
     with pytest.raises(UsageError, match="at least 1024"):

@@ -13,6 +13,7 @@ from ..protocol.messages import Effect
 from ..protocol.strict_json import JSONValue, encode_json
 from .guard import MAX_BYTES, clamp, json_size
 from .policy import Step
+from .sizes import shorten
 
 __all__ = ["Result"]
 
@@ -138,7 +139,7 @@ class Result:
         """The size of the whole answer and where it is stored. A path that leaves no room for data is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = self.artifacts.get("") if "" not in self.inline_fields else None
-        if ref is None or ref.source.get("truncated"):
+        if ref is None or not ref.stored:
             return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
         full = about | {"path": str(ref.path) if ref.path else None}
@@ -146,20 +147,34 @@ class Result:
 
     def summary(self, *, max_chars: int = 1000) -> str:
         """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
-        ``max_chars`` characters."""
+        ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters."""
         lines = list(self.summaries)
         for place, ref in self.artifacts.items():
-            where = ref.path or ref.uri
-            if place == "" and place not in self.inline_fields:
-                lines += [f"Output saved to file: {where}", f"Size: {len(encode_json(self.data).decode())} characters"]
-            else:
-                lines += [f"File saved: {where}", f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+            lines += self._file_lines(ref, whole=place == "" and place not in self.inline_fields)
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
         lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         text = "\n".join(lines)
         return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+
+    def _file_lines(self, ref: ArtifactRef, *, whole: bool) -> list[str]:
+        """The lines about one file, or about the ``whole`` answer as JSON."""
+        where = ref.path or ref.uri
+        if whole:
+            text = encode_json(self.data).decode()
+            said = (
+                f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
+            )
+            lines = [said, f"Size: {len(text)} characters"]
+        else:
+            text = str(ref.source.get("preview", ""))
+            kind = "Text" if text else "Binary content"
+            said = f"File saved: {where}" if ref.stored else f"{kind} not stored: {ref.filename}"
+            lines = [said, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+        if text and not ref.stored:
+            lines.append(f"Preview: {shorten(text, stored=False)}")
+        return lines
 
 
 def _format_effect(effect: Effect) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place
 from ..binary.media import is_binary_mime, normalise_mime, sniff
@@ -9,7 +11,8 @@ from ..protocol.strict_json import JSONValue
 
 __all__ = ["long_texts", "preview", "shorten"]
 
-_PREVIEW_CHARS = 200
+#: Characters that a preview shows of a text, and of a text that is stored nowhere (docs/requirements.md R2-7.4).
+_PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
 
 
 def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
@@ -50,16 +53,17 @@ def _text_type(text: str, declared: object) -> str:
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Return the value that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
-    stored = "stored" if not ref.source.get("truncated") else "not stored: there is no artifact store"
-    reference: dict[str, JSONValue] = {"id": ref.id, "uri": ref.uri, "path": str(ref.path) if ref.path else None}
-    about: dict[str, JSONValue] = {"mime_type": ref.mime_type, "size_bytes": ref.size_bytes}
+    stored = "stored" if ref.stored else "not stored: there is no artifact store"
+    shown = ref.as_dict()
+    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning")
     return {
-        "artifact": reference | about,
+        "artifact": cast(JSONValue, {name: shown[name] for name in names if name in shown}),
         "summary": f"Large text {stored} ({len(text):,} characters)",
-        "preview": shorten(text),
+        "preview": shorten(text, stored=ref.stored),
     }
 
 
-def shorten(text: str) -> str:
-    """Return the first 200 characters of a long text, and an ellipsis."""
-    return text[:_PREVIEW_CHARS] + "…"
+def shorten(text: str, *, stored: bool = True) -> str:
+    """Return the first 200 characters of a long text, 500 if it is not ``stored``, and an ellipsis if it goes on."""
+    limit = _PREVIEW_CHARS if stored else _UNSTORED_PREVIEW_CHARS
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -20,9 +20,11 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
-from transports import BinaryData, CapabilityError
+from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
+from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
+from transports.surfaces.mcp.tool_results import call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
@@ -117,6 +119,27 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             assert rows == json.loads(await read_as_resource(client, links[-1].uri))["rows"]
         if what == "50 MB PDF":
             assert data == pdf
+
+
+async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
+    store = NoneStore()
+    routed = await Router(store).route({**picture(png(20)), "n": 1}, capability="draw")
+
+    def link(ref: ArtifactRef) -> str:
+        return f"https://files.test/{ref.id}"
+
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, link=link)
+    assert [type(item) for item in answer.content] == [TextContent]
+    assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
+    assert answer.structured_content is not None
+    assert answer.structured_content["artifacts"][0]["truncated"] is True
+
+    broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
+    with pytest.raises(SizeMismatch) as caught:
+        await Router(store).route(broken, capability="half")
+    failed = error_result(caught.value, LIMIT, link)
+    assert [type(item) for item in failed.content] == [TextContent]
+    assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:
