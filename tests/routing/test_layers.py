@@ -444,6 +444,24 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
     assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
 
 
+@pytest.mark.parametrize("text", ["x" * 400_000, b64(PDF)[:400_000] + "#"], ids=["prose", "broken base64"])
+async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str, store: LocalStore) -> None:
+    routed = await Router(store).route(text, capability="x")
+    assert routed.data == text and list(routed.artifacts) == [""]  # for a program it stays what it was
+    ref = routed.artifact()
+    assert json.loads(await store.get(ref.id)) == text
+    seen = routed.for_agent()
+    assert len(encode_json(seen)) < 1000
+    assert at(seen, "data", "artifact", "uri") == ref.uri
+    assert at(seen, "data", "summary") == f"Large text stored ({len(text):,} characters)"
+    assert at(seen, "data", "preview") == text[:200] + "…"
+    assert "artifacts" not in seen and ("size", "") in layers(routed)
+    short = await Router(store).route("x" * 10_000, capability="x")
+    assert short.for_agent()["data"] == "x" * 10_000
+    unlimited = await Router(store, policy=RoutingPolicy(max_inline_chars=None)).route("x" * 20_000, capability="x")
+    assert unlimited.for_agent()["data"] == "x" * 20_000
+
+
 async def test_what_came_beside_the_answer_is_seen_too(store: LocalStore) -> None:
     outputs = [BinaryData(PDF, "application/pdf")]
     routed = await Router(store).route({"n": 1}, capability="print", outputs=outputs, warnings=["slow"])

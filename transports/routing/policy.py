@@ -90,7 +90,8 @@ class RoutingPolicy:
     * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more whose bytes have a known signature;
       off with ``heuristics=False``.
     * ``size`` — text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
-      its place. An answer of more than ``max_inline_bytes`` is stored as JSON as well. ``None`` means no limit.
+      its place; an answer that is one such text has its file as JSON. An answer of more than ``max_inline_bytes`` is
+      stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
 
     The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (docs/requirements.md

@@ -24,7 +24,7 @@ from .policy import RoutingPolicy, Step
 from .presets import ABP
 from .references import captured_places, declared_text, metadata_of, reference_for
 from .result import Result
-from .sizes import long_texts, preview, shorten
+from .sizes import is_long, long_texts, preview, shorten
 
 __all__ = ["Router"]
 
@@ -228,6 +228,8 @@ class Router:
             stored[""] = ref
             if large:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
+        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
+            previews[()] = preview(routed, stored[""])
         return previews
 
     def _text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
@@ -236,7 +238,7 @@ class Router:
         return {
             (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
             for place, text in texts.items()
-            if limit is not None and len(text) > limit
+            if is_long(text, limit)
         }
 
     async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:

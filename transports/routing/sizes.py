@@ -9,16 +9,21 @@ from ..binary.detect import Place
 from ..binary.media import is_binary_mime, normalise_mime, sniff
 from ..protocol.strict_json import JSONValue
 
-__all__ = ["long_texts", "preview", "shorten"]
+__all__ = ["is_long", "long_texts", "preview", "shorten"]
 
 #: Characters that a preview shows of a text, and of a text that is stored nowhere (docs/requirements.md R2-7.4).
 _PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
 
 
+def is_long(text: str, limit: int | None) -> bool:
+    """Return whether a text has more than ``limit`` characters; ``None`` means no limit."""
+    return limit is not None and len(text) > limit
+
+
 def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
     """Return place, text and MIME type of every text with more than ``limit`` characters, in order.
 
-    An answer that is a text itself is not among them, because it is stored as a whole.
+    An answer that is a text itself is not among them: it is stored as JSON, and needs no second file.
     """
     found: list[tuple[Place, str, str]] = []
     _walk(data, (), limit, found)

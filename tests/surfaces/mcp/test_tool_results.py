@@ -64,6 +64,7 @@ def picture(data: bytes) -> dict[str, object]:
     ("what", "inline"),
     [
         ("1 KB of text", "nothing"),
+        ("400 KB of broken base64", "nothing"),
         ("2 MB of JSON", "nothing"),
         ("2 MB of JSON beside a binary", "nothing"),
         ("300 KB PNG", "itself"),
@@ -80,6 +81,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
     rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
     contents: dict[str, object] = {
         "1 KB of text": "x" * 1024,
+        "400 KB of broken base64": base64.b64encode(small).decode() + "#",
         "2 MB of JSON": {"rows": rows},
         "2 MB of JSON beside a binary": {"rows": rows, "file": b"\x00\x01" * 100},
         "300 KB PNG": picture(small),
@@ -111,6 +113,8 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             assert len(data) == link.size and hashlib.sha256(data).hexdigest() == link.meta["sha256"]
             if link.size < 10 << 20:
                 assert await read_with_tool(client, link.uri) == data
+        if what == "400 KB of broken base64":
+            assert size(answer) < 3000 and json.loads(data) == contents[what]
         if what.startswith("2 MB of JSON"):  # its form is kept, and it says where all of it is
             document = answer.structured_content
             assert document["truncated"]["uri"] in {link.uri for link in links}
