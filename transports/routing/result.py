@@ -22,6 +22,8 @@ __all__ = ["Result"]
 _FILE_EFFECTS = ("clipboard", "download", "print")
 #: The smallest limit in bytes: a smaller one would leave no room to say where the answer is stored.
 _MIN_BYTES = 1024
+#: The word for a success without data, which is answered inline (docs/requirements.md R0-4b).
+_NO_DATA = "The app answered without data."
 #: Number of places that an error message names.
 _MAX_PLACES = 20
 
@@ -34,10 +36,10 @@ class Result:
     the app declared, the reference has the text as ``text``, cut beyond 50,000 bytes as JSON.
 
     ``artifacts`` maps places in ``data`` (``document``, ``pages.0.image``, ``""`` for the whole) to references. It is
-    never empty on success: an answer without files is stored as JSON under ``""`` (docs/protocol.md 12.1), and so is
-    a large one. A long text stays in ``data``, and is also a file under its place. A file that the app produced
-    beside its answer, such as a printed page or a download, is under ``captured.0`` and so on, the first under
-    ``document`` if the answer has no file.
+    empty only for a success without data: any other answer without files is stored as JSON under ``""``
+    (docs/protocol.md 12.1), and so is a large one. A long text stays in ``data``, and is also a file under its place.
+    A file that the app produced beside its answer, such as a printed page or a download, is under ``captured.0`` and so
+    on, the first under ``document`` if the answer has no file.
 
     ``duration_ms`` is the time from the start of the call until everything was stored. ``warnings`` are for people.
     ``effects`` lists what the app did besides answering, ``steps`` what each layer of the routing did.
@@ -110,8 +112,9 @@ class Result:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
 
         It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
-        ``data``, and ``warnings`` and ``effects`` if there are any. If that is too large, values are cut
-        (:mod:`.guard`), and ``truncated`` says how large the answer is and where the whole of it is stored.
+        ``data``, ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If
+        that is too large, values are cut (:mod:`.guard`), and ``truncated`` says how large the answer is and where the
+        whole of it is stored.
 
         Raises :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
         """
@@ -126,6 +129,8 @@ class Result:
 
     def _view(self) -> dict[str, JSONValue]:
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
+        if self._has_no_data():
+            view["note"] = _NO_DATA
         inline = self.inline_fields | {field_of(place) for place in self.previews}
         if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in inline}:
             view["artifacts"] = beside
@@ -134,6 +139,9 @@ class Result:
         if self.effects:
             view["effects"] = [effect.as_dict() for effect in self.effects]
         return cast(dict[str, JSONValue], view)
+
+    def _has_no_data(self) -> bool:
+        return self.data is None and not self.artifacts
 
     def _truncation(self, room: int) -> JSONValue:
         """The size of the whole answer and where it is stored. A path that leaves no room for data is left out."""
@@ -148,7 +156,7 @@ class Result:
     def summary(self, *, max_chars: int = 1000) -> str:
         """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
         ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters."""
-        lines = list(self.summaries)
+        lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         for place, ref in self.artifacts.items():
             lines += self._file_lines(ref, whole=place == "" and place not in self.inline_fields)
         if self.metadata:

@@ -207,6 +207,7 @@ class Router:
         alone: bool,
     ) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
+        An answer without data is not stored.
 
         Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
         """
@@ -221,7 +222,7 @@ class Router:
                 previews[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, {_stored_as(ref, 'also ')}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if alone or (large and "" not in stored):
+        if routed is not None and (alone or (large and "" not in stored)):
             ref = await self._store.put_bytes(
                 encoded, mime_type="application/json", namespace=capability, source=origin
             )

@@ -125,6 +125,13 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             assert data == pdf
 
 
+async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> None:
+    async with serve(giving(stop=None)) as client:
+        answer = await client.call_tool("abp_stop", {})
+        assert not answer.is_error and words(answer) == "The app answered without data."
+        assert len(answer.content) == 1 and answer.structured_content["artifacts"] == []
+
+
 async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     store = NoneStore()
     routed = await Router(store).route({**picture(png(20)), "n": 1}, capability="draw")
