@@ -213,6 +213,34 @@ async def test_a_configured_field_that_is_no_base64_is_an_error(store: LocalStor
     assert await store.list() == []
 
 
+@pytest.mark.parametrize("beside", [{"format": "twb"}, {}], ids=["format", "no format"])
+@pytest.mark.parametrize("lines", [1, 2000], ids=["short", "long"])
+async def test_a_workbook_in_xml_is_no_broken_pdf(beside: Json, lines: int, store: LocalStore) -> None:
+    xml = '<?xml version="1.0"?>\n<workbook>' + "<column name='Größe' />\n" * 10 * lines + "</workbook>"
+    routed = await Router(store, policy=TABLEAU).route({"content": xml, **beside}, capability="download_workbook")
+    assert routed.data == {"content": xml, **beside}
+    if lines == 1:
+        assert list(routed.artifacts) == [""]
+    else:
+        assert await store.get(routed.artifacts["content"].id) == xml.encode()
+        assert ("size", "content") in layers(routed)
+
+
+async def test_a_format_that_a_rule_does_not_name_goes_on_to_the_next_layer(store: LocalStore) -> None:
+    router = Router(store, policy=TABLEAU)
+    packed = {"content": b64(PNG), "format": "twbx"}
+    routed = await router.route(packed, capability="download_workbook")
+    assert routed.artifacts["content"].mime_type == "image/png" and layers(routed) == [("heuristic", "content")]
+    for same in ("PDF", "", None, 7):
+        routed = await router.route({"content": b64(SMALL), "format": same}, capability="download_workbook")
+        assert layers(routed) == [("fields", "content")]
+    rules = (FieldRule("file", "text/x-a", formats=("a",)), FieldRule("file", "text/x-b", formats=("b", "c")))
+    routed = await Router(store, policy=policy_for(*rules)).route(
+        {"file": b64(b"1" * 90), "format": "c"}, capability="x"
+    )
+    assert routed.artifact().mime_type == "text/x-b"
+
+
 @pytest.mark.parametrize("word", ["not available", "pending", "pending1", "unknown workbook 123"])
 async def test_a_word_in_a_configured_field_stays_a_word(word: str, store: LocalStore) -> None:
     routed = await Router(store, policy=TABLEAU).route({"content": word}, capability="download_workbook")

@@ -99,7 +99,12 @@ def _walk_path(
 
 
 def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
-    declared = siblings.get("encoding")
+    """The content of a field, or ``None`` if it does not fit the rule."""
+    form, declared = siblings.get("format"), siblings.get("encoding")
+    if rule.formats and isinstance(form, str) and form and form.lower() not in map(str.lower, rule.formats):
+        return None
+    if declared is None and rule.encoding == "base64" and text.lstrip().startswith("<"):  # XML or HTML
+        return None
     encoding = declared.lower() if isinstance(declared, str) else rule.encoding
     encoded = Encoded(text, "utf-8")
     if encoding != "utf-8":
