@@ -15,7 +15,7 @@ WORKERS ?= 3
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
-	@echo "make unit    every test that needs no browser"
+	@echo "make unit    every test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make bench   speed, as ratios against named baselines"
 	@echo "make setup   the virtual environment with everything for developing, and a browser"
@@ -55,7 +55,7 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not browser and not exhaustive" --ignore tests/e2e
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not browser and not exhaustive" --ignore tests/e2e --ignore tests/hosts
 
 # A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
 test: setup check
@@ -77,6 +77,8 @@ lock: $(READY)
 	@$(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
 	@$(COMPILE) --group run pyproject.toml -c requirements/dev.txt -o requirements/run.txt
 	@echo uv | $(COMPILE) - -c requirements/dev.txt -o requirements/uv.txt
+	@$(COMPILE) --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml \
+		-o requirements/penguiflow.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output dist build

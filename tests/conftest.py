@@ -5,10 +5,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.object_server import BUCKET, SeaweedFS, environment
 from transports import MemoryTransport, Session, connect
 from transports.adapters.memory import Handler
+
+# A busy machine is no failure: examples have no deadline.
+settings.register_profile("abp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("abp")
 
 Connect: TypeAlias = Callable[..., Session]
 

@@ -35,7 +35,7 @@ NOT_CLAIMED = {
     "events() tells what happens",
     "a question is answered",
     "a handler that raises declines",
-    "several questions of one call are answered in turn",
+    "several questions at once each get their own answer",
     "a question that nobody answers is declined",
     "the app's own default is the answer when nobody is asked",
     "text arrives as it was sent",  # asks a question

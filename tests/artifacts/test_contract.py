@@ -88,6 +88,15 @@ async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) 
     assert len(await store.list()) == 5
 
 
+async def test_the_keywords_of_the_store_protocol(store: ArtifactStore) -> None:
+    """docs/requirements.md R2-5.2b: MIME type, name, namespace and metadata, each of which may be left open."""
+    keywords = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
+    ref = await store.put_bytes(PDF, **keywords)
+    assert ref.id == f"artifact_{sha(PDF)[:12]}" and ref.mime_type == "application/pdf"
+    text = await store.put_text("a", mime_type="text/csv", filename="a.csv", namespace="x.y", meta={"run": 1})
+    assert text.id.startswith("x_y_") and text.filename == "a.csv" and text.source["run"] == 1
+
+
 async def test_a_stream_that_fails_leaves_nothing(store: ArtifactStore) -> None:
     async def stream() -> AsyncIterator[bytes]:
         yield b"x" * 2_000_000
@@ -176,8 +185,8 @@ async def test_limits(opened: Open, tmp_path: Path) -> None:
 
 
 async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> None:
-    first = await store.put_bytes(PDF, filename="one.pdf", source={"run": 1})
-    second = await store.put_bytes(PDF, source={"run": 2})
+    first = await store.put_bytes(PDF, filename="one.pdf", meta={"run": 1})
+    second = await store.put_bytes(PDF, meta={"run": 2})
     assert second.id == first.id and second.filename == "one.pdf"
     assert second.source == {**first.source, "run": 2}
     assert await store.list() == [second]
@@ -206,13 +215,13 @@ async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
         "list": [{"access_token": secret}],
         "count": 3,
     }
-    ref = await store.put_bytes(PDF, source=source)
+    ref = await store.put_bytes(PDF, meta=source)
     for shown in (ref, await store.stat(ref.id), *await store.list()):
         text = json.dumps({**shown.as_dict(), "source": dict(shown.source)})
         assert secret not in text and "QUJDQUJD" not in text and len(text) < 3000
         assert shown.source["count"] == 3 and json.loads(text)["source"]["headers"]["Accept"] == "*/*"
         assert shown.source["url"] == "https://host/file?…"
-    much = await store.put_bytes(PDF, source={str(n): "x " * 450 for n in range(100)})
+    much = await store.put_bytes(PDF, meta={str(n): "x " * 450 for n in range(100)})
     assert "left out" in str(much.source["warnings"])
 
 

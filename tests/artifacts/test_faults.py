@@ -119,7 +119,7 @@ async def test_an_index_learns_what_others_did_meanwhile(store: LocalStore, root
     more = await other.put_bytes(b"more", namespace="z")
     assert await store.list() == [again, refs[2], more] and again.filename == "renamed.txt"
     assert await store.delete(again.id)
-    back = await other.put_bytes(b"1", namespace="n001", source={"turn": 3})
+    back = await other.put_bytes(b"1", namespace="n001", meta={"turn": 3})
     assert back in await store.list() and len(await store.list()) == 3
 
 

@@ -23,7 +23,7 @@ from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLar
 
 
 async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
-    ref = await store.put_bytes(PDF, size=len(PDF), namespace="export.pdf", source={"capability": "export.pdf"})
+    ref = await store.put_bytes(PDF, size=len(PDF), namespace="export.pdf", meta={"capability": "export.pdf"})
     assert ref.id == f"export_pdf_{sha(PDF)[:12]}"
     assert ref.uri == f"artifact://{ref.id}"
     assert (ref.mime_type, ref.size_bytes, ref.sha256) == ("application/pdf", len(PDF), sha(PDF))
@@ -42,7 +42,7 @@ async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
 
 
 async def test_source_says_where_it_comes_from(store: LocalStore) -> None:
-    ref = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", source={"capability": "shot", "warnings": ["a"]})
+    ref = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", meta={"capability": "shot", "warnings": ["a"]})
     assert ref.source["capability"] == "shot"
     assert ref.source["declared_mime_type"] == ref.source["sniffed_mime_type"] == "image/png"
     assert ref.source["verified"] is False
@@ -51,7 +51,7 @@ async def test_source_says_where_it_comes_from(store: LocalStore) -> None:
     assert created.endswith("Z") and len(created) == len("2026-01-01T00:00:00.000Z")
     assert (await store.put_bytes(PDF, size=len(PDF))).source["verified"] is True
     with pytest.raises(UsageError, match="JSON"):
-        await store.put_bytes(b"other", source={"bad": object()})
+        await store.put_bytes(b"other", meta={"bad": object()})
 
 
 @pytest.mark.parametrize("address", ["local", "none:"])
@@ -62,7 +62,7 @@ async def test_type_is_declared_then_sniffed_then_unknown(address: str, root: Pa
     assert (await store.put_bytes(b"\0\1\2")).mime_type == "application/octet-stream"
     package = await store.put_bytes(b"PK\3\4" + bytes(60), mime_type="application/epub+zip")  # a ZIP, and more exact
     assert package.mime_type == "application/epub+zip" and "warnings" not in package.source
-    lie = await store.put_bytes(b"<!doctype html><p>no", mime_type="image/png", source={"warnings": ["earlier"]})
+    lie = await store.put_bytes(b"<!doctype html><p>no", mime_type="image/png", meta={"warnings": ["earlier"]})
     assert lie.mime_type == "text/html" and lie.filename.endswith(".html")
     assert lie.source["declared_mime_type"] == "image/png" and lie.source["sniffed_mime_type"] == "text/html"
     warnings = lie.source["warnings"]
@@ -314,8 +314,8 @@ async def test_colliding_first_digits_take_a_longer_id(store: LocalStore, root: 
 
 
 async def test_same_content_again_is_one_artifact(store: LocalStore, root: Path) -> None:
-    first = await store.put_bytes(PDF, source={"run": 1})
-    second = await store.put_bytes(PDF, source={"run": 2})
+    first = await store.put_bytes(PDF, meta={"run": 1})
+    second = await store.put_bytes(PDF, meta={"run": 2})
     assert (second.id, second.path) == (first.id, first.path)
     assert second.source == {**first.source, "run": 2} and len(await store.list()) == 1
     assert len(visible(root)) == 1 and len(inner(root, "blobs")) == 1

@@ -14,7 +14,7 @@ from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLar
 
 async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixture) -> None:
     store = NoneStore(max_bytes=1000)
-    ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", source={"capability": "c"})
+    ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", meta={"capability": "c"})
     assert ref.id == f"truncated_{sha(PDF)[:12]}" and ref.path is None and ref.filename == "a.pdf"
     assert (ref.mime_type, ref.size_bytes, ref.sha256) == ("application/pdf", len(PDF), sha(PDF))
     assert ref.source["truncated"] is True and ref.source["original_size"] == len(PDF)
@@ -39,7 +39,7 @@ async def test_a_reference_without_content_says_so_as_json() -> None:
     assert not ref.stored and shown["truncated"] is True and shown["uri"] is None and shown["path"] is None
     assert shown["warning"] == "Content not stored (no ArtifactStore configured)"
     assert "preview" not in shown
-    kept = await MemoryStore().put_bytes(PDF, source={"truncated": True})
+    kept = await MemoryStore().put_bytes(PDF, meta={"truncated": True})
     assert kept.stored and not {"truncated", "warning"} & kept.as_dict().keys()
 
 

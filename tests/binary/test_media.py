@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import py_compile
 import sqlite3
 import tarfile
 import unicodedata
@@ -19,14 +20,8 @@ from hypothesis import strategies as st
 from PIL import Image, features
 
 from transports.binary.filenames import safe_filename
-from transports.binary.media import (
-    OCTET_STREAM,
-    contradicts,
-    extension_for,
-    is_binary_mime,
-    normalise_mime,
-    sniff,
-)
+from transports.binary.media import OCTET_STREAM, contradicts, extension_for, is_binary_mime, normalise_mime
+from transports.binary.signatures import sniff
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -214,6 +209,12 @@ REAL = {
     "wasm": (b"\0asm\1\0\0\0", "application/wasm"),
     "glb": (b"glTF\2\0\0\0", "model/gltf-binary"),
     "rtf": (b"{\\rtf1\\ansi", "application/rtf"),
+    "elf": (b"\x7fELF\2\1\1\0", "application/x-elf"),
+    "big-endian elf of 32 bits": (b"\x7fELF\1\2\1\0", "application/x-elf"),
+    "mo": (b"\xde\x12\x04\x95\0\0\0\0", "application/x-gettext-translation"),
+    "big-endian mo": (b"\x95\x04\x12\xde\0\0\0\0", "application/x-gettext-translation"),
+    "bytecode of python 2": (b"\x03\xf3\r\n" + bytes(4) + b"c\0\0\0\0" + bytes(9), None),
+    "line break after two bytes": (b"\xa7\r\r\n" + bytes(20), None),
     "html": (b"\xef\xbb\xbf \n<!DOCTYPE HTML><p>", "text/html"),
     "html without doctype": (b"<html lang=en>", "text/html"),
     "html without html": (b"<head><title>", "text/html"),
@@ -230,6 +231,7 @@ REAL = {
     "head of a bmp alone": (image("BMP")[:14], "image/bmp"),
     "short BM": (b"BM\0\0\0\0\0\0\0\0", None),
     "text on BZh": (b"BZh is a magic number", None),
+    "text on ELF": (b"\x7fELF is a format", None),
     "text on OTTO": (b"OTTO is a name", None),
     "text on glTF": (b"glTF is a format", None),
     "text on ogg": (b"OggSquish", None),
@@ -251,6 +253,13 @@ def test_sqlite_is_known(tmp_path: Path) -> None:
         connection.execute("create table t (a)")
     connection.close()
     assert sniff(path.read_bytes()[:4096]) == "application/vnd.sqlite3"
+
+
+@pytest.mark.parametrize("mode", py_compile.PycInvalidationMode)
+def test_bytecode_of_this_python_is_known(tmp_path: Path, mode: py_compile.PycInvalidationMode) -> None:
+    (tmp_path / "x.py").write_text("a = 1\n")
+    compiled = py_compile.compile(str(tmp_path / "x.py"), invalidation_mode=mode)
+    assert compiled and sniff(Path(compiled).read_bytes()) == "application/x-python-code"
 
 
 @pytest.mark.parametrize(("kind", "mime_type"), [("WEBP", "image/webp"), ("AVIF", "image/avif")])

@@ -91,12 +91,12 @@ def test_no_password_is_left(secret: str) -> None:
 )
 async def test_recordings_and_artifacts_agree_on_the_names_of_secrets(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: REDACTED}
-    ref = await open_store("memory:").put_bytes(b"x", source={name: "hunter2"})
+    ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == REDACTED
 
 
 @pytest.mark.parametrize("name", ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication"])
 async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: "hunter2"}
-    ref = await open_store("memory:").put_bytes(b"x", source={name: "hunter2"})
+    ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == "hunter2"

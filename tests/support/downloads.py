@@ -55,8 +55,8 @@ class Counting(Staged):
         size: int | None = None,
         mime_type: str | None = None,
         filename: str | None = None,
-        namespace: str = "artifact",
-        source: Mapping[str, object] | None = None,
+        namespace: str | None = None,
+        meta: Mapping[str, object] | None = None,
     ) -> ArtifactRef:
         return await self.inner.commit(size=size)
 

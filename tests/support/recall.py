@@ -23,7 +23,7 @@ import wave
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from PIL import Image
@@ -31,7 +31,7 @@ from PIL import Image
 from transports.binary import BinaryData
 from transports.binary.detect import MIN_GUESSED, find
 
-__all__ = ["Line", "files", "look_alikes"]
+__all__ = ["Line", "files", "look_alikes", "texts"]
 
 _ROOTS = (Path("/usr/share"), Path(sysconfig.get_paths()["purelib"]))
 _EACH = 60  # files of one kind
@@ -53,6 +53,9 @@ _KINDS = {
     "bzip2": ("application/x-bzip2", {".bz2"}),
     "xz": ("application/x-xz", {".xz"}),
     "WebAssembly": ("application/wasm", {".wasm"}),
+    "ELF": ("application/x-elf", {".so"}),
+    "gettext": ("application/x-gettext-translation", {".mo"}),
+    "Python bytecode": ("application/x-python-code", {".pyc"}),
 }
 
 
@@ -197,10 +200,15 @@ _PROSE = {
 def look_alikes() -> list[Line]:
     """Texts of at least 1,000 characters that are no files."""
     lines: dict[str, Line] = {}
-    for kind, text in (*_tokens(), *_encoded_data(), *_texts(), *_sources()):
+    for kind, text in chain(texts(), _sources()):
         if len(text) >= MIN_GUESSED:
             lines.setdefault(kind, Line(kind)).add(text, None, text[:60])
     return list(lines.values())
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """The kind and the text of every look-alike that is made, in the same order each time."""
+    return chain(_tokens(), _encoded_data(), _texts())
 
 
 def _b64(data: bytes) -> str:

@@ -19,27 +19,32 @@ from ..errors import UsageError
 from ..protocol.urls import redact_url
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store
 from .local.store import LocalStore
 from .memory import MemoryStore
 from .none import NoneStore
 from .ref import ArtifactRef, CheckReport, Problem, Scope
 from .retention import Removal, Retention
-from .staged import ArtifactMeta, Staged
+from .staged import PutOptions, Staged
 
 __all__ = [
-    "ArtifactMeta",
     "ArtifactRef",
     "ArtifactStore",
     "AuditLog",
     "CheckReport",
+    "HostFacade",
+    "HostStore",
+    "HostedStore",
     "LocalStore",
     "MemoryStore",
     "NoneStore",
     "Problem",
+    "PutOptions",
     "Removal",
     "Retention",
     "Scope",
     "Staged",
+    "StoreForHost",
     "discover_store",
     "open_store",
 ]
@@ -125,13 +130,19 @@ _CONTRACT = sorted(
 )
 
 
-def discover_store(host: object) -> ArtifactStore | None:
-    """Return the store that ``host`` has as its ``artifact_store``, or ``host`` itself if it is a store, else ``None``.
+def discover_store(host: object, *, max_bytes: int = DEFAULT_MAX_BYTES) -> ArtifactStore | None:
+    """Return the store that ``host`` has as its ``artifact_store`` or its ``artifacts``, or that it is itself; else
+    ``None``.
 
-    The class does not matter: an object that has every public method of :class:`ArtifactStore` is a store. Where this
-    returns ``None``, use ``open_store("none:")``.
+    What counts is not the class but the methods: those of :class:`ArtifactStore`, or those of a host's own store
+    (:class:`HostStore`) or facade (:class:`HostFacade`), which then comes as a :class:`HostedStore` of ``max_bytes``
+    for each artifact. Where nothing is found, use ``open_store("none:")``.
     """
-    for candidate in (getattr(host, "artifact_store", None), host):
+    for candidate in (getattr(host, "artifact_store", None), getattr(host, "artifacts", None), host):
+        if isinstance(candidate, StoreForHost):
+            return candidate.store
         if isinstance(candidate, ArtifactStore) or all(callable(getattr(candidate, name, None)) for name in _CONTRACT):
             return cast(ArtifactStore, candidate)
+        if is_host_store(candidate):
+            return HostedStore(cast(HostStore, candidate), max_bytes=max_bytes)
     return None

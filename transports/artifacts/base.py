@@ -17,13 +17,14 @@ from typing import Self, Unpack
 
 from ..errors import ABPError, ArtifactNotFound, StoreError, TooLarge, UsageError
 from .audit import AuditLog
+from .content import encode_text
 from .eviction import Evictor
 from .files import PIECE, ExportFile, read_pieces, write_out
 from .metadata import not_found
 from .reading import check_all, stream
 from .ref import ArtifactRef, CheckReport, Scope
 from .retention import Entry, Removal, Retention
-from .staged import ArtifactMeta, Staged, StagedFile
+from .staged import PutOptions, Staged, StagedFile
 
 __all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged"]
 
@@ -100,23 +101,19 @@ class ArtifactStore(ABC):
         finally:
             await staged.aclose()
 
-    async def put_bytes(self, data: bytes | memoryview, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+    async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store ``data``. Arguments and errors are those of :meth:`Staged.commit`."""
         async with self.stage() as staged:
             await staged.write(data)
-            return await staged.commit(**meta)
+            return await staged.commit(**options)
 
-    async def put_text(self, text: str, **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+    async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store text as UTF-8, as ``text/plain`` unless ``mime_type`` says otherwise. Raises
         :class:`~transports.errors.UsageError` for a lone surrogate."""
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
-        defaults: ArtifactMeta = {"mime_type": "text/plain"}
-        return await self.put_bytes(data, **(defaults | meta))
+        defaults: PutOptions = {"mime_type": "text/plain"}
+        return await self.put_bytes(encode_text(text), **(defaults | options))
 
-    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+    async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store the chunks of an asynchronous iterator without holding all of them. If it raises, nothing is stored."""
         async with self.stage() as staged:
             written = False
@@ -125,15 +122,15 @@ class ArtifactStore(ABC):
                 written = True
             if not written:
                 await staged.write(b"")
-            return await staged.commit(**meta)
+            return await staged.commit(**options)
 
-    async def put_file(self, path: str | os.PathLike[str], **meta: Unpack[ArtifactMeta]) -> ArtifactRef:
+    async def put_file(self, path: str | os.PathLike[str], **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store a copy of a file, under its name unless ``filename`` says otherwise. Raises
         :class:`~transports.errors.StoreError` if it cannot be read."""
         file = Path(path)
-        defaults: ArtifactMeta = {"filename": file.name}
+        defaults: PutOptions = {"filename": file.name}
         async with aclosing(read_pieces(file)) as chunks:
-            return await self.put_stream(chunks, **(defaults | meta))
+            return await self.put_stream(chunks, **(defaults | options))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

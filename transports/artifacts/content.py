@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from ..binary import verify_size
 from ..binary.filenames import safe_filename
-from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, sniff
+from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime
+from ..binary.signatures import sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol.redaction import Redactor
 from ..protocol.strict_json import decode_json, encode_json
@@ -21,16 +22,20 @@ from ..protocol.timestamps import iso_utc
 from ..protocol.urls import redact_url
 
 __all__ = [
+    "NO_NAMESPACE",
     "Description",
     "Meter",
     "as_bytes",
     "clean_namespace",
     "describe",
+    "encode_text",
     "measure_file",
     "nothing_written",
     "too_large",
 ]
 
+#: The head of an id where no namespace was given.
+NO_NAMESPACE = "artifact"
 _HEAD = 4096  # bytes that are enough to recognise every signature
 _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -58,6 +63,14 @@ def as_bytes(chunk: bytes | memoryview) -> memoryview:
     """Return a view of ``chunk`` as single bytes; it is copied only if its memory is not contiguous."""
     view = memoryview(chunk)
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+def encode_text(text: str) -> bytes:
+    """Return text as UTF-8. Raises :class:`~transports.errors.UsageError` for a lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the text cannot be written as UTF-8: {error.reason} at {error.start}") from error
 
 
 class Meter:
@@ -118,7 +131,7 @@ _LONGEST_NAMESPACE = 256
 @lru_cache(maxsize=256)
 def _cleaned(namespace: str) -> str:
     cleaned = _UNSAFE.sub("_", namespace).lstrip("-")[:64]
-    return cleaned if cleaned.strip("_-") else "artifact"
+    return cleaned if cleaned.strip("_-") else NO_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +152,19 @@ def describe(
     size: int | None,
     mime_type: str | None,
     filename: str | None,
-    namespace: str,
-    source: Mapping[str, object] | None,
+    namespace: str | None,
+    meta: Mapping[str, object] | None,
 ) -> Description:
     """Verify the size of content and decide on its MIME type and file name.
 
     The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
     ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
-    :class:`~transports.errors.UsageError` if ``source`` is not JSON.
+    :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
     """
     verify_size(size, meter.size)
     declared, sniffed = normalise_mime(mime_type), sniff(meter.head)
     chosen = declared or sniffed or OCTET_STREAM
-    notes = _json_copy(source)
+    notes = _json_copy(meta)
     now = time.time()
     notes |= {
         "created": iso_utc(now),
@@ -166,24 +179,24 @@ def describe(
             *(earlier if isinstance(earlier, list) else []),
             f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}",
         ]
-    cleaned = clean_namespace(namespace)
+    cleaned = clean_namespace(namespace or NO_NAMESPACE)
     stem = f"{cleaned}_{int(now * 1000)}"
     name = safe_filename(filename, fallback=stem, mime_type=chosen) if filename else stem + extension_for(chosen)
     return Description(cleaned, chosen, name, name.rpartition(".")[0] != stem, notes)
 
 
-def _json_copy(source: Mapping[str, object] | None) -> dict[str, object]:
-    """Return ``source`` as a model may read it, without credentials and content."""
-    if not source:
+def _json_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
+    """Return ``meta`` as a model may read it, without credentials and content."""
+    if not meta:
         return {}
     try:
-        copy = _shortened(_REDACTOR.tree(decode_json(encode_json(dict(source)))))
+        copy = _shortened(_REDACTOR.tree(decode_json(encode_json(dict(meta)))))
         size = len(encode_json(copy))
     except (TypeError, ValueError, RecursionError, ABPError) as error:
-        raise UsageError(f"source must hold JSON values only: {error}") from error
+        raise UsageError(f"meta must hold JSON values only: {error}") from error
     assert isinstance(copy, dict)
     if size > _LONGEST_SOURCE:
-        return {"warnings": [f"source had {size:,} bytes of JSON and was left out"]}
+        return {"warnings": [f"meta had {size:,} bytes of JSON and was left out"]}
     return copy
 
 

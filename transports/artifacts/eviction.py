@@ -63,7 +63,7 @@ class Evictor:
     async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
         """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
         if store.retention is None:
-            return ()
+            return []
         plan = store.retention.plan(await store._entries(store.scope), time.time())
         return plan if dry_run else await self.evict(store, plan)
 

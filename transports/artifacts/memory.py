@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from ..errors import Corrupt
-from ..tasks import in_thread
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
 from .content import Description, Meter
 from .metadata import Metadata, candidate_ids, not_found
 from .ref import ArtifactRef, Scope
 from .retention import Entry, Retention
-from .spool import SpooledFile
+from .spool import BufferedFile
 from .staged import StagedFile
 
 __all__ = ["MemoryStore"]
@@ -104,17 +103,8 @@ class MemoryStore(ArtifactStore):
         return True
 
 
-class _Staged(SpooledFile):
+class _Staged(BufferedFile):
     _store: MemoryStore
 
-    def _start(self) -> None:
-        super()._start()
-        self._chunks: list[bytes] = []
-
-    def _store_chunk(self, chunk: memoryview) -> None:
-        self._chunks.append(bytes(chunk))
-
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
-        self.check_external_file()
-        return self._store.publish(meter, description, data, self._store.scope)
+        return self._store.publish(meter, description, await self.read_all(), self._store.scope)

@@ -61,8 +61,10 @@ _NAMES = tuple(one.name for one in fields(Scope))
 class ArtifactRef:
     """A reference to a stored file. It can be given to a model: it holds no content and no credentials.
 
-    ``path`` is the artifact's readable file on this machine, or ``None`` if the store has none. ``size_bytes`` and
-    ``sha256`` (in hex) were verified when it was stored. ``source`` says where it comes from, as JSON values:
+    ``local_path`` is the artifact's readable file on this machine, or ``None`` if the store has none. It is text, since
+    a :class:`~pathlib.Path` takes longer to make than the rest of a reference and a long list needs few of them;
+    :attr:`path` makes one. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
+    ``source`` says where it comes from, as JSON values:
     ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
     (whether a declared size was compared), ``warnings``. A reference of :class:`~transports.NoneStore` has no content
     behind it; see :attr:`stored`.
@@ -70,7 +72,7 @@ class ArtifactRef:
 
     id: str
     uri: str
-    path: Path | None
+    local_path: str | None
     filename: str
     mime_type: str
     size_bytes: int
@@ -84,6 +86,11 @@ class ArtifactRef:
         (docs/requirements.md R2-7.4)."""
         return not (self.id.startswith("truncated_") and self.source.get("truncated") is True)
 
+    @property
+    def path(self) -> Path | None:
+        """The artifact's readable file on this machine, or ``None`` if the store has none."""
+        return None if self.local_path is None else Path(self.local_path)
+
     def as_dict(self) -> dict[str, object]:
         """Return the reference as JSON values, without ``source``; with ``scope`` if it has one.
 
@@ -93,7 +100,7 @@ class ArtifactRef:
         out: dict[str, object] = {
             "id": self.id,
             "uri": self.uri if self.stored else None,
-            "path": None if self.path is None else str(self.path),
+            "path": self.local_path,
             "filename": self.filename,
             "mime_type": self.mime_type,
             "size_bytes": self.size_bytes,

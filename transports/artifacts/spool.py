@@ -20,7 +20,7 @@ from .content import Meter, as_bytes, measure_file, nothing_written
 from .os_errors import map_os_errors, may_be_running
 from .staged import StagedFile
 
-__all__ = ["SpooledFile"]
+__all__ = ["BufferedFile", "SpooledFile"]
 
 _NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
 _INLINE = 256 << 10  # bytes that are hashed faster than a thread is reached
@@ -117,6 +117,24 @@ class SpooledFile(StagedFile):
     async def aclose(self) -> None:
         if self._folder is not None:
             await in_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+
+class BufferedFile(SpooledFile):
+    """A staged file whose chunks are held in memory."""
+
+    def _start(self) -> None:
+        super()._start()
+        self._chunks: list[bytes] = []
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        self._chunks.append(bytes(chunk))
+
+    async def read_all(self) -> bytes:
+        """Return the measured content, written or external. Raises :class:`~transports.errors.StoreError` if an
+        external file has changed since it was measured."""
+        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
+        self.check_external_file()
+        return data
 
 
 @cache

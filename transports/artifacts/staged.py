@@ -13,17 +13,17 @@ from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Retention
 
-__all__ = ["ArtifactMeta", "Staged", "StagedFile"]
+__all__ = ["PutOptions", "Staged", "StagedFile"]
 
 
-class ArtifactMeta(TypedDict, total=False):
+class PutOptions(TypedDict, total=False):
     """The keyword arguments of the ``put_…`` methods; see :meth:`Staged.commit`."""
 
     size: int | None
     mime_type: str | None
     filename: str | None
-    namespace: str
-    source: Mapping[str, object] | None
+    namespace: str | None
+    meta: Mapping[str, object] | None
 
 
 class Staged(ABC):
@@ -62,13 +62,14 @@ class Staged(ABC):
         size: int | None = None,
         mime_type: str | None = None,
         filename: str | None = None,
-        namespace: str = "artifact",
-        source: Mapping[str, object] | None = None,
+        namespace: str | None = None,
+        meta: Mapping[str, object] | None = None,
     ) -> ArtifactRef:
         """Verify the content, make it visible and return its reference. It succeeds once.
 
         ``size`` (in bytes) and ``mime_type`` are what was declared; ``filename`` is a suggestion and may come from an
-        untrusted side; ``namespace`` is usually the capability. ``source`` is shown to models: texts are cut at 1,000
+        untrusted side; ``namespace``, the head of the id, is usually the capability (``None``:
+        ``artifact``). ``meta`` becomes the reference's ``source``, which is shown to models: texts are cut at 1,000
         characters, and long runs of base64, the queries of URLs and the values of keys that name credentials are left
         out.
 
@@ -114,15 +115,15 @@ class StagedFile(Staged):
         size: int | None = None,
         mime_type: str | None = None,
         filename: str | None = None,
-        namespace: str = "artifact",
-        source: Mapping[str, object] | None = None,
+        namespace: str | None = None,
+        meta: Mapping[str, object] | None = None,
     ) -> ArtifactRef:
         self._check()
         store = self._store
         try:
             meter = await self._measure(size)
             description = describe(
-                meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
+                meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta
             )
             if store.retention:
                 await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)

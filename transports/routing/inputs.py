@@ -12,7 +12,8 @@ from typing import TypedDict
 
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded, LocalFile
-from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
+from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime
+from ..binary.signatures import sniff
 from ..errors import ABPError, BadDescriptor, TooLarge, UsageError
 
 __all__ = [
@@ -195,14 +196,14 @@ async def _stored(binary: BinaryData, store: ArtifactStore, capability: str) -> 
             mime_type=binary.mime_type,
             filename=binary.filename or binary.content.path.name,
             namespace=capability,
-            source=source,
+            meta=source,
         )
     return await store.put_bytes(
         binary.read(),
         mime_type=binary.mime_type,
         filename=binary.filename,
         namespace=capability,
-        source=source,
+        meta=source,
     )
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-from ..artifacts import ArtifactRef, ArtifactStore
+from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, find, find_values, replace
 from ..errors import ABPError, UsageError
@@ -52,9 +52,16 @@ class Router:
     """
 
     def __init__(
-        self, store: ArtifactStore, *, fetcher: Fetcher | None = None, policy: RoutingPolicy | None = None
+        self,
+        store: ArtifactStore | HostStore | HostFacade,
+        *,
+        fetcher: Fetcher | None = None,
+        policy: RoutingPolicy | None = None,
     ) -> None:
-        self._store = store
+        found = discover_store(store)
+        if found is None:
+            raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
+        self._store = store = found
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
         self._guess_from = self._policy.min_guessed_chars if self._policy.heuristics else None
@@ -217,15 +224,13 @@ class Router:
         if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
             long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, source=origin)
+                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=origin)
                 stored[field_of(place)] = ref
                 previews[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, {_stored_as(ref, 'also ')}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
         if routed is not None and (alone or (large and "" not in stored)):
-            ref = await self._store.put_bytes(
-                encoded, mime_type="application/json", namespace=capability, source=origin
-            )
+            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=origin)
             stored[""] = ref
             if large:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
@@ -254,7 +259,7 @@ class Router:
                 mime_type=binary.mime_type,
                 filename=binary.filename,
                 namespace=capability,
-                source=origin,
+                meta=origin,
             )
         try:
             async with self._store.stage() as staged:
@@ -264,7 +269,7 @@ class Router:
                     mime_type=known.mime_type,
                     filename=known.filename,
                     namespace=capability,
-                    source=origin,
+                    meta=origin,
                 )
         finally:
             await self._fetcher.release(binary)

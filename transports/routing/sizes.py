@@ -6,7 +6,8 @@ from typing import cast
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place
-from ..binary.media import is_binary_mime, normalise_mime, sniff
+from ..binary.media import is_binary_mime, normalise_mime
+from ..binary.signatures import sniff
 from ..protocol.strict_json import JSONValue
 
 __all__ = ["is_long", "long_texts", "preview", "shorten"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.recording import Recording, record_transport
-from ..artifacts import ArtifactStore, discover_store, open_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
 from ..base import Transport
 from ..errors import UsageError
 from ..routing import RoutingPolicy
@@ -30,7 +30,7 @@ def connect(
     target: str,
     *,
     transport: str | Transport = "auto",
-    store: ArtifactStore | str | Path | None = None,
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
     headless: bool | None = None,
     browser: Browser | str | None = None,
     profile: str | Path | None = None,
@@ -57,8 +57,9 @@ def connect(
     WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
     recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
-    ``store`` is a store, its URL, or an object that has one as its ``artifact_store``; the default is ``ABP_STORE``,
-    else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session closes.
+    ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
+    the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
+    closes.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
 
@@ -131,7 +132,7 @@ def connect(
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:
     if store is not None and not isinstance(store, str | Path):
-        found = discover_store(store)
+        found = discover_store(store, max_bytes=settings.max_artifact_bytes)
         if found is None:
             raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
         return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .. import http
 from ..adapters.recording import Recording
+from ..artifacts import HostFacade, HostStore
 from ..base import Transport
 from ..protocol.declarations import AppInfo, Capability
 from ..routing import RoutingPolicy
@@ -106,7 +107,7 @@ def connect(
     target: str,
     *,
     transport: str | Transport = "auto",
-    store: ArtifactStore | str | Path | None = None,
+    store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
     headless: bool | None = None,
     browser: Browser | str | None = None,
     profile: str | Path | None = None,

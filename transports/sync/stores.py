@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from .. import artifacts, routing
-from ..artifacts import Scope
+from ..artifacts import HostFacade, HostStore, Scope
 from ..routing import Fetcher, RoutingPolicy
 from .bridge import Blocking, blocking, described, iterating, made_by, taking_parameters_of
 from .lifetime import Resource, closing, managing
@@ -93,9 +93,14 @@ class Router(Blocking[routing.Router]):
     """Stores every binary of an answer and puts a reference in its place; see :class:`transports.Router`."""
 
     def __init__(
-        self, store: ArtifactStore, *, fetcher: Fetcher | None = None, policy: RoutingPolicy | None = None
+        self,
+        store: ArtifactStore | HostStore | HostFacade,
+        *,
+        fetcher: Fetcher | None = None,
+        policy: RoutingPolicy | None = None,
     ) -> None:
-        super().__init__(routing.Router(store.wrapped, fetcher=fetcher, policy=policy))
+        inner = store.wrapped if isinstance(store, ArtifactStore) else store
+        super().__init__(routing.Router(inner, fetcher=fetcher, policy=policy))
 
     route = blocking(routing.Router.route)
 

@@ -190,7 +190,7 @@ async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
 
 
 async def test_meta(web: Web) -> None:
-    ref = await put_artifact(web.store, source={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
+    ref = await put_artifact(web.store, meta={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
     meta = (await web.get(f"/artifacts/{ref.id}/meta")).json
     assert meta == {
         "id": ref.id, "uri": ref.uri, "filename": "digits.txt", "mime_type": "text/plain", "size_bytes": 10,
@@ -202,7 +202,7 @@ async def test_meta(web: Web) -> None:
 async def test_lists_with_filters_and_pages(web: Web) -> None:
     for n in range(7):
         store = web.store.scoped(Scope(session="one" if n % 2 else "two"))
-        await put_artifact(store, b"%d" % n, filename=f"File {n}.txt", source={"capability": f"cap.{n % 3}"})
+        await put_artifact(store, b"%d" % n, filename=f"File {n}.txt", meta={"capability": f"cap.{n % 3}"})
     await put_artifact(web.store, PNG, mime_type="image/png", filename="Picture.png")
 
     async def names(query: str) -> list[str]:
@@ -329,7 +329,10 @@ async def test_raw_uploads(web: Web) -> None:
     (meta,) = answer.json["artifacts"]
     assert (meta["filename"], meta["mime_type"]) == ("a.png", "image/png")  # by its content, not as declared
     assert await web.store.get(meta["id"]) == PNG
-    header = {"Content-Disposition": "attachment; filename*=UTF-8''%C3%9Cber.txt", "Content-Type": "text/plain"}
+    header = {
+        "Content-Disposition": "attachment; filename=Uber.txt; filename*=UTF-8''%C3%9Cber.txt",
+        "Content-Type": "text/plain",
+    }
     (meta,) = (await web.post("/artifacts", data=b"hi", headers=header)).json["artifacts"]
     assert meta["filename"] == "Über.txt"
 

@@ -49,10 +49,10 @@ class TeeStaged(Staged):
         size: int | None = None,
         mime_type: str | None = None,
         filename: str | None = None,
-        namespace: str = "artifact",
-        source: Mapping[str, object] | None = None,
+        namespace: str | None = None,
+        meta: Mapping[str, object] | None = None,
     ) -> ArtifactRef:
         """Commit the staged file; the copy stays."""
         return await self._staged.commit(
-            size=size, mime_type=mime_type, filename=filename, namespace=namespace, source=source
+            size=size, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta
         )

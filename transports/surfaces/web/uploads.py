@@ -11,11 +11,11 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.media import normalise_mime
 from ...errors import UsageError
+from ...http.headers import filename_of
 from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
 from .artifact_meta import artifact_meta
 from .artifacts import ArtifactRoutes
-from .content_disposition import filename_of
 from .metrics import Metrics
 from .options import Options
 from .responses import RequestRefused, json_response
@@ -101,7 +101,7 @@ class UploadRoutes:
                 mime_type=mime_type,
                 filename=name,
                 namespace="upload",
-                source={"capability": "upload"},
+                meta={"capability": "upload"},
             )
         except TimeoutError:
             raise RequestRefused(408, "TIMEOUT", f"nothing arrived for {_READ_TIMEOUT:g} seconds") from None

@@ -108,7 +108,7 @@ async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pyte
         text = "some text " * 80  # an event of 2 KB, more in all than the buffers of the operating system hold
         for n in range(rounds):
             await asyncio.gather(*(
-                store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", source={"app": text, "capability": text})
+                store.put_bytes(f"{n} {m}".encode(), mime_type="text/plain", meta={"app": text, "capability": text})
                 for m in range(each)
             ))  # fmt: skip
             await asyncio.sleep(0.6)  # longer than the server takes to see a change of the store

@@ -1,0 +1,1 @@
+"""Hosts: real programs with artifact stores of their own, in environments of their own."""

@@ -1,0 +1,256 @@
+"""A host's store as one of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from typing import Any, TypeVar, Unpack, cast
+
+from ...binary.filenames import safe_filename
+from ...binary.media import OCTET_STREAM, extension_for, normalise_mime
+from ...errors import ABPError, Corrupt, StoreError, first_line
+from ...protocol.redaction import Redactor
+from ...tasks import in_thread
+from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..content import Description, Meter, describe, encode_text
+from ..metadata import not_found
+from ..ref import ArtifactRef, Scope
+from ..retention import Entry
+from ..spool import BufferedFile
+from ..staged import PutOptions, StagedFile
+from .facade import FacadeStore
+from .protocol import HostFacade, HostStore, is_facade
+from .translate import (
+    id_of,
+    keywords_of,
+    scope_class,
+    scope_of,
+    scope_to_host,
+    size_of,
+    source_of,
+    text_of,
+)
+
+__all__ = ["HostedStore"]
+
+T = TypeVar("T")
+#: How many references of what was stored here are remembered: many hosts can neither list nor describe what they keep.
+_REMEMBERED = 10_000
+_REDACTOR = Redactor()
+
+
+class HostedStore(ArtifactStore):
+    """The store of a host, or the facade that its tools get, with the contract of all our stores.
+
+    The host takes and gives content in one piece, so an artifact is held in memory while it is stored or read;
+    ``max_bytes`` is the largest. Content is measured and named here first; ids are the host's. A reference that comes
+    back with another hash or size is a :class:`~transports.errors.StoreError`, and so is whatever the host raises. What
+    a host does not say of an artifact is read from its content. A host without ``list`` lists what this process stored.
+    How long artifacts stay is the host's own matter.
+
+    A host that takes ``scope=`` is told the scope of each view. For others it goes into ``meta``, and a digest of it
+    into the namespace: most hosts merge equal content of one namespace, and scopes must stay apart. Only this process
+    then knows whose an artifact is.
+    """
+
+    def __init__(self, host: HostStore | HostFacade, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        super().__init__(max_bytes=max_bytes)
+        self.url = f"host:{type(host).__name__}"
+        # Methods and arguments beyond the protocol are used where a host has them: no type says all of that.
+        self._host = cast(Any, FacadeStore(host) if is_facade(host) else host)
+        put: Callable[..., object] = self._host.put_bytes
+        self._takes_scope = "scope" in (keywords_of(put) or ())
+        self._make_scope = scope_class(put)
+        self._known: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()  # shared by all views
+
+    def __repr__(self) -> str:
+        return f"HostedStore({self.url.removeprefix('host:')})"
+
+    async def put_text(self, text: str, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store text with the host's own method for text; arguments and errors as in every store."""
+        defaults: PutOptions = {"mime_type": "text/plain"}
+        async with self.stage() as staged:
+            assert isinstance(staged, _Staged)
+            staged.text = text
+            await staged.write(encode_text(text))
+            return await staged.commit(**(defaults | options))
+
+    # --- what the contract asks ---------------------------------------------------------------------------------------
+
+    async def _new_staged(self) -> StagedFile:
+        return _Staged(self)
+
+    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        if ref := next(self._remembered(artifact_id, self.scope), None):
+            if await self._still_there(artifact_id):
+                return ref, 0.0
+            raise not_found(artifact_id)
+        get_ref = getattr(self._host, "get_ref", None)
+        if get_ref is None:
+            return await self._to_ours(artifact_id, None), 0.0
+        found = await self._ask(get_ref(artifact_id))
+        if found is None:
+            raise not_found(artifact_id)
+        return await self._to_ours(artifact_id, found), 0.0
+
+    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+        refs: dict[str, ArtifactRef] = {}
+        if listing := getattr(self._host, "list", None):
+            options = {"scope": scope_to_host(scope, self._make_scope)} if self._takes_scope else {}
+            for found in await self._ask(listing(**options)):
+                ref = await self._to_ours(id_of(found), found)
+                if scope.covers(ref.scope):
+                    refs[ref.id] = ref
+        for artifact_id in list(self._known):
+            known = next(self._remembered(artifact_id, scope), None)
+            if known and artifact_id not in refs and await self._still_there(artifact_id):
+                refs[artifact_id] = known
+        return sorted(refs.values(), key=lambda ref: str(ref.source.get("created", "")))
+
+    async def _entries(self, scope: Scope) -> Sequence[Entry]:
+        return ()  # only a retention looks at them, and the host has its own
+
+    async def _touch(self, artifact_id: str) -> None:
+        pass
+
+    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        data = await self._content(ref.id)
+        if len(data) != ref.size_bytes or await in_thread(_sha256, data) != ref.sha256:
+            raise Corrupt(f"artifact {ref.id} is damaged: the host gave other content for it", details={"id": ref.id})
+        for at in range(start, end, chunk_size):
+            yield data[at : min(at + chunk_size, end)]
+
+    async def _delete(self, artifact_id: str) -> bool:
+        owners = self._known.get(artifact_id, {})
+        for ref in list(self._remembered(artifact_id, self.scope)):
+            del owners[ref.scope]
+        if owners:
+            return True  # the host has one copy for several scopes, and another of them still needs it
+        self._known.pop(artifact_id, None)
+        return bool(await self._ask(self._host.delete(artifact_id)))
+
+    # --- the host -----------------------------------------------------------------------------------------------------
+
+    async def publish(self, content: bytes | str, meter: Meter, description: Description) -> ArtifactRef:
+        """Give measured content to the host and return what stands for it. Raises
+        :class:`~transports.errors.StoreError`."""
+        scope, namespace, meta = self.scope, description.namespace, dict(description.source)
+        options: dict[str, object] = {}
+        if isinstance(self._host, FacadeStore):
+            scope = self._host.upload_scope
+        elif self._takes_scope:
+            options["scope"] = scope_to_host(scope, self._make_scope)
+        if self.scope and not self._takes_scope:
+            meta["scope"], namespace = dict(self.scope.items()), _apart(namespace, self.scope)
+        found = await self._put(content, description, namespace, meta, options)
+        if scope and (owner := scope_of(found)) is not None and owner != scope:
+            # The host goes by content alone and answered with an artifact of another scope, which this one may not see.
+            found = await self._put(content, description, _apart(namespace, scope), meta, options)
+        if text_of(found, "sha256") not in (None, meter.sha256) or size_of(found) not in (None, meter.size):
+            raise StoreError(
+                f"the store of the host ({self.url}) answered for other content than it was given: "
+                f"{size_of(found)} bytes instead of {meter.size}, or another hash; look for its limits"
+            )
+        ref = ArtifactRef(
+            id=id_of(found),
+            uri=f"artifact://{id_of(found)}",
+            local_path=None,
+            filename=description.name,
+            mime_type=description.mime_type,
+            size_bytes=meter.size,
+            sha256=meter.sha256,
+            source=description.source | source_of(found),
+            scope=self.scope or scope,
+        )
+        self._remember(ref)
+        return ref
+
+    async def _put(
+        self,
+        content: bytes | str,
+        description: Description,
+        namespace: str,
+        meta: dict[str, object],
+        options: dict[str, object],
+    ) -> object:
+        put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
+        given = {"mime_type": description.mime_type, "filename": description.name, "namespace": namespace, "meta": meta}
+        return await self._ask(put(content, **given, **options))
+
+    async def _ask(self, answer: Awaitable[T]) -> T:
+        """Await what the host answers; its errors become the store's."""
+        try:
+            return await answer
+        except ABPError:
+            raise
+        except Exception as error:  # whatever a host raises: its errors are not ours to know
+            reason = _REDACTOR.text(first_line(error))
+            raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
+
+    async def _content(self, artifact_id: str) -> bytes:
+        data: bytes | None = await self._ask(self._host.get(artifact_id))
+        if data is None:
+            raise not_found(artifact_id)
+        return data
+
+    async def _to_ours(self, artifact_id: str, found: object) -> ArtifactRef:
+        """Return a host's reference as ours, completed from the content where it says too little."""
+        mime_type, size, sha256 = text_of(found, "mime_type"), size_of(found), text_of(found, "sha256")
+        if mime_type is None or size is None or sha256 is None:
+            data = await self._content(artifact_id)
+            meter = Meter(len(data))
+            await in_thread(meter.add, memoryview(data))
+            named = describe(meter, size=None, mime_type=mime_type, filename=None, namespace=artifact_id, meta=None)
+            mime_type, size, sha256 = named.mime_type, meter.size, meter.sha256
+        mime_type = normalise_mime(mime_type) or OCTET_STREAM
+        filename = text_of(found, "filename") or artifact_id + extension_for(mime_type)
+        return ArtifactRef(
+            id=artifact_id,
+            uri=f"artifact://{artifact_id}",
+            local_path=None,
+            filename=safe_filename(filename, fallback="artifact", mime_type=mime_type),
+            mime_type=mime_type,
+            size_bytes=size,
+            sha256=sha256,
+            source=source_of(found),
+            scope=scope_of(found) or Scope(),
+        )
+
+    # --- what was stored here -----------------------------------------------------------------------------------------
+
+    def _remember(self, ref: ArtifactRef) -> None:
+        self._known.setdefault(ref.id, {})[ref.scope] = ref
+        self._known.move_to_end(ref.id)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+
+    def _remembered(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
+        return (ref for ref in self._known.get(artifact_id, {}).values() if scope.covers(ref.scope))
+
+    async def _still_there(self, artifact_id: str) -> bool:
+        """Whether the host has it yet; it may have removed it by its own rules."""
+        there = bool(await self._ask(self._host.exists(artifact_id)))
+        if not there:
+            self._known.pop(artifact_id, None)
+        return there
+
+
+class _Staged(BufferedFile):
+    _store: HostedStore
+    #: The same content as text, if it was given as text.
+    text: str | None = None
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        data = await self.read_all()
+        return await self._store.publish(data if self.text is None else self.text, meter, description)
+
+
+def _apart(namespace: str, scope: Scope) -> str:
+    """``namespace`` for one scope only."""
+    return f"{namespace}_{_sha256(json.dumps(scope.items()).encode())[:8]}"
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
