@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import PDF, PNG, sha
-from transports.artifacts import NoneStore
+from transports.artifacts import MemoryStore, NoneStore
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLarge, UsageError
 
 
@@ -31,6 +31,28 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     with pytest.raises(ArtifactNotFound):
         await anext(store.open(ref.id))
     assert await store.list() == [] and await store.delete(ref.id) is False
+
+
+async def test_a_reference_without_content_says_so_as_json() -> None:
+    ref = await NoneStore().put_bytes(PDF, filename="a.pdf")
+    shown = ref.as_dict()
+    assert not ref.stored and shown["truncated"] is True and shown["uri"] is None and shown["path"] is None
+    assert shown["warning"] == "Content not stored (no ArtifactStore configured)"
+    assert "preview" not in shown
+    kept = await MemoryStore().put_bytes(PDF, meta={"truncated": True})
+    assert kept.stored and not {"truncated", "warning"} & kept.as_dict().keys()
+
+
+async def test_a_text_that_is_not_kept_has_a_preview_of_500_characters(tmp_path: Path) -> None:
+    store = NoneStore()
+    text = "é€𝄞" * 1000
+    refs = [await store.put_text(text), await store.put_bytes(text.encode(), mime_type="application/json")]
+    async with store.stage() as staged:
+        staged.path.write_bytes(text.encode())
+        refs.append(await staged.commit(mime_type="text/markdown"))
+    assert [ref.as_dict()["preview"] for ref in refs] == [text[:500]] * 3
+    assert (await store.put_text("short")).as_dict()["preview"] == "short"
+    assert "preview" not in (await store.put_bytes(PNG)).as_dict()
 
 
 async def test_none_store_staging_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,34 @@ async def test_a_configured_field_that_is_no_base64_is_an_error(store: LocalStor
     assert await store.list() == []
 
 
+@pytest.mark.parametrize("beside", [{"format": "twb"}, {}], ids=["format", "no format"])
+@pytest.mark.parametrize("lines", [1, 2000], ids=["short", "long"])
+async def test_a_workbook_in_xml_is_no_broken_pdf(beside: Json, lines: int, store: LocalStore) -> None:
+    xml = '<?xml version="1.0"?>\n<workbook>' + "<column name='Größe' />\n" * 10 * lines + "</workbook>"
+    routed = await Router(store, policy=TABLEAU).route({"content": xml, **beside}, capability="download_workbook")
+    assert routed.data == {"content": xml, **beside}
+    if lines == 1:
+        assert list(routed.artifacts) == [""]
+    else:
+        assert await store.get(routed.artifacts["content"].id) == xml.encode()
+        assert ("size", "content") in layers(routed)
+
+
+async def test_a_format_that_a_rule_does_not_name_goes_on_to_the_next_layer(store: LocalStore) -> None:
+    router = Router(store, policy=TABLEAU)
+    packed = {"content": b64(PNG), "format": "twbx"}
+    routed = await router.route(packed, capability="download_workbook")
+    assert routed.artifacts["content"].mime_type == "image/png" and layers(routed) == [("heuristic", "content")]
+    for same in ("PDF", "", None, 7):
+        routed = await router.route({"content": b64(SMALL), "format": same}, capability="download_workbook")
+        assert layers(routed) == [("fields", "content")]
+    rules = (FieldRule("file", "text/x-a", formats=("a",)), FieldRule("file", "text/x-b", formats=("b", "c")))
+    routed = await Router(store, policy=policy_for(*rules)).route(
+        {"file": b64(b"1" * 90), "format": "c"}, capability="x"
+    )
+    assert routed.artifact().mime_type == "text/x-b"
+
+
 @pytest.mark.parametrize("word", ["not available", "pending", "pending1", "unknown workbook 123"])
 async def test_a_word_in_a_configured_field_stays_a_word(word: str, store: LocalStore) -> None:
     routed = await Router(store, policy=TABLEAU).route({"content": word}, capability="download_workbook")
@@ -444,6 +472,24 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
     assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
 
 
+@pytest.mark.parametrize("text", ["x" * 400_000, b64(PDF)[:400_000] + "#"], ids=["prose", "broken base64"])
+async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str, store: LocalStore) -> None:
+    routed = await Router(store).route(text, capability="x")
+    assert routed.data == text and list(routed.artifacts) == [""]  # for a program it stays what it was
+    ref = routed.artifact()
+    assert json.loads(await store.get(ref.id)) == text
+    seen = routed.for_agent()
+    assert len(encode_json(seen)) < 1000
+    assert at(seen, "data", "artifact", "uri") == ref.uri
+    assert at(seen, "data", "summary") == f"Large text stored ({len(text):,} characters)"
+    assert at(seen, "data", "preview") == text[:200] + "…"
+    assert "artifacts" not in seen and ("size", "") in layers(routed)
+    short = await Router(store).route("x" * 10_000, capability="x")
+    assert short.for_agent()["data"] == "x" * 10_000
+    unlimited = await Router(store, policy=RoutingPolicy(max_inline_chars=None)).route("x" * 20_000, capability="x")
+    assert unlimited.for_agent()["data"] == "x" * 20_000
+
+
 async def test_what_came_beside_the_answer_is_seen_too(store: LocalStore) -> None:
     outputs = [BinaryData(PDF, "application/pdf")]
     routed = await Router(store).route({"n": 1}, capability="print", outputs=outputs, warnings=["slow"])
@@ -458,6 +504,41 @@ async def test_where_nothing_is_kept_nothing_is_promised() -> None:
     seen = routed.for_agent(max_bytes=5000)
     assert "was not stored" in str(at(seen, "truncated", "note"))
     assert "not stored" in str(at(seen, "data", "text"))
+
+
+async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
+    answer: Json = {"pdf_data": b64(PDF), "view_name": "Revenue"}
+    routed = await Router(NoneStore(), policy=TABLEAU).route(answer, capability="get_view_as_pdf")
+    assert routed.summary().splitlines() == [
+        f"Downloaded view 'Revenue' as PDF (366.2 KB). Artifact: {routed.artifact().id}. "
+        "Note: binary content not stored.",
+        "Binary content not stored: Revenue.pdf",
+        "Type: application/pdf",
+        f"Size: {len(PDF)} bytes",
+        'Metadata: {"view_name":"Revenue"}',
+    ]
+    shown = cast(Json, at(routed.for_agent(), "data", "pdf_data"))
+    assert (shown["uri"], shown["truncated"]) == (None, True) and "not stored" in str(shown["warning"])
+    assert "artifact://" not in json.dumps([routed.as_dict(), routed.for_agent(), routed.summary()])
+    assert [step.what for step in routed.steps] == [f"application/pdf, {len(PDF)} bytes, not stored"]
+
+
+async def test_without_a_store_texts_have_a_preview_of_500_characters() -> None:
+    text = "".join(f"{n} " for n in range(10_000))
+    document: Json = {"content": text, "mimeType": "text/plain", "encoding": "utf-8"}
+    routed = await Router(NoneStore()).route({"log": text, "file": document}, capability="x")
+    assert at(routed.for_agent(), "data", "log", "preview") == text[:500] + "…"
+    assert at(routed.for_agent(), "data", "log", "artifact", "uri") is None
+    assert at(routed.for_agent(), "data", "file", "text") == text[:500] + "…"
+    assert "not stored" in next(step.what for step in routed.steps if step.place == "log")
+    assert "artifact://" not in json.dumps([routed.for_agent(), routed.summary()])
+    plain = await Router(NoneStore()).route({"rows": list(range(1000))}, capability="x")
+    whole = encode_json(plain.data).decode()
+    assert plain.summary().splitlines() == [
+        "Output not stored: no artifact store is configured",
+        f"Size: {len(whole)} characters",
+        f"Preview: {whole[:500]}…",
+    ]
 
 
 async def test_a_limit_without_room_for_saying_where_the_rest_is(store: LocalStore) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transports import LocalStore, NoneStore, Router
+from transports import LocalStore, NoneStore, Router, RoutingPolicy
 from transports.binary import BinaryData, Broken, Encoded, Handle
 from transports.errors import (
     BadEncoding,
@@ -39,8 +39,22 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path)
 
 
+@pytest.mark.parametrize("policy", [None, RoutingPolicy(max_inline_bytes=0, max_inline_chars=0)])
+async def test_a_success_without_data_is_said_inline_and_stores_nothing(
+    policy: RoutingPolicy | None, store: LocalStore
+) -> None:
+    routed = await Router(store, policy=policy).route(None, capability="x")
+    assert routed.data is None and routed.artifacts == {} and await store.list() == []
+    assert routed.summary() == "The app answered without data."
+    assert routed.for_agent() == {"data": None, "note": "The app answered without data."}
+    assert (routed.as_dict()["success"], routed.as_dict()["data"], routed.as_dict()["artifacts"]) == (True, None, [])
+    printed = await Router(store).route(None, capability="x", outputs=[BinaryData(PDF)])
+    assert list(printed.artifacts) == ["document"] and "without data" not in printed.summary()
+    assert "note" not in printed.for_agent()
+
+
 @settings(max_examples=25, deadline=None)
-@given(json_values)
+@given(json_values.filter(lambda data: data is not None))
 def test_any_json_is_stored_as_it_is(data: object) -> None:
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -135,7 +135,7 @@ async def test_the_none_store_gives_references_without_files(app_of: Connect) ->
         result = await app.call("take")
     ref = result.artifacts["document"]
     assert (ref.path, ref.sha256) == (None, hashlib.sha256(PDF).hexdigest())
-    assert result.summary().startswith(f"File saved: {ref.uri}\n")
+    assert result.summary().startswith(f"Binary content not stored: {ref.filename}\n")
 
 
 # --- content that is not what it was declared to be -------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 from collections.abc import AsyncGenerator
 
+from ..binary.media import is_binary_mime
 from ..errors import ArtifactNotFound
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
@@ -20,13 +22,15 @@ __all__ = ["NoneStore"]
 logger = logging.getLogger("transports.artifacts")
 
 _WARNING = "Content not stored (no ArtifactStore configured)"
+_PREVIEW_CHARS = 500
 
 
 class NoneStore(ArtifactStore):
     """Verifies, measures and describes content, then drops it.
 
     A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
-    ``warning`` and ``original_size`` (in bytes). The first content is logged as a warning.
+    ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first 500 characters. The
+    first content is logged as a warning.
     """
 
     url = "none:"
@@ -73,6 +77,14 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
     )
 
 
+def _beginning(head: bytes) -> str:
+    """The first characters of a text in UTF-8; empty if it is not UTF-8. ``head`` may end inside a character."""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(head)[:_PREVIEW_CHARS]
+    except UnicodeDecodeError:
+        return ""
+
+
 class _Staged(SpooledFile):
     _store: NoneStore
 
@@ -84,6 +96,8 @@ class _Staged(SpooledFile):
         digest = meter.sha256
         key = artifact_id("truncated", digest)
         notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
+        if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head)):
+            notes["preview"] = text
         return ArtifactRef(
             id=key,
             uri=f"artifact://{key}",

@@ -66,7 +66,8 @@ class ArtifactRef:
     :attr:`path` makes one. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
     ``source`` says where it comes from, as JSON values:
     ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
-    (whether a declared size was compared), ``warnings``.
+    (whether a declared size was compared), ``warnings``. A reference of :class:`~transports.NoneStore` has no content
+    behind it; see :attr:`stored`.
     """
 
     id: str
@@ -80,15 +81,25 @@ class ArtifactRef:
     scope: Scope = Scope()
 
     @property
+    def stored(self) -> bool:
+        """Whether there is content to read; ``False`` for a reference that a store made without keeping the content
+        (docs/requirements.md R2-7.4)."""
+        return not (self.id.startswith("truncated_") and self.source.get("truncated") is True)
+
+    @property
     def path(self) -> Path | None:
         """The artifact's readable file on this machine, or ``None`` if the store has none."""
         return None if self.local_path is None else Path(self.local_path)
 
     def as_dict(self) -> dict[str, object]:
-        """Return the reference as JSON values, without ``source``; with ``scope`` if it has one."""
+        """Return the reference as JSON values, without ``source``; with ``scope`` if it has one.
+
+        If the content was not :attr:`stored`, ``uri`` is ``None``, ``truncated`` is ``True``, ``warning`` says why,
+        and ``preview`` has the first 500 characters of a text.
+        """
         out: dict[str, object] = {
             "id": self.id,
-            "uri": self.uri,
+            "uri": self.uri if self.stored else None,
             "path": self.local_path,
             "filename": self.filename,
             "mime_type": self.mime_type,
@@ -97,6 +108,8 @@ class ArtifactRef:
         }
         if self.scope:
             out["scope"] = dict(self.scope.items())
+        if not self.stored:
+            out |= {name: self.source[name] for name in ("truncated", "warning", "preview") if name in self.source}
         return out
 
     def save_as(self, path: str | os.PathLike[str]) -> Path:

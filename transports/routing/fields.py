@@ -34,7 +34,7 @@ class FieldMatch:
     siblings: Mapping[str, object]
 
     def summary(self, ref: ArtifactRef) -> str:
-        """Return the rule's summary of the stored file, its template filled."""
+        """Return the rule's summary of the file, its template filled; it says so if the file was not stored."""
         known = {
             "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
             "mime_type": ref.mime_type,
@@ -43,7 +43,8 @@ class FieldMatch:
             "artifact_id": ref.id,
             "filename": ref.filename,
         }
-        return _fill(self.rule.summary, self.siblings, known)
+        text = _fill(self.rule.summary, self.siblings, known)
+        return text if ref.stored else f"{text.rstrip('.')}. Note: binary content not stored."
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
@@ -98,7 +99,12 @@ def _walk_path(
 
 
 def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:
-    declared = siblings.get("encoding")
+    """The content of a field, or ``None`` if it does not fit the rule."""
+    form, declared = siblings.get("format"), siblings.get("encoding")
+    if rule.formats and isinstance(form, str) and form and form.lower() not in map(str.lower, rule.formats):
+        return None
+    if declared is None and rule.encoding == "base64" and text.lstrip().startswith("<"):  # XML or HTML
+        return None
     encoding = declared.lower() if isinstance(declared, str) else rule.encoding
     encoded = Encoded(text, "utf-8")
     if encoding != "utf-8":

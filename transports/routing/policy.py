@@ -38,7 +38,11 @@ class FieldRule:
     ``filename`` are templates: ``{name}`` is the field of that name beside the file. In ``summary``,
     ``{content_type}``, ``{mime_type}``, ``{size}`` (bytes), ``{size_human}``, ``{filename}`` and ``{artifact_id}``
     describe the stored file. ``encoding`` says how the text becomes bytes, unless an ``encoding`` beside the field says
-    otherwise; base64 may be in lines.
+    otherwise; base64 may be in lines. ``formats`` are the values of the field ``format`` beside it for which the rule
+    holds, in any case of letters; without such a field, or if ``formats`` is empty, it holds.
+
+    Content that does not fit goes on to the next rule and the next layer: another format, or markup (``<``) where
+    base64 is expected. Anything else that is not base64 is an error.
 
     Raises :class:`~transports.errors.UsageError` for an empty path.
     """
@@ -48,6 +52,7 @@ class FieldRule:
     summary: str = "Downloaded {content_type} ({size} bytes)"
     filename: str | None = None
     encoding: Literal["base64", "utf-8"] = "base64"
+    formats: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -90,7 +95,8 @@ class RoutingPolicy:
     * ``heuristic`` — undeclared base64 of ``min_guessed_chars`` characters or more whose bytes have a known signature;
       off with ``heuristics=False``.
     * ``size`` — text of more than ``max_inline_chars`` characters gets a file of its own, and agents see a preview in
-      its place. An answer of more than ``max_inline_bytes`` is stored as JSON as well. ``None`` means no limit.
+      its place; an answer that is one such text has its file as JSON. An answer of more than ``max_inline_bytes`` is
+      stored as JSON as well. ``None`` means no limit.
     * ``resources`` — links to resources of an MCP server.
 
     The store decides how long and how much is kept: :class:`~transports.artifacts.Retention` (docs/requirements.md

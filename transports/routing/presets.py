@@ -21,6 +21,7 @@ TABLEAU = RoutingPolicy(
                 "application/pdf",
                 "Downloaded workbook '{name}' as PDF ({size_human}). Artifact: {artifact_id}",
                 "{name}.pdf",
+                formats=("pdf",),
             ),
         ),
         "get_view_as_pdf": (

@@ -13,6 +13,7 @@ from ..protocol.messages import Effect
 from ..protocol.strict_json import JSONValue, encode_json
 from .guard import MAX_BYTES, clamp, json_size
 from .policy import Step
+from .sizes import shorten
 
 __all__ = ["Result"]
 
@@ -21,6 +22,8 @@ __all__ = ["Result"]
 _FILE_EFFECTS = ("clipboard", "download", "print")
 #: The smallest limit in bytes: a smaller one would leave no room to say where the answer is stored.
 _MIN_BYTES = 1024
+#: The word for a success without data, which is answered inline (docs/requirements.md R0-4b).
+_NO_DATA = "The app answered without data."
 #: Number of places that an error message names.
 _MAX_PLACES = 20
 
@@ -33,10 +36,10 @@ class Result:
     the app declared, the reference has the text as ``text``, cut beyond 50,000 bytes as JSON.
 
     ``artifacts`` maps places in ``data`` (``document``, ``pages.0.image``, ``""`` for the whole) to references. It is
-    never empty on success: an answer without files is stored as JSON under ``""`` (docs/protocol.md 12.1), and so is
-    a large one. A long text stays in ``data``, and is also a file under its place. A file that the app produced
-    beside its answer, such as a printed page or a download, is under ``captured.0`` and so on, the first under
-    ``document`` if the answer has no file.
+    empty only for a success without data: any other answer without files is stored as JSON under ``""``
+    (docs/protocol.md 12.1), and so is a large one. A long text stays in ``data``, and is also a file under its place.
+    A file that the app produced beside its answer, such as a printed page or a download, is under ``captured.0`` and so
+    on, the first under ``document`` if the answer has no file.
 
     ``duration_ms`` is the time from the start of the call until everything was stored. ``warnings`` are for people.
     ``effects`` lists what the app did besides answering, ``steps`` what each layer of the routing did.
@@ -109,8 +112,9 @@ class Result:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
 
         It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
-        ``data``, and ``warnings`` and ``effects`` if there are any. If that is too large, values are cut
-        (:mod:`.guard`), and ``truncated`` says how large the answer is and where the whole of it is stored.
+        ``data``, ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If
+        that is too large, values are cut (:mod:`.guard`), and ``truncated`` says how large the answer is and where the
+        whole of it is stored.
 
         Raises :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
         """
@@ -125,6 +129,8 @@ class Result:
 
     def _view(self) -> dict[str, JSONValue]:
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
+        if self._has_no_data():
+            view["note"] = _NO_DATA
         inline = self.inline_fields | {field_of(place) for place in self.previews}
         if beside := {place: ref.as_dict() for place, ref in self.artifacts.items() if place not in inline}:
             view["artifacts"] = beside
@@ -134,11 +140,14 @@ class Result:
             view["effects"] = [effect.as_dict() for effect in self.effects]
         return cast(dict[str, JSONValue], view)
 
+    def _has_no_data(self) -> bool:
+        return self.data is None and not self.artifacts
+
     def _truncation(self, room: int) -> JSONValue:
         """The size of the whole answer and where it is stored. A path that leaves no room for data is left out."""
         about: dict[str, JSONValue] = {"bytes": json_size(self.data)}
         ref = self.artifacts.get("") if "" not in self.inline_fields else None
-        if ref is None or ref.source.get("truncated"):
+        if ref is None or not ref.stored:
             return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
         full = about | {"path": ref.local_path}
@@ -146,20 +155,34 @@ class Result:
 
     def summary(self, *, max_chars: int = 1000) -> str:
         """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
-        ``max_chars`` characters."""
-        lines = list(self.summaries)
+        ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters."""
+        lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
         for place, ref in self.artifacts.items():
-            where = ref.path or ref.uri
-            if place == "" and place not in self.inline_fields:
-                lines += [f"Output saved to file: {where}", f"Size: {len(encode_json(self.data).decode())} characters"]
-            else:
-                lines += [f"File saved: {where}", f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+            lines += self._file_lines(ref, whole=place == "" and place not in self.inline_fields)
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
         lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         text = "\n".join(lines)
         return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+
+    def _file_lines(self, ref: ArtifactRef, *, whole: bool) -> list[str]:
+        """The lines about one file, or about the ``whole`` answer as JSON."""
+        where = ref.path or ref.uri
+        if whole:
+            text = encode_json(self.data).decode()
+            said = (
+                f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
+            )
+            lines = [said, f"Size: {len(text)} characters"]
+        else:
+            text = str(ref.source.get("preview", ""))
+            kind = "Text" if text else "Binary content"
+            said = f"File saved: {where}" if ref.stored else f"{kind} not stored: {ref.filename}"
+            lines = [said, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+        if text and not ref.stored:
+            lines.append(f"Preview: {shorten(text, stored=False)}")
+        return lines
 
 
 def _format_effect(effect: Effect) -> str:

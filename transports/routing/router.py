@@ -24,7 +24,7 @@ from .policy import RoutingPolicy, Step
 from .presets import ABP
 from .references import captured_places, declared_text, metadata_of, reference_for
 from .result import Result
-from .sizes import long_texts, preview, shorten
+from .sizes import is_long, long_texts, preview, shorten
 
 __all__ = ["Router"]
 
@@ -118,7 +118,7 @@ class Router:
                 elif (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
-                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, stored as {ref.id}"))
+                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
         finally:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)
@@ -133,7 +133,7 @@ class Router:
         # Added now, because text that is a file already needs no second file for its length.
         with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
         routed = cast(JSONValue, replace(routed, with_text))
-        previews |= self._text_previews(texts)
+        previews |= self._text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [item.path for item in found])
         result = Result(
@@ -214,6 +214,7 @@ class Router:
         alone: bool,
     ) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
+        An answer without data is not stored.
 
         Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
         """
@@ -226,20 +227,24 @@ class Router:
                 ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=origin)
                 stored[field_of(place)] = ref
                 previews[place] = preview(text, ref)
-                steps.append(Step("size", field_of(place), f"{len(text):,} characters, also stored as {ref.id}"))
+                steps.append(Step("size", field_of(place), f"{len(text):,} characters, {_stored_as(ref, 'also ')}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if alone or (large and "" not in stored):
+        if routed is not None and (alone or (large and "" not in stored)):
             ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=origin)
             stored[""] = ref
             if large:
-                steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, also stored as {ref.id}"))
+                steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
+        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
+            previews[()] = preview(routed, stored[""])
         return previews
 
-    def _text_previews(self, texts: Mapping[Place, str]) -> dict[Place, JSONValue]:
+    def _text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
         """What agents see in the place of each long ``text`` beside a reference."""
         limit = self._policy.max_inline_chars
         return {
-            (*place, "text"): shorten(text) for place, text in texts.items() if limit is not None and len(text) > limit
+            (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
+            for place, text in texts.items()
+            if is_long(text, limit)
         }
 
     async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:
@@ -285,6 +290,10 @@ def _encoded(routed: object, capability: str) -> bytes:
         return encode_json(routed)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{capability}: the result holds a value that is no JSON: {error}") from error
+
+
+def _stored_as(ref: ArtifactRef, also: str = "") -> str:
+    return f"{also}stored as {ref.id}" if ref.stored else "not stored"
 
 
 def _strings(value: object) -> list[str]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place
 from ..binary.media import is_binary_mime, normalise_mime
 from ..binary.signatures import sniff
 from ..protocol.strict_json import JSONValue
 
-__all__ = ["long_texts", "preview", "shorten"]
+__all__ = ["is_long", "long_texts", "preview", "shorten"]
 
-_PREVIEW_CHARS = 200
+#: Characters that a preview shows of a text, and of a text that is stored nowhere (docs/requirements.md R2-7.4).
+_PREVIEW_CHARS, _UNSTORED_PREVIEW_CHARS = 200, 500
+
+
+def is_long(text: str, limit: int | None) -> bool:
+    """Return whether a text has more than ``limit`` characters; ``None`` means no limit."""
+    return limit is not None and len(text) > limit
 
 
 def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
     """Return place, text and MIME type of every text with more than ``limit`` characters, in order.
 
-    An answer that is a text itself is not among them, because it is stored as a whole.
+    An answer that is a text itself is not among them: it is stored as JSON, and needs no second file.
     """
     found: list[tuple[Place, str, str]] = []
     _walk(data, (), limit, found)
@@ -51,16 +59,17 @@ def _text_type(text: str, declared: object) -> str:
 
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Return the value that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
-    stored = "stored" if not ref.source.get("truncated") else "not stored: there is no artifact store"
-    reference: dict[str, JSONValue] = {"id": ref.id, "uri": ref.uri, "path": ref.local_path}
-    about: dict[str, JSONValue] = {"mime_type": ref.mime_type, "size_bytes": ref.size_bytes}
+    stored = "stored" if ref.stored else "not stored: there is no artifact store"
+    shown = ref.as_dict()
+    names = ("id", "uri", "path", "mime_type", "size_bytes", "truncated", "warning")
     return {
-        "artifact": reference | about,
+        "artifact": cast(JSONValue, {name: shown[name] for name in names if name in shown}),
         "summary": f"Large text {stored} ({len(text):,} characters)",
-        "preview": shorten(text),
+        "preview": shorten(text, stored=ref.stored),
     }
 
 
-def shorten(text: str) -> str:
-    """Return the first 200 characters of a long text, and an ellipsis."""
-    return text[:_PREVIEW_CHARS] + "…"
+def shorten(text: str, *, stored: bool = True) -> str:
+    """Return the first 200 characters of a long text, 500 if it is not ``stored``, and an ellipsis if it goes on."""
+    limit = _PREVIEW_CHARS if stored else _UNSTORED_PREVIEW_CHARS
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -20,9 +20,11 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
-from transports import BinaryData, CapabilityError
+from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
+from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
+from transports.surfaces.mcp.tool_results import call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
@@ -62,6 +64,7 @@ def picture(data: bytes) -> dict[str, object]:
     ("what", "inline"),
     [
         ("1 KB of text", "nothing"),
+        ("400 KB of broken base64", "nothing"),
         ("2 MB of JSON", "nothing"),
         ("2 MB of JSON beside a binary", "nothing"),
         ("300 KB PNG", "itself"),
@@ -78,6 +81,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
     rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
     contents: dict[str, object] = {
         "1 KB of text": "x" * 1024,
+        "400 KB of broken base64": base64.b64encode(small).decode() + "#",
         "2 MB of JSON": {"rows": rows},
         "2 MB of JSON beside a binary": {"rows": rows, "file": b"\x00\x01" * 100},
         "300 KB PNG": picture(small),
@@ -109,6 +113,8 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             assert len(data) == link.size and hashlib.sha256(data).hexdigest() == link.meta["sha256"]
             if link.size < 10 << 20:
                 assert await read_with_tool(client, link.uri) == data
+        if what == "400 KB of broken base64":
+            assert size(answer) < 3000 and json.loads(data) == contents[what]
         if what.startswith("2 MB of JSON"):  # its form is kept, and it says where all of it is
             document = answer.structured_content
             assert document["truncated"]["uri"] in {link.uri for link in links}
@@ -117,6 +123,34 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             assert rows == json.loads(await read_as_resource(client, links[-1].uri))["rows"]
         if what == "50 MB PDF":
             assert data == pdf
+
+
+async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> None:
+    async with serve(giving(stop=None)) as client:
+        answer = await client.call_tool("abp_stop", {})
+        assert not answer.is_error and words(answer) == "The app answered without data."
+        assert len(answer.content) == 1 and answer.structured_content["artifacts"] == []
+
+
+async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
+    store = NoneStore()
+    routed = await Router(store).route({**picture(png(20)), "n": 1}, capability="draw")
+
+    def link(ref: ArtifactRef) -> str:
+        return f"https://files.test/{ref.id}"
+
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, link=link)
+    assert [type(item) for item in answer.content] == [TextContent]
+    assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
+    assert answer.structured_content is not None
+    assert answer.structured_content["artifacts"][0]["truncated"] is True
+
+    broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
+    with pytest.raises(SizeMismatch) as caught:
+        await Router(store).route(broken, capability="half")
+    failed = error_result(caught.value, LIMIT, link)
+    assert [type(item) for item in failed.content] == [TextContent]
+    assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:

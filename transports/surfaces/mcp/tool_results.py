@@ -38,13 +38,14 @@ async def call_result(
     """Return the result of a call.
 
     It has at most ``max_bytes`` as a message, apart from images, which have ``max_image_bytes`` together before base64.
-    Data that is left out is in an artifact, or the result says that it is left out."""
+    Data that is left out is in an artifact, or the result says that it is left out. A file that was not stored has no
+    link."""
     document: dict[str, object] = {**result.as_dict(), "session": session}
     if json_size(document["data"]) > max_bytes // 4:
         document |= {
             key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
         }
-    refs = list(result.artifacts.values())
+    refs = [ref for ref in result.artifacts.values() if ref.stored]
     text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)])
     result_message = _fit(text, document, refs, max_bytes, link, is_error=False)
     images = await image_blocks(refs, store, max_image_bytes)
@@ -94,9 +95,10 @@ def error_result(error: ABPError, max_bytes: int, link: Link | None = None) -> C
         "cancelled": isinstance(error, CapabilityError) and error.cancelled,
     }
     if isinstance(error.result, Result):  # part of the answer is in the store
-        refs = list(error.result.artifacts.values())
+        refs = [ref for ref in error.result.artifacts.values() if ref.stored]
         document["artifacts"] = error.result.as_dict()["artifacts"]
-        lines += ["Stored all the same:", error.result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)]
+        heading = "Stored all the same:" if refs else "The rest of the answer:"
+        lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)]
     return _fit("\n".join(lines), document, refs, max_bytes, link, is_error=True)
 
 
