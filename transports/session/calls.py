@@ -58,14 +58,22 @@ class Calls:
         self._initializing = asyncio.Lock()
         self._handshakes = 0
 
-    async def with_events(self, call: str, capability: str, work: Awaitable[Result]) -> Result:
-        """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it."""
+    async def with_events(
+        self, call: str, capability: str, work: Awaitable[Result], on_progress: OnProgress | None = None
+    ) -> Result:
+        """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it.
+
+        The callbacks get the events that came meanwhile first, except after a timeout, whose time is up.
+        """
         self._events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
         try:
             result = await work
+            await self._events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             error = raised
+            if not isinstance(error, CallTimeout):
+                await self._events.wait_for_callbacks(on_progress)
             raise
         except asyncio.CancelledError:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
