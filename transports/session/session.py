@@ -145,6 +145,7 @@ class Session:
             self._connection.ready.set()
             stack.push_async_callback(self.store.end_session)
             stack.push_async_callback(self._shutdown)
+            stack.push_async_callback(self._calls.aclose)
             self._stack = stack.pop_all()
         self._state = "open"
         return self
