@@ -35,8 +35,12 @@ def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if not ast.get_docstring(tree):
             yield path, "the module"
         for node in tree.body:
-            if isinstance(node, Definition):
+            if isinstance(node, Definition) and not _is_overload(node):
                 yield from ((path, name) for name in _in_definition(node, "", classes))
+
+
+def _is_overload(node: Definition) -> bool:
+    return any(ast.unparse(one).rpartition(".")[2] == "overload" for one in node.decorator_list)
 
 
 def _in_definition(node: Definition, prefix: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:

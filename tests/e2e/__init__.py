@@ -1,0 +1,1 @@
+"""Whole programs: a real browser, the installed command, servers of other people."""

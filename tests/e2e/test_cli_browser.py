@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.test_cli import ABP, Cli, Ran, default_signals
+from tests.e2e.test_cli import abp as abp
 from tests.support.pdf import text_of
-from tests.surfaces.cli.test_cli import ABP, Cli, Ran, default_signals
-from tests.surfaces.cli.test_cli import abp as abp
 
 pytestmark = pytest.mark.browser
 

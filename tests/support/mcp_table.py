@@ -1,6 +1,6 @@
 """What reaches a client of the MCP bridge inside answers, in bytes: the table of ``docs/mcp.md``.
 
-``python -m tests.support.mcp_table`` measures and writes it; ``tests/surfaces/mcp/test_table.py`` compares.
+``python -m tests.support.mcp_table`` measures and writes it; ``tests/e2e/test_mcp_table.py`` compares.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ CORE = (
     "tests/artifacts/test_contract.py",
     "tests/sync/test_sync.py",
     "tests/adapters/test_websocket.py",
-    "tests/surfaces/cli/test_cli.py",
+    "tests/e2e/test_cli.py",
 )
 
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from ..binary import verify_size
 from ..binary.filenames import safe_filename
-from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime, sniff
+from ..binary.media import OCTET_STREAM, contradicts, extension_for, normalise_mime
+from ..binary.signatures import sniff
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..protocol.redaction import Redactor
 from ..protocol.strict_json import decode_json, encode_json

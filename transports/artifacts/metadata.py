@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from ..errors import ArtifactNotFound, UsageError
+from ..errors import ArtifactNotFound, Corrupt, UsageError
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
-__all__ = ["ID", "Metadata", "Name", "artifact_id", "candidate_ids", "digest_prefix", "not_found"]
+__all__ = ["ID", "Metadata", "Name", "artifact_id", "candidate_ids", "damaged_metadata", "digest_prefix", "not_found"]
 
 #: Ids that this library makes; nothing else is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
@@ -54,6 +54,14 @@ def not_found(artifact_id: str) -> ArtifactNotFound:
     """Return the error for an id that is unknown, expired, or of another scope: a caller cannot tell these apart."""
     display_id = artifact_id if len(artifact_id) <= 200 else artifact_id[:200] + "…"
     return ArtifactNotFound(f"there is no artifact {display_id!r} in this store", details={"id": display_id})
+
+
+def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
+    """Return the error for metadata that :meth:`Metadata.decode` could not read."""
+    return Corrupt(
+        f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
+        details={"id": artifact_id},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class Metadata:
         return ArtifactRef(
             id=self.id,
             uri=f"artifact://{self.id}",
-            path=path,
+            local_path=str(path) if path else None,
             filename=path.name if path else self.names[-1].name,
             mime_type=self.mime_type,
             size_bytes=self.size_bytes,

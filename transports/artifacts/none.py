@@ -87,7 +87,7 @@ class _Staged(SpooledFile):
         return ArtifactRef(
             id=key,
             uri=f"artifact://{key}",
-            path=None,
+            local_path=None,
             filename=description.name,
             mime_type=description.mime_type,
             size_bytes=meter.size,

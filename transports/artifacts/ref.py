@@ -61,15 +61,17 @@ _NAMES = tuple(one.name for one in fields(Scope))
 class ArtifactRef:
     """A reference to a stored file. It can be given to a model: it holds no content and no credentials.
 
-    ``path`` is the artifact's readable file on this machine, or ``None`` if the store has none. ``size_bytes`` and
-    ``sha256`` (in hex) were verified when it was stored. ``source`` says where it comes from, as JSON values:
+    ``local_path`` is the artifact's readable file on this machine, or ``None`` if the store has none. It is text, since
+    a :class:`~pathlib.Path` takes longer to make than the rest of a reference and a long list needs few of them;
+    :attr:`path` makes one. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
+    ``source`` says where it comes from, as JSON values:
     ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
     (whether a declared size was compared), ``warnings``.
     """
 
     id: str
     uri: str
-    path: Path | None
+    local_path: str | None
     filename: str
     mime_type: str
     size_bytes: int
@@ -77,12 +79,17 @@ class ArtifactRef:
     source: Mapping[str, object] = field(default_factory=dict)
     scope: Scope = Scope()
 
+    @property
+    def path(self) -> Path | None:
+        """The artifact's readable file on this machine, or ``None`` if the store has none."""
+        return None if self.local_path is None else Path(self.local_path)
+
     def as_dict(self) -> dict[str, object]:
         """Return the reference as JSON values, without ``source``; with ``scope`` if it has one."""
         out: dict[str, object] = {
             "id": self.id,
             "uri": self.uri,
-            "path": None if self.path is None else str(self.path),
+            "path": self.local_path,
             "filename": self.filename,
             "mime_type": self.mime_type,
             "size_bytes": self.size_bytes,

@@ -12,7 +12,8 @@ from typing import TypedDict
 
 from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded, LocalFile
-from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
+from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime
+from ..binary.signatures import sniff
 from ..errors import ABPError, BadDescriptor, TooLarge, UsageError
 
 __all__ = [

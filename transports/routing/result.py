@@ -141,7 +141,7 @@ class Result:
         if ref is None or ref.source.get("truncated"):
             return about | {"note": "values were cut; the whole answer was not stored: ask for a part of it"}
         about |= {"note": "values were cut; the whole answer is in this file", "id": ref.id, "uri": ref.uri}
-        full = about | {"path": str(ref.path) if ref.path else None}
+        full = about | {"path": ref.local_path}
         return full if json_size(full) <= room else about
 
     def summary(self, *, max_chars: int = 1000) -> str:

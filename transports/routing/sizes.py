@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place
-from ..binary.media import is_binary_mime, normalise_mime, sniff
+from ..binary.media import is_binary_mime, normalise_mime
+from ..binary.signatures import sniff
 from ..protocol.strict_json import JSONValue
 
 __all__ = ["long_texts", "preview", "shorten"]
@@ -51,7 +52,7 @@ def _text_type(text: str, declared: object) -> str:
 def preview(text: str, ref: ArtifactRef) -> JSONValue:
     """Return the value that agents see in the place of a long text (docs/requirements.md R2-3.1)."""
     stored = "stored" if not ref.source.get("truncated") else "not stored: there is no artifact store"
-    reference: dict[str, JSONValue] = {"id": ref.id, "uri": ref.uri, "path": str(ref.path) if ref.path else None}
+    reference: dict[str, JSONValue] = {"id": ref.id, "uri": ref.uri, "path": ref.local_path}
     about: dict[str, JSONValue] = {"mime_type": ref.mime_type, "size_bytes": ref.size_bytes}
     return {
         "artifact": reference | about,

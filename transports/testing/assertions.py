@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import find
-from ..binary.media import sniff
+from ..binary.signatures import sniff
 from ..errors import UsageError
 from ..protocol.schema import check_output
 

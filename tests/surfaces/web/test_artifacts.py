@@ -329,7 +329,10 @@ async def test_raw_uploads(web: Web) -> None:
     (meta,) = answer.json["artifacts"]
     assert (meta["filename"], meta["mime_type"]) == ("a.png", "image/png")  # by its content, not as declared
     assert await web.store.get(meta["id"]) == PNG
-    header = {"Content-Disposition": "attachment; filename*=UTF-8''%C3%9Cber.txt", "Content-Type": "text/plain"}
+    header = {
+        "Content-Disposition": "attachment; filename=Uber.txt; filename*=UTF-8''%C3%9Cber.txt",
+        "Content-Type": "text/plain",
+    }
     (meta,) = (await web.post("/artifacts", data=b"hi", headers=header)).json["artifacts"]
     assert meta["filename"] == "Über.txt"
 

@@ -120,8 +120,8 @@ class StoreForHost(Generic[Ref]):
             "namespace": namespace,
         }
         source.setdefault("uri", ref.uri)
-        if ref.path is not None:
-            source.setdefault("path", str(ref.path))
+        if ref.local_path is not None:
+            source.setdefault("path", ref.local_path)
         if self._fields is not None:
             for name in fields.keys() - self._fields:
                 value = fields.pop(name)

@@ -156,7 +156,7 @@ class HostedStore(ArtifactStore):
         ref = ArtifactRef(
             id=id_of(found),
             uri=f"artifact://{id_of(found)}",
-            path=None,
+            local_path=None,
             filename=description.name,
             mime_type=description.mime_type,
             size_bytes=meter.size,
@@ -209,7 +209,7 @@ class HostedStore(ArtifactStore):
         return ArtifactRef(
             id=artifact_id,
             uri=f"artifact://{artifact_id}",
-            path=None,
+            local_path=None,
             filename=safe_filename(filename, fallback="artifact", mime_type=mime_type),
             mime_type=mime_type,
             size_bytes=size,

@@ -17,7 +17,6 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -275,7 +274,7 @@ def ref_from_row(
         scope = scopes[owner] = Scope(*owner)
     names = _names(encoded)
     name = next(filter(exists, names), None)
-    path = None if name is None else Path(folder + name)
+    path = None if name is None else folder + name
     return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
 
 

@@ -15,7 +15,7 @@ from ...errors import Corrupt
 from ...tasks import in_thread
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
-from ..metadata import ID, Metadata, not_found
+from ..metadata import ID, Metadata, damaged_metadata, not_found
 from ..os_errors import map_os_errors
 from ..ref import ArtifactRef, CheckReport, Problem, Scope
 from ..retention import Entry, Removal, Retention
@@ -185,10 +185,7 @@ def _load(catalog: Catalog, artifact_id: str) -> Metadata:
     except FileNotFoundError:
         raise not_found(artifact_id) from None
     except ValueError as error:
-        raise Corrupt(
-            f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
-            details={"id": artifact_id},
-        ) from error
+        raise damaged_metadata(artifact_id, error) from error
 
 
 class _Reader:

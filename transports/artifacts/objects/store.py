@@ -17,7 +17,7 @@ from ...errors import Corrupt, StoreUnavailable
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..content import Description, Meter
-from ..metadata import ID, Metadata, candidate_ids, not_found
+from ..metadata import ID, Metadata, candidate_ids, damaged_metadata, not_found
 from ..os_errors import map_os_errors, write_all
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry, Removal, Retention
@@ -113,10 +113,7 @@ class ObjectStore(ArtifactStore):
             self._state.metadata.pop(key, None)
             return None
         except ValueError as error:
-            raise Corrupt(
-                f"the metadata of artifact {key} is damaged ({error}); delete the artifact or store it again",
-                details={"id": key},
-            ) from error
+            raise damaged_metadata(key, error) from error
         self._state.metadata[key] = ("", metadata)
         return metadata
 

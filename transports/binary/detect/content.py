@@ -7,7 +7,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from ...errors import BadEncoding, UnsupportedBinary
 from ..data import BinaryData, Broken, Encoded, Handle, padded
-from ..media import sniff
+from ..signatures import sniff
 
 __all__ = ["BASE64", "content_value", "decode_data_url", "excerpt", "is_base64", "is_base64_encoding", "sniff_base64"]
 

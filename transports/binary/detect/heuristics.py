@@ -13,7 +13,7 @@ from itertools import chain
 
 from ...errors import BadEncoding
 from ..data import BinaryData, Encoded
-from ..media import sniff
+from ..signatures import sniff
 from .content import BASE64, decode_data_url, sniff_base64
 
 __all__ = ["MIN_GUESSED", "recognise_file"]

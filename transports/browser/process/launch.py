@@ -216,8 +216,8 @@ class Browser:
             except _playwright_error() as error:
                 reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
                 raise ConnectFailed(
-                    f"{self._display_name} did not load the extension in {folder}: {reason}; use a Chromium if it is "
-                    "a Chrome or Edge: from 137 on they ignore --load-extension, and may refuse unpacked extensions"
+                    f"{self._display_name} did not load the extension in {folder}: {reason}; a Chrome or Edge may "
+                    "refuse unpacked extensions (from 137 on --load-extension is ignored), use a Chromium"
                 ) from error
             self._loaded[folder] = reply["id"]
         return self._loaded[folder]

@@ -58,16 +58,16 @@ def list_(folder: Folder = None, as_json: Json = False) -> int:
     """List all artifacts, oldest first."""
 
     async def work() -> int:
-        store = store_at(folder)
-        refs = await store.list()
-        if as_json:
-            print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
+        async with store_at(folder) as store:
+            refs = await store.list()
+            if as_json:
+                print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
+                return 0
+            for ref in refs:
+                print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
+            if not refs:
+                print_note(f"there are no artifacts in {store.url}")
             return 0
-        for ref in refs:
-            print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
-        if not refs:
-            print_note(f"there are no artifacts in {store.url}")
-        return 0
 
     return run_async(work)
 
@@ -77,7 +77,8 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
     """Show what is known of one artifact."""
 
     async def work() -> int:
-        ref = await _stat(store_at(folder), artifact_id)
+        async with store_at(folder) as store:
+            ref = await _stat(store, artifact_id)
         if as_json:
             print_json({"success": True, "artifact": _document(ref)})
         else:
@@ -102,22 +103,22 @@ def get(
     async def work() -> int:
         from ...errors import UsageError
 
-        store = store_at(folder)
-        ref = await _stat(store, artifact_id)
-        if destination is not None and str(destination) != "-":
-            path = destination / ref.filename if destination.is_dir() else destination
-            print_note(f"wrote {await _save(store, ref, path)}")
+        async with store_at(folder) as store:
+            ref = await _stat(store, artifact_id)
+            if destination is not None and str(destination) != "-":
+                path = destination / ref.filename if destination.is_dir() else destination
+                print_note(f"wrote {await _save(store, ref, path)}")
+                return 0
+            text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
+            if destination is None and not text and sys.stdout.isatty():
+                raise UsageError(
+                    f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
+                    f"abp artifacts get {artifact_id} {ref.filename}"
+                )
+            async for chunk in store.open(artifact_id):
+                sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
             return 0
-        text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
-        if destination is None and not text and sys.stdout.isatty():
-            raise UsageError(
-                f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
-                f"abp artifacts get {artifact_id} {ref.filename}"
-            )
-        async for chunk in store.open(artifact_id):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
-        return 0
 
     return run_async(work)
 
@@ -143,11 +144,11 @@ def rm(
     """Remove artifacts and their files."""
 
     async def work() -> int:
-        store = store_at(folder)
-        missing = [name for name in artifact_ids if not await store.delete(name)]
-        for name in missing:
-            print_note(f"{_not_found(store, name)} [ARTIFACT_NOT_FOUND]")
-        return 1 if missing else 0
+        async with store_at(folder) as store:
+            missing = [name for name in artifact_ids if not await store.delete(name)]
+            for name in missing:
+                print_note(f"{_not_found(store, name)} [ARTIFACT_NOT_FOUND]")
+            return 1 if missing else 0
 
     return run_async(work)
 
@@ -168,7 +169,7 @@ def gc(
     (after a day)."""
 
     async def work() -> int:
-        async with store_at(folder, _retention_by_age(ttl)) as store:  # its retention keeps an index open
+        async with store_at(folder, _retention_by_age(ttl)) as store:
             removed = await store.gc(dry_run=dry_run)
         size = sum(one.size_bytes for one in removed)
         if as_json:
@@ -209,23 +210,23 @@ def fsck(folder: Folder = None, as_json: Json = False) -> int:
     """Read every artifact and say what is damaged. Exit status 1 if anything is."""
 
     async def work() -> int:
-        store = store_at(folder)
-        report = await store.fsck()
-        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
-        if not report.problems:
+        async with store_at(folder) as store:
+            report = await store.fsck()
+            summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
+            if not report.problems:
+                if as_json:
+                    print_json({"success": True, **report.as_dict()})
+                else:
+                    print_note(f"{summary}: all whole")
+                return 0
+            message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
             if as_json:
-                print_json({"success": True, **report.as_dict()})
+                error = {"code": "CORRUPT", "message": message, "retryable": False}
+                print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
             else:
-                print_note(f"{summary}: all whole")
-            return 0
-        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
-        if as_json:
-            error = {"code": "CORRUPT", "message": message, "retryable": False}
-            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
-        else:
-            for problem in report.problems:
-                print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
-        print_note(f"{message} [CORRUPT]")
-        return 1
+                for problem in report.problems:
+                    print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
+            print_note(f"{message} [CORRUPT]")
+            return 1
 
     return run_async(work)

@@ -78,7 +78,7 @@ async def _store(facts: Facts) -> None:
     store = open_store(settings.store or settings.output_dir)
     facts["store"] = redact_url(store.url) or "unknown"
     content = os.urandom(64 * 1024)
-    async with asyncio.timeout(_TIMEOUT):
+    async with store, asyncio.timeout(_TIMEOUT):
         ref = await store.scoped(Scope(session=f"doctor-{os.getpid()}")).put_bytes(content, filename="probe.bin")
         if store.url == "none:":
             facts["store"] += " (keeps nothing)"

@@ -1,14 +1,13 @@
-"""File names in ``Content-Disposition`` headers, by RFC 6266 and RFC 8187. No I/O."""
+"""``Content-Disposition`` headers of answers, by RFC 6266 and RFC 8187. No I/O."""
 
 from __future__ import annotations
 
 import re
-from email.message import Message
 from urllib.parse import quote
 
 from ...binary.filenames import safe_filename
 
-__all__ = ["content_disposition", "filename_of"]
+__all__ = ["content_disposition"]
 
 #: Characters that RFC 8187 lets stand as they are; all others are percent-encoded.
 _UNQUOTED = "!#$&+-.^_`|~"
@@ -24,12 +23,3 @@ def content_disposition(kind: str, filename: str, mime_type: str) -> str:
     ascii_name = _NOT_IN_QUOTED_STRING.sub("_", name)
     header = f'{kind}; filename="{ascii_name}"'
     return header if ascii_name == name else f"{header}; filename*=UTF-8''{quote(name, safe=_UNQUOTED)}"
-
-
-def filename_of(header: str | None) -> str | None:
-    """Return the file name in a header of a client, as it was sent: the store makes it safe."""
-    if not header:
-        return None
-    message = Message()
-    message["Content-Disposition"] = header
-    return message.get_filename() or None

@@ -11,11 +11,11 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.media import normalise_mime
 from ...errors import UsageError
+from ...http.headers import filename_of
 from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
 from .artifact_meta import artifact_meta
 from .artifacts import ArtifactRoutes
-from .content_disposition import filename_of
 from .metrics import Metrics
 from .options import Options
 from .responses import RequestRefused, json_response

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from ....binary import Encoded
 from ....binary.filenames import safe_filename
-from ....binary.media import contradicts, sniff
+from ....binary.media import contradicts
+from ....binary.signatures import sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
 from ..evidence import ContentItem, Evidence
 from ..rules import NotApplicable, Rules

@@ -39,7 +39,7 @@ def whole(answer: CallToolResult) -> int:
 async def gateway(folder: Path, app: str) -> AsyncIterator[Client]:
     """A client of ``abp mcp --app APP``."""
     args = ["-m", "transports.surfaces.cli", "mcp", "--app", app]
-    env = {"PYTHONPATH": str(Path(__file__).parents[3]), "ABP_OUTPUT_DIR": str(folder), "COVERAGE_PROCESS_START": ""}
+    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "ABP_OUTPUT_DIR": str(folder), "COVERAGE_PROCESS_START": ""}
     env |= {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_PROCESS_CONFIG")}
     async with Client(StdioServerParameters(command=sys.executable, args=args, env=env)) as client:
         yield client
