@@ -54,7 +54,7 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         raise
 
 
-def backoff_delay(attempt: int) -> float:
+def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
     """Return the seconds to wait after ``attempt`` failures in a row, counted from 1: 0.1 s, doubled each time, at most
-    :data:`MAX_DELAY`. Jitter of ±50 % keeps clients that lost one server together from returning together."""
-    return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), MAX_DELAY) * random.uniform(0.5, 1.5)
+    ``max_delay``. Jitter of ±50 % keeps clients that lost one server together from returning together."""
+    return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), max_delay) * random.uniform(0.5, 1.5)

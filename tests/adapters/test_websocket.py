@@ -17,6 +17,7 @@ import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 
 from transports import CallTimeout, Disconnected, Notification, TransportError, WebSocketTransport, connect
+from transports.adapters.websocket import transport as transport_module
 from transports.errors import ConnectFailed
 
 Answer = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
@@ -157,6 +158,31 @@ async def test_a_call_under_way_at_the_break_fails_and_is_not_sent_again(tmp_pat
         assert len(app.calls) == 2
 
 
+@pytest.mark.parametrize("first_minute", [True, False])
+async def test_a_lost_server_is_looked_for_every_second_at_first_and_less_often_later(
+    first_minute: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays: list[float] = []
+    delay_of = transport_module.backoff_delay
+
+    def record(*args: Any) -> float:
+        delays.append(delay_of(*args))
+        return 0.001
+
+    monkeypatch.setattr(transport_module, "backoff_delay", record)
+    if not first_minute:
+        monkeypatch.setattr(transport_module, "_SHORT_DELAYS_FOR", 0.0)
+    async with running(echo) as app, connect(app.url, store="none:", timeout=20) as session:
+        await session.call("x")
+        await app.stop()
+        async with asyncio.timeout(20):
+            while len(delays) < 12:
+                await asyncio.sleep(0.01)
+        await app.start()
+        await session.call("x")
+    assert (max(delays[:12]) < 1) is first_minute
+
+
 async def test_without_reconnection_a_break_ends_the_session(tmp_path: Path) -> None:
     async def cut(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.abort()
@@ -192,8 +218,8 @@ async def test_timeouts_reach_the_app_and_late_replies_are_dropped(tmp_path: Pat
     async with running(late) as app, connect(app.url, store="none:") as session:
         with pytest.raises(CallTimeout):
             await session.call("x", {"late": True}, timeout=0.1)
-        assert app.cancelled == [app.calls[0]["id"]]
         await asyncio.sleep(0.4)
+        assert app.cancelled == [app.calls[0]["id"]]
         assert (await session.call("x", {"n": 2})).data == {"n": 2}
         assert isinstance(session.transport, WebSocketTransport)
         assert session.transport.counts["late"] == 1

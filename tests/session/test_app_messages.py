@@ -183,6 +183,95 @@ async def test_notifications_reach_the_callback_in_order(app_of: Connect) -> Non
     ]
 
 
+async def flood(params: Mapping[str, Any], call: Call) -> object:
+    for n in range(params["count"]):
+        await call.notify("counted", n)
+    if params.get("fails"):
+        raise CapabilityError("no")
+    return "done"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("count", [100, 100_000])
+async def test_every_notification_before_an_answer_reaches_the_callback_in_order_before_call_returns(
+    app_of: Connect, is_async: bool, count: int
+) -> None:
+    received: list[object] = []
+
+    def listen(notification: Notification) -> None:
+        received.append(notification.data)
+
+    async def listen_async(notification: Notification) -> None:
+        received.append(notification.data)
+
+    async with app_of({"flood": flood}, on_notification=listen_async if is_async else listen) as app:
+        await app.call("flood", {"count": count})
+        assert received == list(range(count))
+
+
+async def test_every_notification_before_a_refusal_reaches_the_callback_before_call_raises(app_of: Connect) -> None:
+    received: list[Notification] = []
+    async with app_of({"flood": flood}, on_notification=received.append) as app:
+        with pytest.raises(CapabilityError):
+            await app.call("flood", {"count": 1000, "fails": True})
+        assert len(received) == 1000
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+async def test_every_notification_before_the_end_of_the_session_reaches_the_callback(
+    app_of: Connect, is_async: bool
+) -> None:
+    received: list[object] = []
+
+    def listen(notification: Notification) -> None:
+        received.append(notification.data)
+
+    async def listen_async(notification: Notification) -> None:
+        await asyncio.sleep(0)
+        received.append(notification.data)
+
+    transport = MemoryTransport({})
+    async with app_of(transport, on_notification=listen_async if is_async else listen):
+        for n in range(3000):
+            transport.emit(Message("notification", {"event": "counted", "data": n}))
+    assert received == list(range(3000))
+
+
+async def test_a_blocked_notification_callback_holds_up_no_call_and_no_other_callback(
+    app_of: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_dispatch, "_CALLBACK_GRACE", 0.05)
+    release, received = threading.Event(), list[Progress]()
+
+    async def both(params: Mapping[str, object], call: Call) -> object:
+        await call.notify("counted")
+        return await steps(params, call)
+
+    try:
+        async with (
+            asyncio.timeout(FOREVER / 2),
+            app_of({"both": both}, on_notification=lambda _: release.wait(FOREVER)) as app,
+        ):
+            await app.call("both", on_progress=received.append)
+            assert len(received) == 5
+    finally:
+        release.set()
+
+
+async def test_a_notification_callback_may_make_calls(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        event_dispatch, "_CALLBACK_GRACE", FOREVER
+    )  # a call that waited for its own callback would hang
+    answers: list[object] = []
+
+    async def call_back(notification: Notification) -> None:
+        answers.append((await app.call("one")).data)
+
+    async with app_of({"flood": flood, "one": answering(1)}, on_notification=call_back) as app, asyncio.timeout(4):
+        await app.call("flood", {"count": 3})
+        assert answers == [1, 1, 1]
+
+
 # --- elicitation ------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import pytest
 
+from transports.session import callbacks as module
 from transports.session.callbacks import Callbacks, invoke
 
 FOREVER = 60.0
@@ -26,7 +27,7 @@ async def callbacks() -> AsyncIterator[Callbacks]:
 
 
 async def wait_for(callbacks: Callbacks, *which: Callable[..., object]) -> None:
-    await asyncio.wait_for(callbacks.wait(which, FOREVER), 5)
+    await asyncio.wait_for(callbacks.wait(which, stalled=FOREVER, timeout=FOREVER), 5)
 
 
 async def test_plain_functions_get_their_values_in_order(callbacks: Callbacks) -> None:
@@ -81,7 +82,7 @@ async def test_waiting_for_callbacks_has_a_limit_and_drops_no_value(callbacks: C
 
     callbacks.submit(wait, 1)
     callbacks.submit(wait, 2)
-    await asyncio.wait_for(callbacks.wait([wait], 0.01), 5)
+    await asyncio.wait_for(callbacks.wait([wait], stalled=FOREVER, timeout=0.01), 5)
     assert seen == []
     release.set()
     await wait_for(callbacks, wait)
@@ -246,3 +247,112 @@ async def test_the_result_of_a_thread_that_nobody_waits_for_is_dropped(caplog: p
         await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)
     assert caplog.records == []
+
+
+async def test_a_callback_that_is_too_far_behind_loses_the_oldest_values_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MAX_VALUES_WAITING", 10)
+    callbacks, entered, release = Callbacks(), threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def block(value: int) -> None:
+        entered.set()
+        release.wait(FOREVER)
+        seen.append(value)
+
+    other: list[int] = []
+    listen = other.append
+    try:
+        with caplog.at_level(logging.WARNING, "transports"):
+            callbacks.submit(block, 0)
+            while not entered.is_set():
+                await asyncio.sleep(0.001)
+            for value in range(1, 31):
+                callbacks.submit(block, value)
+            callbacks.submit(listen, 1)
+            await wait_for(callbacks, listen)
+        assert other == [1]
+    finally:
+        release.set()
+    await wait_for(callbacks, block)
+    assert seen == [0, *range(21, 31)]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "10 values behind" in caplog.text
+
+
+async def test_a_plain_function_may_return_something_to_await_for_each_value(callbacks: Callbacks) -> None:
+    seen: list[int] = []
+
+    async def listen(value: int) -> None:
+        await asyncio.sleep(0)
+        seen.append(value)
+
+    def listen_later(value: int) -> object:
+        return listen(value)
+
+    for value in range(20):
+        callbacks.submit(listen_later, value)
+    await wait_for(callbacks, listen_later)
+    assert seen == list(range(20))
+
+
+async def test_waiting_gives_up_on_a_callback_that_is_stuck_in_one_value_but_not_on_a_slow_one(
+    callbacks: Callbacks,
+) -> None:
+    release, seen = threading.Event(), list[int]()
+
+    def slow(value: int) -> None:
+        time.sleep(0.02)
+        seen.append(value)
+
+    def stuck(value: int) -> None:
+        release.wait(FOREVER)
+
+    try:
+        for value in range(30):
+            callbacks.submit(slow, value)
+        callbacks.submit(stuck, 0)
+        async with asyncio.timeout(FOREVER / 2):
+            await callbacks.wait(stalled=0.5, timeout=FOREVER)
+        assert seen == list(range(30))
+    finally:
+        release.set()
+
+
+async def test_a_callback_can_wait_for_all_callbacks_itself_included(callbacks: Callbacks) -> None:
+    waited: list[int] = []
+
+    async def wait(value: int) -> None:
+        await callbacks.wait(stalled=FOREVER, timeout=FOREVER)
+        waited.append(value)
+
+    callbacks.submit(wait, 1)
+    await wait_for(callbacks, wait)
+    assert waited == [1]
+
+
+async def test_waiting_ends_although_new_values_go_on_coming(callbacks: Callbacks) -> None:
+    seen: list[int] = []
+
+    async def feed(value: int) -> None:
+        seen.append(value)
+        callbacks.submit(feed, value + 1)
+        await asyncio.sleep(0.001)
+
+    callbacks.submit(feed, 0)
+    await wait_for(callbacks, feed)
+    assert seen
+
+
+async def test_values_that_are_dropped_at_the_end_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    callbacks = Callbacks()
+
+    async def block(value: int) -> None:
+        await asyncio.sleep(FOREVER)
+
+    for value in range(4):
+        callbacks.submit(block, value)
+    await asyncio.sleep(0.01)
+    await callbacks.aclose()
+    assert "loses 3 values: the session closes" in caplog.text

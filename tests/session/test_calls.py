@@ -8,8 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from tests.conftest import Connect
+from tests.support.apps import FOREVER, hang
 from tests.support.events import collect_events
-from transports import CapabilityError, Disconnected, MemoryTransport, UsageError
+from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError
 from transports.adapters.memory import Call, Handler
 from transports.base import Features
 from transports.protocol.messages import Message
@@ -247,3 +248,36 @@ async def test_requested_capabilities_are_sent_in_initialize(app_of: Connect) ->
         pass
     assert initializations[0]["requestedCapabilities"] == ["export.pdf"]  # type: ignore[index]
     assert "requestedCapabilities" not in initializations[1]  # type: ignore[operator]
+
+
+class IgnoringCancellation(MemoryTransport):
+    """An app that gets cancellations and never answers them."""
+
+    def __init__(self) -> None:
+        super().__init__({"hang": hang})
+        self.asked = 0
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "capabilities/cancel":
+            self.asked += 1
+            await asyncio.sleep(FOREVER)
+        return await super().request(message, timeout=timeout)
+
+
+async def test_a_timeout_does_not_wait_for_an_app_that_ignores_the_cancellation(app_of: Connect) -> None:
+    transport = IgnoringCancellation()
+    async with asyncio.timeout(FOREVER / 2), app_of(transport) as app:
+        with pytest.raises(CallTimeout):
+            await app.call("hang", timeout=0.02)
+        assert transport.asked == 1
+
+
+async def test_cancelling_a_call_does_not_wait_for_an_app_that_ignores_the_cancellation(app_of: Connect) -> None:
+    transport = IgnoringCancellation()
+    async with asyncio.timeout(FOREVER / 2), app_of(transport) as app:
+        before = asyncio.all_tasks()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await app.call("hang")
+        assert transport.asked == 1
+    assert asyncio.all_tasks() <= before

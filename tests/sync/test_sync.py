@@ -40,6 +40,7 @@ from transports import (
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
 from transports.session import connect as asynchronous
+from transports.session import event_dispatch
 from transports.session.events import CallFinished, CallStarted, Event
 from transports.sync import LocalStore, NoneStore, Router, Session, connect, open_store
 from transports.testing import Call
@@ -228,6 +229,36 @@ def test_a_call_with_files_and_progress(app_of: App, tmp_path: Path) -> None:
         assert Path(ref.path or "").read_bytes() == b"content"
         assert app.call("echo", {"file": b"in memory"}).artifacts["document"].size_bytes == 9
     assert [(progress.stage, thread) for progress, thread in seen] == [("half", "abp-callback")]
+
+
+async def flood(params: Mapping[str, Any], call: Call) -> object:
+    for n in range(params["count"]):
+        await call.notify("counted", n)
+    return "done"
+
+
+@pytest.mark.parametrize("count", [100, 100_000])
+def test_every_notification_before_an_answer_reaches_a_plain_function_in_order(count: int) -> None:
+    received: list[Notification] = []
+    transport = MemoryTransport({"flood": flood})
+    with connect("memory:", transport=transport, store="none:", on_notification=received.append) as app:
+        app.call("flood", {"count": count})
+        assert [notification.data for notification in received] == list(range(count))
+
+
+def test_a_plain_notification_callback_may_make_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("_CALLBACK_GRACE", "_CALLBACK_LIMIT"):  # a call that waited for its own callback would hang
+        monkeypatch.setattr(event_dispatch, limit, 30.0)
+    answers: list[object] = []
+
+    def call_back(notification: Notification) -> None:
+        answers.append(app.call("flood", {"count": 0}).data)
+
+    transport = MemoryTransport({"flood": flood})
+    with connect("memory:", transport=transport, store="none:", on_notification=call_back) as app:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(app.call, "flood", {"count": 3}).result(10)
+        assert answers == ["done"] * 3
 
 
 def test_an_elicitation_handler_runs_in_a_thread(app_of: App) -> None:

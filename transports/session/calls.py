@@ -11,14 +11,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 
-from ..base import Transport
+from ..base import PageTools, Transport
 from ..binary.detect import Found
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, TransportError
+from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected
 from ..protocol.declarations import parse
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
 from ..routing import Result
-from ..tasks import MAX_DELAY, backoff_delay
+from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
 from .event_dispatch import EventDispatcher, OnProgress
 from .events import CallFinished, CallStarted, Retrying
 from .timeouts import seconds_left
@@ -29,6 +29,8 @@ logger = logging.getLogger("transports")
 
 #: Seconds that the app gets to answer ``capabilities/cancel``.
 _CANCEL_TIMEOUT = 1.0
+#: Seconds of those that the end of the session leaves to it.
+_CANCEL_TIMEOUT_AT_CLOSE = 0.1
 #: Attempts of one call at most.
 _MAX_ATTEMPTS = 4
 #: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
@@ -57,15 +59,30 @@ class Calls:
         self._initialize = initialize
         self._initializing = asyncio.Lock()
         self._handshakes = 0
+        self._cancellations: set[asyncio.Task[None]] = set()
 
-    async def with_events(self, call: str, capability: str, work: Awaitable[Result]) -> Result:
-        """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it."""
+    async def aclose(self) -> None:
+        """Give cancellations that the app has not answered a moment to be sent, then wait no longer for them."""
+        if self._cancellations:
+            await asyncio.wait(self._cancellations, timeout=_CANCEL_TIMEOUT_AT_CLOSE)
+            await cancel_and_wait(self._cancellations)
+
+    async def with_events(
+        self, call: str, capability: str, work: Awaitable[Result], on_progress: OnProgress | None = None
+    ) -> Result:
+        """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it.
+
+        The callbacks get the events that came meanwhile first, except after a timeout, whose time is up.
+        """
         self._events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
         try:
             result = await work
+            await self._events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             error = raised
+            if not isinstance(error, CallTimeout):
+                await self._events.wait_for_callbacks(on_progress)
             raise
         except asyncio.CancelledError:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
@@ -95,6 +112,10 @@ class Calls:
         for attempt in count(1):
             handshakes = self._handshakes
             try:
+                if self._cancellations and isinstance(self._transport, PageTools):
+                    # a page that answers none of them hangs and is replaced; nothing is sent before that is known
+                    await asyncio.wait(self._cancellations, timeout=min(seconds, MAX_DELAY))
+                    seconds = seconds_left(deadline)
                 if not self._ready.is_set():
                     await self._wait_until_ready(deadline)
                     seconds = seconds_left(deadline)
@@ -151,7 +172,7 @@ class Calls:
         seconds: float,
         on_progress: OnProgress | None,
     ) -> Message:
-        """Make one attempt. If it times out or is cancelled, the app is told before the error is raised."""
+        """Make one attempt. If it times out or is cancelled, the app is told, and the error does not wait for that."""
         options: dict[str, object] = {"progressToken": attempt, "callId": attempt}
         if math.isfinite(seconds):  # JSON has no infinity: an option that is left out means no limit
             options["timeout"] = math.ceil(seconds * 1000)
@@ -169,6 +190,11 @@ class Calls:
             self._events.end_attempt(attempt)
 
     async def _cancel_in_app(self, attempt: str, reason: str) -> None:
+        """Send ``capabilities/cancel``; its answer is awaited behind the caller's back."""
         message = Message("capabilities/cancel", {"callId": attempt, "reason": reason})
-        with contextlib.suppress(TransportError):
+        spawn(self._request_cancellation(message), self._cancellations)
+        await asyncio.sleep(0)  # the request is on its way when the caller learns that the call has ended
+
+    async def _request_cancellation(self, message: Message) -> None:
+        with contextlib.suppress(ABPError):
             await self._transport.request(message, timeout=_CANCEL_TIMEOUT)

@@ -30,8 +30,10 @@ OnProgress: TypeAlias = Callable[[Progress], object]
 OnNotification: TypeAlias = Callable[[Notification], object]
 OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
 
-#: Seconds that progress callbacks get to finish after the answer has come.
+#: Seconds that a callback may spend on one value before the end of a call or of the session waits no longer for it.
 _CALLBACK_GRACE = 0.5
+#: Seconds that the end of a call or of the session waits for callbacks at most.
+_CALLBACK_LIMIT = 5.0
 #: Ended attempts that are remembered, so that their late progress is not taken for that of another call.
 _ENDED_ATTEMPTS = 1000
 #: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
@@ -74,9 +76,11 @@ class EventDispatcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Cancel what still runs and wait for it, within the limit of :func:`~transports.tasks.cancel_and_wait`."""
+        """Deliver what has arrived to the callbacks and streams, within five seconds; then cancel what still runs."""
+        await asyncio.sleep(0)  # for events that arrived in this turn of the loop
         await cancel_and_wait(self._tasks)
         self.streams.close()
+        await self._callbacks.wait(stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
         await self._callbacks.aclose()
 
     def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
@@ -88,10 +92,11 @@ class EventDispatcher:
         del self._attempts[attempt]
         self._ended.append(attempt)
 
-    async def wait_for_progress_callbacks(self, on_progress: OnProgress | None) -> None:
-        """Give the progress callbacks of an ended call half a second to finish."""
-        if on_progress is not None or self._on_progress is not None:
-            await self._callbacks.wait((on_progress, self._on_progress), _CALLBACK_GRACE)
+    async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
+        """Let the callbacks of an ended call and of the session get the events that came before its answer: within five
+        seconds, and without one that spends more than half a second on one event."""
+        callbacks = (on_progress, self._on_progress, self._on_notification)
+        await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
 
     def emit(self, event: Event) -> None:
         """Add an event to every stream; a change of the connection goes to the notification callback as well."""

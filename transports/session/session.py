@@ -145,6 +145,7 @@ class Session:
             self._connection.ready.set()
             stack.push_async_callback(self.store.end_session)
             stack.push_async_callback(self._shutdown)
+            stack.push_async_callback(self._calls.aclose)
             self._stack = stack.pop_all()
         self._state = "open"
         return self
@@ -154,7 +155,7 @@ class Session:
 
     async def aclose(self) -> None:
         """Send ``shutdown`` to the app and close the transport. Calls under way fail with
-        :class:`~transports.errors.Disconnected`. Idempotent."""
+        :class:`~transports.errors.Disconnected`; callbacks get what has arrived. Idempotent."""
         self._state = "closed"
         await self._stack.aclose()
 
@@ -187,6 +188,8 @@ class Session:
         ``retryable`` error) is sent again only if the caller says that it is ``idempotent``. Where the transport
         reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event.
 
+        Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
+
         ``call_id`` names the call in events and in what it stores, and must be unique; a call gets a random one
         otherwise.
 
@@ -199,7 +202,7 @@ class Session:
         seconds = self._timeout_or_default(timeout)
         call = call_id or str(uuid.uuid4())
         work = self._call(call, capability, params, seconds, on_progress, idempotent)
-        return await self._calls.with_events(call, capability, work)
+        return await self._calls.with_events(call, capability, work, on_progress)
 
     async def _call(
         self,
@@ -223,13 +226,10 @@ class Session:
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self._handshake.capabilities) from None
-        try:
-            result = await self._results.from_answer(
-                reply, answer, capability, declared, call=call, warnings=warnings, started=started
-            )
-            return await self.resources.read_links(result)
-        finally:
-            await self._events.wait_for_progress_callbacks(on_progress)
+        result = await self._results.from_answer(
+            reply, answer, capability, declared, call=call, warnings=warnings, started=started
+        )
+        return await self.resources.read_links(result)
 
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact of this session, a reference or an id, from any store to ``path``.

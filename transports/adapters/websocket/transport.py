@@ -13,6 +13,7 @@ import contextlib
 import logging
 import re
 import ssl as ssl_module
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
@@ -29,7 +30,7 @@ from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
 from ...protocol.pending import PendingReplies
-from ...tasks import backoff_delay
+from ...tasks import MAX_DELAY, backoff_delay
 from .connection_errors import close_error, open_error
 
 __all__ = ["State", "WebSocketTransport"]
@@ -41,6 +42,8 @@ State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 _EVENTS = {"notification", "progress", "elicitation/request"}
 #: From this size on a message is parsed in a thread: below, the hop costs more than the parse (measured).
 _PARSE_INLINE = 256 * 1024
+#: Seconds after a loss in which each delay before a new attempt is short, and the longest of those before jitter.
+_SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
@@ -164,9 +167,14 @@ class WebSocketTransport(Transport):
         self._events.put_nowait(Message("connection/restored" if state == "open" else "connection/lost", payload))
 
     async def _connect_again(self) -> ClientConnection | None:
-        """Return a new connection, tried with growing, jittered delays; ``None`` once the transport is closed."""
+        """Return a new connection, tried with growing, jittered delays; ``None`` once the transport is closed.
+
+        In the first minute they stay short, so that a server which is restarted is noticed within a second.
+        """
+        lost_at = time.monotonic()
         for attempt in count(1):
-            await asyncio.sleep(backoff_delay(attempt))
+            recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
+            await asyncio.sleep(backoff_delay(attempt, _SHORT_DELAY if recent else MAX_DELAY))
             if self._state == "closed":
                 break
             with contextlib.suppress(ConnectFailed):
