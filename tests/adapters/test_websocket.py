@@ -19,6 +19,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from transports import CallTimeout, Disconnected, Notification, TransportError, WebSocketTransport, connect
 from transports.adapters.websocket import transport as transport_module
 from transports.errors import ConnectFailed
+from transports.tasks import backoff_delay
 
 Answer = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
 
@@ -163,10 +164,9 @@ async def test_a_lost_server_is_looked_for_every_second_at_first_and_less_often_
     first_minute: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delays: list[float] = []
-    delay_of = transport_module.backoff_delay
 
     def record(*args: Any) -> float:
-        delays.append(delay_of(*args))
+        delays.append(backoff_delay(*args))
         return 0.001
 
     monkeypatch.setattr(transport_module, "backoff_delay", record)
