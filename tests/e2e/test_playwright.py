@@ -79,7 +79,7 @@ async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, 
 async def test_artifacts_are_keyed_by_paths_in_the_answer(connected: Connect) -> None:
     async with connected() as app:
         mixed = await app.call("shape", {"shape": "mixed"})
-        assert {"large", "small", "blob", "text", "nested.0.item"} == set(mixed.artifacts)
+        assert {"large", "small", "blob", "text", "plain", "nested.0.item"} == set(mixed.artifacts)
         pages = await app.call("export.pages", {"count": 2})
         assert list(pages.artifacts) == ["pages.0.image", "pages.1.image"]
         assert value(pages.data, "pages", 1, "image", "id") == pages.artifacts["pages.1.image"].id

@@ -29,17 +29,17 @@ class Browser(Resource[launch.Browser]):
 
     @property
     def version(self) -> str:
-        """The browser's own version."""
+        """The browser's version, as it says itself."""
         return self.wrapped.version
 
     @property
     def attached(self) -> bool:
-        """Whether it is somebody else's, and goes on without us."""
+        """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
         return self.wrapped.attached
 
     @property
     def shares_context(self) -> bool:
-        """Whether all its sessions share one context."""
+        """Whether all sessions share one context, and so their cookies and storage."""
         return self.wrapped.shares_context
 
     @property
