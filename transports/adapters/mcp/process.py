@@ -76,24 +76,23 @@ async def stdio_streams(
     process = await _start(server)
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
-    tasks = [
-        asyncio.ensure_future(work)
-        for work in (
-            _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
-            _write(process, waiting),
-            _listen(process, stderr),
-        )
-    ]
-    try:
-        yield incoming, outgoing
-    finally:
-        with anyio.CancelScope(shield=True):
-            await _terminate(process)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for stream in (received, incoming, outgoing, waiting):
-            stream.close()
+    with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (
+                _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
+                _write(process, waiting),
+                _listen(process, stderr),
+            )
+        ]
+        try:
+            yield incoming, outgoing
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _terminate(process)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
 
 
 async def _start(server: StdioServer) -> asyncio.subprocess.Process:
