@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 __all__ = ["REDACTED", "Redactor"]
 
@@ -44,6 +45,9 @@ _PATTERNS = (
     r"(?m)^\s*(?:proxy-)?(?:authorization|cookie|set-cookie|x-[\w-]*(?:key|token|secret))\s*:\s*(?P<secret>\S.*)$",
     r"\b(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",  # RFC 7519
 )
+#: Every match of the rules above and of a query holds one of these. A text without them, as most are, needs no search.
+_HINTS = ("=", "@", ":", "bearer", "basic", "eyj")
+_NOT_PLAIN = re.compile(r"[^a-z0-9]")
 _QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
 
 
@@ -55,7 +59,8 @@ class Redactor:
         more = tuple(_bare(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more)
         self._in_queries = (*_SECRET_IN_QUERIES, *more)
-        self._patterns = [re.compile(pattern, re.IGNORECASE) for pattern in (*_PATTERNS, *patterns)]
+        self._patterns = [re.compile(pattern, re.IGNORECASE) for pattern in _PATTERNS]
+        self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def is_secret(self, name: str) -> bool:
         """Return whether values of this name are secret: ``auth``, and names that end with ``password``, ``token``,
@@ -65,8 +70,12 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
-        text = _QUERY.sub(self._redact_query, text)
-        for pattern in self._patterns:
+        folded = text.casefold()
+        if any(hint in folded for hint in _HINTS):
+            text = _QUERY.sub(self._redact_query, text)
+            for pattern in self._patterns:
+                text = pattern.sub(_redact_match, text)
+        for pattern in self._more_patterns:
             text = pattern.sub(_redact_match, text)
         return text
 
@@ -133,4 +142,9 @@ def _redact_match(found: re.Match[str]) -> str:
 
 
 def _bare(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", name.lower())
+
+
+@lru_cache(maxsize=1024)
+def _bare_short(name: str) -> str:
+    return _NOT_PLAIN.sub("", name.lower())
