@@ -33,8 +33,7 @@ _SMALL = 64 * 1024
 
 
 class _Recognised(NamedTuple):
-    """The outcome of the layers that look at an answer: the answer as they left it, its content, the content that a
-    rule of the policy named, and the steps taken."""
+    """The outcome of the layers: the answer as they left it, its content, what the policy named, the steps taken."""
 
     data: object
     found: list[Found]
