@@ -100,3 +100,8 @@ async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: "hunter2"}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == "hunter2"
+
+
+@pytest.mark.parametrize("word", ["basic", "BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C"])
+def test_basic_credentials_are_found_in_every_spelling_that_the_rule_matches(word: str) -> None:
+    assert Redactor().text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"

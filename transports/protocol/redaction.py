@@ -46,7 +46,8 @@ _PATTERNS = (
     r"\b(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",  # RFC 7519
 )
 #: Every match of the rules above and of a query holds one of these. A text without them, as most are, needs no search.
-_HINTS = ("=", "@", ":", "bearer", "basic", "eyj")
+#: "bas" stands for "basic": without regard to case a pattern's "i" is the Turkish ones too, which do not fold to it.
+_HINTS = ("=", "@", ":", "bearer", "bas", "eyj")
 _NOT_PLAIN = re.compile(r"[^a-z0-9]")
 _QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
 
