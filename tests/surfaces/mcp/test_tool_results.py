@@ -24,6 +24,7 @@ from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Rout
 from transports.adapters.memory import Handler
 from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
+from transports.surfaces.mcp.artifact_view import ArtifactView
 from transports.surfaces.mcp.tool_results import call_result, error_result
 from transports.testing import Call
 
@@ -139,7 +140,8 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     def link(ref: ArtifactRef) -> str:
         return f"https://files.test/{ref.id}"
 
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, link=link)
+    view = ArtifactView(link=link)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -148,7 +150,7 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(broken, capability="half")
-    failed = error_result(caught.value, LIMIT, link)
+    failed = error_result(caught.value, LIMIT, view)
     assert [type(item) for item in failed.content] == [TextContent]
     assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
 
@@ -191,6 +193,15 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         assert first.meta and first.size == first.meta["size_bytes"] == 2 and not first.meta["auto_read_safe"]  # binary
         assert seen[0].meta and seen[0].meta["estimated_tokens"] == -(-seen[0].meta["size_bytes"] // 4) > 10_000
         assert [warning[:6] for warning in seen[0].meta["warnings"]] == ["large:"]
+        assert seen[0].meta["large_file_warning"] and not seen[0].meta["auto_read_safe"]
+        assert "tokens; large: read ranges" in str(seen[0].description)
+        assert first.meta["large_file_warning"] is False and "large" not in str(first.description)
+        for one in (first, seen[0]):  # what reading does, and when the artifact was made
+            assert one.meta and one.meta["readOnlyHint"] is one.meta["idempotentHint"] is True
+            assert one.annotations and str(one.annotations.last_modified).startswith("20")
+        listed = await called(client, "abp_artifacts", limit=100)
+        assert [entry["large_file_warning"] for entry in listed["artifacts"]] == [True, *[False] * 99]
+        assert {entry["auto_read_safe"] for entry in listed["artifacts"]} == {False}
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
