@@ -86,4 +86,4 @@ def test_a_marker_that_cannot_be_read_is_refused(tmp_path: Path, source: str, fa
 
 def test_a_row_with_a_bar_in_a_cell_is_refused() -> None:
     with pytest.raises(ValueError, match="R9-1a has 6 columns"):
-        rows(PAGE_OF_TWO.replace("a module", "a module | b | c"))
+        rows(PAGE_OF_TWO.replace("a module", "a module | b"))
