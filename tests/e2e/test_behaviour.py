@@ -129,6 +129,7 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
     assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
+@pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 async def test_behaviour(
     behaviour: Behaviour,

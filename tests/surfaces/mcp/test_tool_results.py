@@ -68,6 +68,8 @@ def picture(data: bytes) -> dict[str, object]:
     return {"image": BinaryData.from_bytes(data, mime_type="image/png", filename="a.png")}
 
 
+@pytest.mark.requirement("R0-2c", "R0-9c", "R2-6.1d", "R3-1a", "R3-1b", "R3-1d", "R3-1e", "R3-3a", "R3-4a", "R3-4d")
+@pytest.mark.requirement("R3-5a", "R3-5b", "R3-5e", "R3-6a", "R3-7c", "R3-8b", "R3-8c", "R4-15g")
 @pytest.mark.parametrize(
     ("what", "inline"),
     [
@@ -171,6 +173,7 @@ async def test_a_long_error_is_cut(serve: Serve) -> None:
         assert answer.structured_content["success"] is False
 
 
+@pytest.mark.requirement("R4-14h")
 async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
     async def half(params: Mapping[str, object], call: Call) -> object:
         return {"good": b"\x00good", "bad": {"content": "AAAA", "encoding": "base64", "mimeType": "a/b", "size": 9}}
@@ -185,6 +188,8 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-2d", "R4-3c", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8d", "R4-8e", "R4-8h", "R4-12c")
+@pytest.mark.requirement("R4-13e", "R4-14f", "R4-14g", "R4-14i", "R4-14j", "R4-15i")
 async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
     async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
         await called(client, "abp_make")
@@ -203,6 +208,7 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         assert refused.value.error.code == -32602
 
 
+@pytest.mark.requirement("R4-11g")
 @pytest.mark.parametrize(
     "uri", ["artifact://nothing_000000000000", "file:///etc/passwd", "artifact://", "artifact://a?offset=x"]
 )
@@ -213,6 +219,7 @@ async def test_reading_an_unknown_resource(serve: Serve, uri: str) -> None:
         assert refused.value.error.code == -32602
 
 
+@pytest.mark.requirement("R4-6d", "R4-12e", "R4-16d")
 async def test_ranges(serve: Serve) -> None:
     data = random.Random(3).randbytes(9000)
     async with serve(giving(make=data), options={"max_resource_bytes": 5000}) as client:
@@ -223,6 +230,7 @@ async def test_ranges(serve: Serve) -> None:
         assert b"".join(parts) == data and len(parts[0]) == 5000
 
 
+@pytest.mark.requirement("R0-2c", "R4-12e")
 async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
     text = "a" + "€\n\x01" * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
@@ -235,6 +243,7 @@ async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
             assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
 
 
+@pytest.mark.requirement("R4-11g")
 async def test_an_unknown_artifact_is_an_error_result(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_read_artifact", {"id": "nothing"})
@@ -245,6 +254,8 @@ async def test_an_unknown_artifact_is_an_error_result(serve: Serve) -> None:
 # --- files in ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-1a", "R4-2a", "R4-2b", "R4-3a", "R4-4g", "R4-5a", "R4-7a", "R4-7b", "R4-7c", "R4-7d")
+@pytest.mark.requirement("R4-7e", "R4-13b", "R4-14a", "R4-14b", "R4-14c")
 async def test_files_as_content_as_artifact_and_from_an_allowed_folder(serve: Serve, tmp_path: Path) -> None:
     data = random.Random(4).randbytes(200_000)
     root = tmp_path / "root"
