@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .output import print_json, print_text, printable, run_async
-from .params import read_params
+from .params import read_params, require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
@@ -82,6 +82,7 @@ def call(
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
+        require_folder(record)
         return answer(read_params(params, param or [], file or []))
 
     async def answer(values: dict[str, object]) -> int:
