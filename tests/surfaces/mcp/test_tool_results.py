@@ -317,6 +317,10 @@ async def test_invalid_files(serve: Serve, file: Mapping[str, str]) -> None:
         for tool, more in (("abp_file_digest", {}), ("abp_call", {"capability": "file.digest"})):
             answer = await client.call_tool(tool, {**more, "files": [file]})
             assert answer.is_error
+            if file.get("content") == "not base64!":  # whose content it is, and how to correct it
+                assert words(answer).startswith("file: content: the text is not strictly valid base64 (")
+                assert "RFC 4648" in words(answer) and "the app" not in words(answer)
+                assert "Next: correct the argument files" in words(answer)
 
 
 async def test_a_capability_with_parameters_called_session_and_files(serve: Serve) -> None:
