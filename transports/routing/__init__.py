@@ -1,7 +1,7 @@
 """Routing of answers (docs/protocol.md 12, docs/requirements.md R2-4): files go to the store, references take their
 places, and what an agent sees stays small.
 
-* :mod:`.router` — :class:`Router`, which does it.
+* :mod:`.router` — :class:`Router`, which does it; :mod:`.layers` finds the files for it.
 * :mod:`.policy`, :mod:`.presets` — what is recognised, and the policies for well-known servers.
 * :mod:`.fields`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks and long texts.
 * :mod:`.references`, :mod:`.result`, :mod:`.guard` — references in answers, :class:`Result`, JSON cut to a size.
