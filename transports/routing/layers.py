@@ -32,7 +32,7 @@ class Layers:
     def __init__(self, policy: RoutingPolicy, fetcher: Fetcher) -> None:
         self._policy = policy
         self._fetcher = fetcher
-        self._guess_from = policy.min_guessed_chars if policy.heuristics else None
+        self._search = policy.search
 
     async def recognise(self, data: object, capability: str) -> Recognised:
         """Return what the answer ``data`` of a capability holds. Raises what the policy's transformer raises."""
@@ -41,9 +41,13 @@ class Layers:
     def _plain(self, data: object) -> Recognised | None:
         """The short way, which most answers take: no transformer, no rules, no content blocks."""
         policy = self._policy
-        if policy.transformer or policy.fields or (isinstance(data, dict) and isinstance(data.get("content"), list)):
+        if (
+            policy.transformer
+            or policy.tool_fields
+            or (isinstance(data, dict) and isinstance(data.get("content"), list))
+        ):
             return None
-        return Recognised(data, find(data, guess_from=self._guess_from))
+        return Recognised(data, find(data, heuristics=self._search))
 
     async def _transformed(self, data: object, capability: str) -> Recognised | None:
         """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
@@ -66,12 +70,12 @@ class Layers:
     def _ruled(self, data: object, capability: str) -> Recognised:
         """Configured fields first, then content blocks, descriptors and long texts at other places."""
         rules = self._policy.rules(capability)
-        data, roots, steps = parse_text_blocks(data, rules, self._guess_from)
+        data, roots, steps = parse_text_blocks(data, rules, self._search)
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         found = [Found(place, match.binary) for place, match in configured.items()]
         found += [
             item
-            for item in find(replace(data, dict.fromkeys(configured)), guess_from=self._guess_from)
+            for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._search)
             if not any(place[: len(item.path)] == item.path for place in configured)
         ]
         return Recognised(data, found, configured, steps)

@@ -16,11 +16,12 @@ from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
 from .fetch import Fetcher
+from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
 from .layers import Layers
 from .policy import RoutingPolicy, Step
 from .presets import ABP
-from .references import captured_places, declared_text, metadata_of, reference_for
+from .references import captured_places, declared_text, metadata_of, reference_for, reference_metadata
 from .result import Result
 from .sizes import is_long, long_texts, preview, shorten
 
@@ -103,7 +104,9 @@ class Router:
                 notes += [f"{item.field or 'answer'}: {warning}" for warning in _strings(ref.source.get("warnings"))]
                 if rule := recognised.configured.get(item.path):
                     summaries.append(rule.summary(ref))
-                elif (text := declared_text(item)) is not None:
+                elif template := self._policy.default_summary_template:
+                    summaries.append(fill_summary(template, ref, reference_metadata(item)))
+                if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
                 steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
@@ -136,6 +139,7 @@ class Router:
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,
+            limits=self._policy.agent,
             inline_fields=frozenset([item.field for item in found]),
         )
         if failures:
