@@ -72,6 +72,10 @@ def call(
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
+    ] = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
@@ -99,6 +103,7 @@ def call(
                 storage_state=storage_state,
                 cdp_url=cdp_url,
                 record=record,
+                routing=preset,
             )
             async with session as app:
                 result = await app.call(capability, values, timeout=timeout, on_progress=on_progress)
