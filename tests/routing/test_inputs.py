@@ -27,6 +27,7 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path / "store")
 
 
+@pytest.mark.requirement("R4-2a", "R4-4b", "R4-4g", "R4-5b", "R4-7b", "R4-13a")
 async def test_every_way_to_give_a_file(store: LocalStore, tmp_path: Path) -> None:
     file = tmp_path / "photo.png"
     file.write_bytes(PNG)
@@ -83,6 +84,7 @@ async def test_what_was_accepted_is_a_parameter_of_a_call(store: LocalStore) -> 
     assert result.data == {"size": len(PNG), "type": "image/png"}
 
 
+@pytest.mark.requirement("R4-5d", "R4-9e", "R4-9f", "R4-11a", "R4-11b", "R4-11d", "R4-14e", "R4-15c")
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -125,6 +127,7 @@ async def test_the_largest_that_is_allowed(store: LocalStore) -> None:
         await accept_files({"a": {"content": b64(bytes(size))}}, store=store, limits=limits)
 
 
+@pytest.mark.requirement("R4-9g", "R4-11c")
 async def test_a_name_cannot_lead_anywhere(store: LocalStore) -> None:
     accepted = await accept_files({"a": {"content": b64(PNG), "filename": "../../etc/passwd"}}, store=store)
     path = Path(accepted["a"].ref.path or "")
@@ -135,6 +138,7 @@ def ref(size: int, mime_type: str) -> ArtifactRef:
     return ArtifactRef("i", "artifact://i", None, "f", mime_type, size, "0" * 64)
 
 
+@pytest.mark.requirement("R4-4f", "R4-6b", "R4-8h", "R4-10c", "R4-10d")
 @pytest.mark.parametrize(
     ("size", "mime_type", "tokens", "large", "safe"),
     [
@@ -152,6 +156,7 @@ def test_what_a_reader_is_told(size: int, mime_type: str, tokens: int, large: bo
     assert (estimated_tokens(one), large_file_warning(one), auto_read_safe(one)) == (tokens, large, safe)
 
 
+@pytest.mark.requirement("R4-10c", "R4-10d")
 def test_what_is_large_can_be_said() -> None:
     limits = FileLimits(large_file_tokens=1, max_auto_read_bytes=4)
     assert not large_file_warning(ref(4, "text/plain"), limits)

@@ -198,6 +198,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-10e")
 async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -> None:
     async with serve(options={"hide_tools": ("abp_screenshot", "abp_job_*")}) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
@@ -263,6 +264,7 @@ async def test_artifacts_need_not_be_resources(serve: Serve) -> None:
 # --- files and browsers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-9e", "R4-9f", "R4-10a", "R4-10b")
 @pytest.mark.parametrize(
     ("options", "files", "said"),
     [
