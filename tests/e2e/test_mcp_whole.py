@@ -118,6 +118,7 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
         assert await read_as_resource(client, pdf.uri) == data
 
 
+@pytest.mark.requirement("R3-7a", "R3-7b", "R3-7f")
 async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: SlowPage) -> None:
     bridge = Bridge(Options(allowed_hosts=("127.0.0.1",)), open_store(tmp_path / "out"))
     async with Client(bridge.server, mode="2026-07-28") as client:

@@ -67,6 +67,7 @@ class Servers(Apps):
         return connect_app("memory:", transport=self.waiting.pop(0), **options)
 
 
+@pytest.mark.requirement("R2-4.3c")
 async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(serve: Serve) -> None:
     blob = bytes(range(256))
     server = Server(

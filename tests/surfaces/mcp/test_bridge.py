@@ -96,6 +96,7 @@ async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Se
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
+@pytest.mark.requirement("R4-3d")
 async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
     careful: dict[str, object] = {
         "readOnlyHint": False,

@@ -218,6 +218,7 @@ async def test_only_some_tools_are_shown(serve: Serve) -> None:
 # --- artifacts --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-10c", "R4-10d")
 async def test_limits_of_what_is_read(serve: Serve) -> None:
     limits = [
         ({}, (False, True)),
@@ -233,6 +234,7 @@ async def test_limits_of_what_is_read(serve: Serve) -> None:
                 assert about and (about["large_file_warning"], about["auto_read_safe"]) == expected, options
 
 
+@pytest.mark.requirement("R4-10e")
 async def test_file_tools_can_be_switched_off(serve: Serve) -> None:
     async with serve(options={"enable_file_tools": False}) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -249,6 +251,7 @@ async def test_file_tools_can_be_switched_off(serve: Serve) -> None:
         assert len((await client.list_resources()).resources) == 1  # nothing was stored of it
 
 
+@pytest.mark.requirement("R4-10f")
 async def test_artifacts_need_not_be_resources(serve: Serve) -> None:
     async with serve(options={"enable_artifact_resources": False}) as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})

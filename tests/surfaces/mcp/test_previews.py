@@ -73,6 +73,7 @@ def pdf(*pages: str) -> bytes:
     return "\n".join([*parts, "trailer<</Root 1 0 R>>", "%%EOF"]).encode()
 
 
+@pytest.mark.requirement("R3-5b", "R3-5c", "R3-9f")
 async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Serve) -> None:
     page = Image.new("RGB", (1280, 8000), "white")
     page.paste(noise(1280, 100), (0, 4000))  # does not become small enough with all its colours
@@ -89,6 +90,7 @@ async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Se
         assert photo.format == "JPEG" and max(photo.size) < 800  # it has few enough bytes only with fewer pixels
 
 
+@pytest.mark.requirement("R3-4f", "R3-9a", "R3-9b", "R3-2b", "R3-3b")
 async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serve) -> None:
     chart, tall = noise(40, 30), Image.new("1", (100, 60_000))
     six = {
@@ -117,6 +119,7 @@ async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serv
     assert shown[2].width * shown[2].height <= 4_000_000 and shown[3].size == (40, 30)
 
 
+@pytest.mark.requirement("R3-5f", "R3-9g")
 async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
     many = {
         "large": file(encoded(noise(200, 200), "PNG"), "large.png", "image/png"),  # 120 KB
@@ -128,6 +131,7 @@ async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
     assert small.size == (60, 60) and 60 < large.width < 200 and "shown" not in words(answer)
 
 
+@pytest.mark.requirement("R3-4b", "R3-4c", "R3-4e", "R3-6d")
 async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> None:
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><text>' + "é" * 2000 + "</text></svg>"
     rows = "region,revenue\r\n" + "north,1\r\n" * 2000
