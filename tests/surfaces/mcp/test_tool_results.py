@@ -21,7 +21,7 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
-from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
+from transports import ArtifactRef, BinaryData, CapabilityError, MemoryStore, NoneStore, Router
 from transports.adapters.memory import Handler
 from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
@@ -162,6 +162,18 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     failed = error_result(caught.value, LIMIT, view)
     assert [type(item) for item in failed.content] == [TextContent]
     assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
+
+
+async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
+    store = MemoryStore()
+    note = BinaryData.from_bytes(b"words", mime_type="text/plain")
+    routed = await Router(store).route({**picture(png(20)), "note": note}, capability="draw")
+    for ref in routed.artifacts.values():
+        await store.delete(ref.id)
+    view = ArtifactView()
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
+    assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from mcp_types import ImageContent, TextContent
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...errors import ABPError
 from .reader_process import MAX_SOURCE, run_reader
 
 __all__ = ["Images", "read_images"]
@@ -69,20 +70,26 @@ def _shares(refs: Sequence[ArtifactRef], max_bytes: int) -> list[int]:
 
 async def _image(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> tuple[ImageContent, str] | None:
     """An image and how it differs from the file; ``None`` if it cannot be shown."""
-    if ref.mime_type in _SHOWN and ref.size_bytes <= max_bytes:
-        return _block(ref, await store.get(ref.id), ref.mime_type, thumbnail=False), f" ({ref.size_bytes:,} bytes)"
-    if (
-        ref.size_bytes > MAX_SOURCE
-        or (made := await run_reader("thumbnail", await store.get(ref.id), max_bytes)) is None
-    ):
+    if ref.size_bytes > MAX_SOURCE:
+        return None
+    try:
+        data = await store.get(ref.id)
+    except ABPError:  # removed meanwhile, or damaged: the result has its reference all the same
+        return None
+    if ref.mime_type in _SHOWN and len(data) <= max_bytes:
+        return _block(ref, data, ref.mime_type, thumbnail=False), f" ({ref.size_bytes:,} bytes)"
+    if (made := await run_reader("thumbnail", data, max_bytes)) is None:
         return None
     about, data = made
     mime_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
-    smaller = about["size"] != about["source"]
     (width, height), (wide, high) = about["size"], about["source"]
-    how = f" ({wide} × {high} pixels" + (f", shown as {width} × {height}" if smaller else f", {ref.mime_type} as PNG")
-    how += f", the first of {about['frames']})" if about["frames"] > 1 else ")"
-    return _block(ref, data, mime_type, thumbnail=smaller), how
+    if smaller := (width, height) != (wide, high):
+        change = f"shown as {width} × {height}"
+    else:
+        change = "with fewer colours or details" if ref.mime_type in _SHOWN else f"{ref.mime_type} as PNG"
+    frames = f", the first of {about['frames']}" if about["frames"] > 1 else ""
+    block = _block(ref, data, mime_type, thumbnail=smaller or ref.mime_type in _SHOWN)
+    return block, f" ({wide} × {high} pixels, {change}{frames})"
 
 
 def _block(ref: ArtifactRef, data: bytes, mime_type: str, *, thumbnail: bool) -> ImageContent:

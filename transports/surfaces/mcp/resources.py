@@ -126,6 +126,8 @@ async def _stored_contents(
     data: Any = result.data
     contents: list[TextResourceContents | BlobResourceContents] = []
     for index, item in enumerate(data["contents"]):
+        if not isinstance(item, dict):
+            continue
         uri, mime_type = str(item.get("uri", "")), item.get("mimeType")
         places = [place for key in ("blob", "text") if (place := f"contents.{index}.{key}") in result.artifacts]
         if not places:

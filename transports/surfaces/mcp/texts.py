@@ -8,6 +8,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...errors import ABPError
 from ...routing import is_textual
 from .reader_process import MAX_SOURCE, run_reader
 
@@ -24,7 +25,10 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
     texts: list[str] = []
     for ref in [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)][:_MAX_FILES]:
         limit = min(max_chars, _MAX_DOCUMENT if ref.mime_type in (_PDF, _SVG) else _MAX_TEXT)
-        text = await (_pdf(ref, store, limit) if ref.mime_type == _PDF else _head(ref, store, limit))
+        try:
+            text = await (_pdf(ref, store, limit) if ref.mime_type == _PDF else _head(ref, store, limit))
+        except ABPError:  # removed meanwhile, or damaged: the result has its reference all the same
+            continue
         if text:
             texts.append(text)
             max_chars -= len(text)
