@@ -15,6 +15,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.requirement("R2-6.3i", "R2-6.3l")
 async def test_details_show_all_metadata_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
     record = await gallery.call("chart.render", csv="a,b\n1,2")
     (key,) = record["artifacts"]

@@ -67,6 +67,10 @@ def call(
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
+    ] = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
@@ -95,7 +99,7 @@ def call(
         reach: Connection, values: dict[str, object], lines: list[tuple[int, dict[str, object]]] | None
     ) -> int:
         with ProgressBar(capability) as bar:
-            async with reach.open(target, store=output, record=record, pause=bar.pause) as app:
+            async with reach.open(target, store=output, record=record, routing=preset, pause=bar.pause) as app:
                 if lines is not None:
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)

@@ -101,9 +101,11 @@ class Connection:
         *,
         store: Path | str | None = None,
         record: Path | None = None,
+        routing: str | None = None,
         pause: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> AsyncIterator[Session]:
-        """Open a session with the app at ``target``, and close it at the end of the block.
+        """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
+        :func:`transports.connect`.
 
         Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
         the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
@@ -111,7 +113,7 @@ class Connection:
         from ...session.connect import connect
         from .questions import Questions, at_terminal, noting_questions
 
-        options: dict[str, Any] = {**asdict(self), "store": store, "record": record}
+        options: dict[str, Any] = {**asdict(self), "store": store, "record": record, "routing": routing}
         if at_terminal():
             options["on_elicitation"] = Questions(pause).answer
         try:
