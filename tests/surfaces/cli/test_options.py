@@ -22,7 +22,7 @@ def test_verbose_and_quiet_go_with_every_command(abp: CommandLine, monkeypatch: 
     levels: list[object] = []
     monkeypatch.setattr(logging, "basicConfig", lambda **options: levels.append(options["level"]))
     assert "there are no artifacts" in abp("artifacts", "list", "-v").err
-    assert "there are no artifacts" in abp("artifacts", "list", "-vv").err
+    assert "there are no artifacts" in abp("-vv", "artifacts", "list").err
     assert abp("artifacts", "list", "-q").err == ""
     assert "there are no artifacts" in abp("artifacts", "list").err  # the next command begins anew
     monkeypatch.setenv("ABP_LOG_LEVEL", "debug")

@@ -65,7 +65,7 @@ def _options(
 
 
 def add_options(command: Any) -> None:
-    """Add the options to a command, or to every command of a group (a ``click`` command of Typer's own)."""
+    """Add the options to a command and, if it is a group, to every command in it (commands as Typer makes them)."""
     app = typer.Typer(add_completion=False)
     app.command()(_options)
     made: Any = typer.main.get_command(app)
@@ -73,8 +73,6 @@ def add_options(command: Any) -> None:
 
 
 def _add(command: Any, params: list[Any]) -> None:
-    inner = getattr(command, "commands", None)
-    if inner is None:
-        command.params += params
-    for one in (inner or {}).values():
+    command.params += params
+    for one in getattr(command, "commands", {}).values():
         _add(one, params)
