@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +92,7 @@ class Connection:
     storage_state: Path | None = None
     cdp_url: str | None = None
     headless: bool | None = None
-    headers: dict[str, str] | None = None
+    headers: dict[str, str] | None = field(default=None, repr=False)
 
     @asynccontextmanager
     async def open(
@@ -114,7 +114,8 @@ class Connection:
         from .questions import Questions, at_terminal, noting_questions
 
         options: dict[str, Any] = {**asdict(self), "store": store, "record": record, "routing": routing}
-        if at_terminal():
+        asking = at_terminal()
+        if asking:
             options["on_elicitation"] = Questions(pause).answer
         try:
             session = connect(target, **options)
@@ -122,12 +123,8 @@ class Connection:
             for argument, option in _OPTIONS.items():
                 error.message = error.message.replace(argument, option)
             raise
-        async with session as app:
-            if at_terminal():
-                yield app
-                return
-            async with noting_questions(app):
-                yield app
+        async with session as app, nullcontext() if asking else noting_questions(app):
+            yield app
 
 
 def connection(
