@@ -74,7 +74,7 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
         {"value": {"name": "Ann", "colour": "blue", "member": False}},
     ),
     ("sampling/create", {"messages": [{"content": {"text": "Rhyme"}}]}, [("Rhyme", ""), ("answer: ", "Lime")], "Lime"),
-    ("elicitation/resource", {"message": "A file"}, [("file: ", "/no/such"), ("o such file", "")], None),
+    ("elicitation/resource", {"message": "A file"}, [("file: ", "/dev/null/x"), ("ot a directory", "")], None),
     ("custom/question", {"message": "?"}, [("which nothing here can answer", "")], DECLINED),
 ]
 
