@@ -24,6 +24,12 @@ MB = 1 << 20
 Embedded = Callable[..., Session]
 
 
+@pytest.fixture(scope="session")
+def browser(whole_browser: Browser) -> Browser:
+    """Chromium with all its parts."""
+    return whole_browser
+
+
 @pytest.fixture
 def embedded(fixture: Fixture, browser: Browser, tmp_path: Path) -> Embedded:
     """A session with an embedded app in the shared browser."""
