@@ -9,7 +9,7 @@ places, and what an agent sees stays small.
 * :mod:`.inputs` — files that come with a call.
 """
 
-from .fetch import Fetcher
+from .fetch import Fetcher, OnDownload
 from .guard import clamp
 from .inputs import (
     Accepted,
@@ -35,6 +35,7 @@ __all__ = [
     "FieldRule",
     "FileLimits",
     "GivenFile",
+    "OnDownload",
     "ResourcePolicy",
     "Result",
     "Router",
