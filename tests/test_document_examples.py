@@ -302,10 +302,10 @@ async def test_what_only_looks_like_a_file_stays_text() -> None:
 )
 async def test_a_summary_follows_its_template(template: str, line: str) -> None:
     rule = FieldRule("result.pdf_data", "application/pdf", template, filename="report.pdf")
-    router = Router(MemoryStore(), policy=RoutingPolicy(fields={"download": [rule]}))
+    router = Router(MemoryStore(), policy=RoutingPolicy(tool_fields={"download": [rule]}))
     routed = await router.route({"result": {"pdf_data": b64(pdf(2345)), "name": "Sales"}}, capability="download")
     assert routed.summary().splitlines()[0] == line.replace("{id}", routed.artifact().id)
-    default = Router(MemoryStore(), policy=RoutingPolicy(fields={"download": [FieldRule("pdf_data")]}))
+    default = Router(MemoryStore(), policy=RoutingPolicy(tool_fields={"download": [FieldRule("pdf_data")]}))
     routed = await default.route({"pdf_data": b64(pdf(2345))}, capability="download")
     assert routed.summary().splitlines()[0] == "Downloaded pdf (2345 bytes)"
 
@@ -341,7 +341,7 @@ async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
 async def test_without_a_store_a_model_sees_the_document_of_the_example() -> None:
     content = pdf(524_288)
     rule = FieldRule("artifact", "application/pdf", "Downloaded PDF ({size_human})")
-    router = Router(NoneStore(), policy=RoutingPolicy(fields={"download": [rule]}))
+    router = Router(NoneStore(), policy=RoutingPolicy(tool_fields={"download": [rule]}))
     routed = await router.route({"artifact": b64(content)}, capability="download")
     seen = cast(Mapping[str, Any], routed.for_agent()["data"])["artifact"]
     assert re.fullmatch(r"truncated_[0-9a-f]{12}", seen["id"])

@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Download, Encoded, Handle
 from transports.binary.detect import Found, Place, find, find_values, replace
-from transports.binary.detect.heuristics import recognise_file
-from transports.errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, SizeMismatch, UnsupportedBinary
+from transports.binary.detect.heuristics import Heuristics, Signature
+from transports.errors import (
+    ABPError,
+    BadDescriptor,
+    BadEncoding,
+    ProtocolError,
+    SizeMismatch,
+    UnsupportedBinary,
+    UsageError,
+)
 
 NOISE = random.Random(4).randbytes(3000)
 PDF = b"%PDF-1.7\n" + NOISE
@@ -736,16 +744,55 @@ def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyP
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
     monkeypatch.setattr("transports.binary.detect.heuristics._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
-    guess = recognise_file(b64(content))
+    guess = Heuristics().recognise(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)
     assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
-    assert recognise_file(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+    assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
 
 
 def test_a_guess_is_about_long_text_only() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
-    assert recognise_file(b64(content)) is not None
-    assert recognise_file(b64(content), min_chars=5000) is None
+    assert Heuristics().recognise(b64(content)) is not None
+    assert Heuristics(min_chars=5000).recognise(b64(content)) is None
+
+
+@pytest.mark.requirement("R2-4.2b")
+def test_a_signature_of_the_caller_comes_before_the_known_ones() -> None:
+    own = Heuristics(signatures=[Signature(b"ACME", "application/x-acme", 4), Signature(b"%PDF", "application/x-own")])
+    content = b"\1\2\3\4ACME" + bytes(range(256)) * 4
+    for text in (b64(content), content.decode("latin-1")):
+        assert Heuristics().recognise(text) is None
+        found = own.recognise(text)
+        assert found is not None and (found.mime_type, b"".join(found.chunks())) == ("application/x-acme", content)
+    pdf = own.recognise(b64(b"%PDF-1.7\n" + bytes(1000)))
+    assert pdf is not None and pdf.mime_type == "application/x-own"
+
+
+@pytest.mark.parametrize(
+    ("magic", "mime_type", "offset"),
+    [(b"ab", "a/b", 0), (b"abc", "a/b", -1), (b"abc", "a/b", 4094), (b"abc", "nonsense", 0)],
+)
+def test_a_signature_that_makes_no_sense_is_refused(magic: bytes, mime_type: str, offset: int) -> None:
+    with pytest.raises(UsageError, match=r"^Signature: "):
+        Signature(magic, mime_type, offset)
+
+
+@pytest.mark.requirement("R2-4.2e")
+def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
+    content = bytes(range(256)) * 4
+    loose = Heuristics(require_magic_bytes=False)
+    assert Heuristics().recognise(b64(content)) is None
+    found = loose.recognise(b64(content))
+    assert found is not None and (found.mime_type, b"".join(found.chunks())) == (None, content)
+    for text in ("prose " * 400, b64(content)[:-3], "data:," + "x" * 2000):
+        assert loose.recognise(text) is None
+
+
+def test_content_over_the_limit_is_not_decoded() -> None:
+    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
+    for text in (b64(content), content.decode("latin-1")):
+        assert Heuristics(max_decode_bytes=2000).recognise(text) is not None
+        assert Heuristics(max_decode_bytes=1000).recognise(text) is None
 
 
 def test_numbers_are_no_content() -> None:

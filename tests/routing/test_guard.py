@@ -41,7 +41,7 @@ def kept(cut: JSONValue, whole: JSONValue) -> bool:
 
 
 @pytest.mark.requirement("R2-4.1f", "R2-4.4d")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(JSON_VALUES, st.integers(64, 3000))
 def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, limit: int) -> None:
     cut = clamp(value, limit)

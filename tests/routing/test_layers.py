@@ -11,9 +11,9 @@ import pytest
 from transports import LocalStore, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.binary import BinaryData, Handle
-from transports.errors import BadEncoding, SizeMismatch, StoreFull, UsageError
+from transports.errors import BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
 from transports.protocol.strict_json import JSONValue, encode_json
-from transports.routing import GITHUB, TABLEAU, FieldRule, Result, RoutingPolicy
+from transports.routing import GITHUB, TABLEAU, AgentLimits, FieldRule, Result, RoutingPolicy
 
 NOISE = random.Random(9).randbytes(375_000)
 PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + NOISE
@@ -110,7 +110,7 @@ async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) 
         content = base64.b64decode(str(at(answer, "content")))
         return {"workbook": BinaryData.from_bytes(content, filename="w.pdf"), "untouched": at(answer, "other")}
 
-    policy = RoutingPolicy(transformer=transform, fields=TABLEAU.fields)
+    policy = RoutingPolicy(transformer=transform, tool_fields=TABLEAU.tool_fields)
     answer = {"content": b64(SMALL), "other": b64(PDF[:3000])}
     routed = await Router(store, policy=policy).route(answer, capability="download_workbook")
     assert routed.artifacts["workbook"].filename == "w.pdf"
@@ -152,10 +152,10 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
 
 
 def policy_for(*rules: FieldRule) -> RoutingPolicy:
-    return RoutingPolicy(fields={"x": rules})
+    return RoutingPolicy(tool_fields={"x": rules})
 
 
-@pytest.mark.requirement("R2-2.2d", "R2-3.4a", "R2-3.4d")
+@pytest.mark.requirement("R2-2.2d", "R2-3.4a", "R2-3.4d", "R2-3.4e")
 @pytest.mark.parametrize(
     ("path", "answer", "places"),
     [
@@ -165,6 +165,12 @@ def policy_for(*rules: FieldRule) -> RoutingPolicy:
         ("*", {"one": b64(SMALL), "two": 7}, ["one"]),
         ("a\\.b", {"a.b": b64(SMALL), "a": {"b": b64(SMALL)}}, ["a\\.b"]),
         ("nowhere.at.all", {"file": b64(SMALL)}, [""]),
+        ("\\$a", {"$a": b64(SMALL)}, ["$a"]),
+        ("$.pages[*].image", {"pages": [{"image": b64(PNG[:30])}, {"n": 1}, {"image": b64(SMALL)}]}, None),
+        ("$['a.b'][-1]", {"a.b": ["", b64(SMALL)]}, ["a\\.b.1"]),
+        ("$..scan", {"a": [{"b": {"scan": b64(SMALL)}}], "scan": 7}, ["a.0.b.scan"]),
+        ("$.all[?@.kind == 'pdf'].file", {"all": [{"kind": "pdf", "file": b64(SMALL)}, {"file": "x"}]}, ["all.0.file"]),
+        ("$.pages[1:].image", {"pages": []}, [""]),
         ("file", {"file": ""}, [""]),
         ("file", {"file": {"not": "text"}}, [""]),
     ],
@@ -178,7 +184,7 @@ async def test_where_a_rule_points(path: str, answer: object, places: list[str] 
 
 async def test_rules_for_every_capability_come_after_its_own(store: LocalStore) -> None:
     fields = {"x": [FieldRule("file", "application/x-own")], "*": [FieldRule("*", "application/x-any")]}
-    routed = await Router(store, policy=RoutingPolicy(fields=fields)).route(
+    routed = await Router(store, policy=RoutingPolicy(tool_fields=fields)).route(
         {"file": b64(b"1" * 90), "more": b64(b"2" * 90)}, capability="x"
     )
     assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {
@@ -582,3 +588,64 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         RoutingPolicy(max_inline_chars=-1)
     with pytest.raises(UsageError, match="needs a path"):
         FieldRule("")
+    with pytest.raises(UsageError, match="max_field_chars must be at least 1"):
+        AgentLimits(max_field_chars=0)
+    with pytest.raises(UsageError, match="at most 200 characters"):
+        AgentLimits(truncation_suffix="x" * 201)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("pages..image", "is no path of a field"),
+        ("pages.", "is no path of a field"),
+        (".".join("a" * 65), "can match nothing: answers have 64 levels"),
+        ("$" + ".a" * 65, "can match nothing: answers have 64 levels"),
+        ("$.pages[3:3].image", "can match nothing: .* selects nothing of any list"),
+        ("$.pages[-1:-2, ::0]", "can match nothing"),
+        ("$.pages[2:0]", "can match nothing"),
+        ("$.pages[", "is no JSONPath .RFC 9535.: .*brackets"),
+        ("$ref", "a key that begins with [$] is written"),
+    ],
+)
+def test_a_path_that_can_match_nothing_is_refused(path: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        FieldRule(path)
+
+
+async def test_the_summary_of_a_file_at_a_jsonpath_has_the_fields_beside_it(store: LocalStore) -> None:
+    rule = FieldRule("$.pages[0].image", "application/pdf", "Page {n} of {title}", "{n}.pdf")
+    answer = {"title": "not beside it", "pages": [{"n": 7, "image": b64(SMALL)}]}
+    routed = await Router(store, policy=policy_for(rule)).route(answer, capability="x")
+    assert routed.summary().splitlines()[0] == "Page 7 of unknown title"
+    assert routed.artifacts["pages.0.image"].filename == "7.pdf"
+
+
+async def test_an_answer_deeper_than_any_may_be_is_refused_whatever_a_rule_says(store: LocalStore) -> None:
+    answer: object = "end"
+    for _ in range(200):
+        answer = {"a": answer}
+    with pytest.raises(ProtocolError, match="nested deeper"):
+        await Router(store, policy=policy_for(FieldRule("$..b"))).route(answer, capability="x")
+
+
+@pytest.mark.requirement("R2-4.2k")
+async def test_a_file_without_a_rule_has_the_summary_of_the_default_template(store: LocalStore) -> None:
+    policy = RoutingPolicy(default_summary_template="Binary content '{title}' stored as {artifact_id} ({size} bytes)")
+    answer = {"file": {"content": b64(SMALL), "mimeType": "application/pdf", "title": "Q3"}}
+    routed = await Router(store, policy=policy).route(answer, capability="x")
+    ref = routed.artifact()
+    assert routed.summary().splitlines()[0] == f"Binary content 'Q3' stored as {ref.id} (14 bytes)"
+
+
+@pytest.mark.requirement("R2-4.4b")
+async def test_what_an_agent_reads_has_the_limits_of_the_policy(store: LocalStore) -> None:
+    agent = AgentLimits(max_bytes=3000, max_field_chars=100, truncation_suffix="<{truncated_chars} more>")
+    answer = {"log": "x" * 1100, "rows": list(range(10)), "short": "y" * 100}
+    routed = await Router(store, policy=RoutingPolicy(agent=agent)).route(answer, capability="x")
+    view = routed.for_agent()
+    assert view["data"] == {**answer, "log": "x" * 100 + "<1,000 more>"}
+    assert at(view, "truncated", "id") == routed.artifacts[""].id
+    assert routed.data == answer
+    many = await Router(store, policy=RoutingPolicy(agent=agent)).route({"rows": ["z" * 90] * 99}, capability="x")
+    assert len(encode_json(many.for_agent())) <= 3000 < len(encode_json(many.for_agent(max_bytes=9000)))
