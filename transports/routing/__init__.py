@@ -13,7 +13,7 @@ places, and what an agent sees stays small.
 
 from ..binary.detect import Signature
 from .config import RoutingConfig
-from .fetch import Fetcher
+from .fetch import Fetcher, OnDownload
 from .guard import clamp
 from .inputs import (
     Accepted,
@@ -40,6 +40,7 @@ __all__ = [
     "FieldRule",
     "FileLimits",
     "GivenFile",
+    "OnDownload",
     "ResourcePolicy",
     "Result",
     "Router",

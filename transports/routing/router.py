@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
@@ -15,7 +16,7 @@ from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
-from .fetch import Fetcher
+from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
 from .layers import Layers
@@ -67,12 +68,14 @@ class Router:
         transport: str = "",
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
+        on_download: OnDownload | None = None,
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
         ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
         files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
+        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded.
 
         Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
         then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
@@ -94,7 +97,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, origin)
+                    ref = await self._store_one(item, capability, origin, on_download)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -193,7 +196,9 @@ class Router:
             if is_long(text, limit)
         }
 
-    async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:
+    async def _store_one(
+        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
+    ) -> ArtifactRef:
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -209,7 +214,7 @@ class Router:
             )
         try:
             async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary)
+                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(
                     size=known.size,
                     mime_type=known.mime_type,

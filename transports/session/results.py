@@ -9,7 +9,7 @@ from ..base import Transport
 from ..protocol.declarations import Capability
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
-from ..routing import Fetcher, Result, Router, RoutingPolicy
+from ..routing import Fetcher, OnDownload, Result, Router, RoutingPolicy
 from .settings import Settings
 
 __all__ = ["Results"]
@@ -58,8 +58,10 @@ class Results:
         call: str,
         warnings: Sequence[str],
         started: float,
+        on_download: OnDownload,
     ) -> Result:
-        """Store an app's answer, with the files and side effects that the transport saw beside it.
+        """Store an app's answer, with the files and side effects that the transport saw beside it. ``on_download`` is
+        told how far each file behind a ``downloadUrl`` is.
 
         Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
         """
@@ -73,6 +75,7 @@ class Results:
             schema=declared.output_schema if declared else None,
             transport=self._transport.name,
             started=started,
+            on_download=on_download,
         )
 
     def _source(self, call: str) -> dict[str, object]:

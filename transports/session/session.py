@@ -189,6 +189,8 @@ class Session:
         reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event.
 
         Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
+        A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
+        the answer, ``progress`` and ``total`` are bytes.
 
         ``call_id`` names the call in events and in what it stores, and must be unique; a call gets a random one
         otherwise.
@@ -226,8 +228,9 @@ class Session:
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self._handshake.capabilities) from None
+        report = self._events.download_progress(call, on_progress)
         result = await self._results.from_answer(
-            reply, answer, capability, declared, call=call, warnings=warnings, started=started
+            reply, answer, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
         return await self.resources.read_links(result)
 

@@ -57,8 +57,8 @@ async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterato
         yield client
 
 
-@pytest.mark.requirement("R4-3b", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c", "R4-14d")
-@pytest.mark.requirement("R4-15b")
+@pytest.mark.requirement("R4-3b", "R4-4e", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c")
+@pytest.mark.requirement("R4-14d", "R4-15b")
 @pytest.mark.parametrize("era", ERAS)
 async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None:
     async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
@@ -120,6 +120,7 @@ async def test_requests_need_a_token_and_a_local_host_and_origin(
         assert response.status == status
 
 
+@pytest.mark.requirement("R4-12a")
 async def test_requests_are_limited_in_size(tmp_path: Path) -> None:
     content = base64.b64encode(bytes(6 << 20)).decode()
     async with served(tmp_path, max_request_bytes=12 << 20) as url, client_of(url, ANN, "2026-07-28") as client:

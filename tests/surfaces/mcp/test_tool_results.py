@@ -230,7 +230,7 @@ async def test_ranges(serve: Serve) -> None:
         assert b"".join(parts) == data and len(parts[0]) == 5000
 
 
-@pytest.mark.requirement("R0-2c", "R4-12e")
+@pytest.mark.requirement("R0-2c", "R4-12e", "R4-16c")
 async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
     text = "a" + "€\n\x01" * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
