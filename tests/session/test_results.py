@@ -31,8 +31,8 @@ async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> 
     path = Path(ref.path or "")
     assert (path.parent, path.suffix, ref.mime_type) == (tmp_path / "out", ".json", "application/json")
     assert json.loads(path.read_bytes()) == data
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    assert result.summary() == f"Output saved to file: {ref.path}\nSize: {len(text)} characters"
+    text = json.dumps(data, ensure_ascii=False)
+    assert result.summary() == f"{text}\nOutput saved to file: {ref.path}"
 
 
 async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app_of: Connect) -> None:
