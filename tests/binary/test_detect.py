@@ -59,6 +59,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
 # --- descriptors (docs/protocol.md 9.2) -------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e")
 def test_a_documented_descriptor() -> None:
     tree = {
         "document": {
@@ -77,6 +78,7 @@ def test_a_documented_descriptor() -> None:
     assert binary.extra == {"pages": 3}
 
 
+@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c")
 @pytest.mark.parametrize(
     ("content", "mime_type", "encoding", "expected"),
     [
@@ -129,6 +131,7 @@ def test_what_is_binary_data_and_how_it_is_decoded(
     )
 
 
+@pytest.mark.requirement("R1-4f")
 @pytest.mark.parametrize("more", [{"filename": "a.html"}, {"size": 3}, {"size": 3.0}, {"filename": "a", "size": 3}])
 def test_text_with_a_name_or_a_size_is_a_file(more: dict[str, object]) -> None:
     binary = one({"content": "<p>", "mimeType": "text/html", **more})
@@ -176,6 +179,7 @@ def test_an_unknown_encoding_is_an_error(encoding: object) -> None:
     assert isinstance(error, BadEncoding) and "unknown encoding" in error.message and len(error.message) < 120
 
 
+@pytest.mark.requirement("R1-4b")
 @pytest.mark.parametrize("node", [{"content": "YWJj"}, {"mimeType": "image/png"}, {"content": 3, "mimeType": "a/b"}])
 def test_a_descriptor_needs_content_and_a_type(node: object) -> None:
     assert find(node) == []
@@ -236,6 +240,7 @@ def reference(**fields: object) -> dict[str, object]:
     return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
 
 
+@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d")
 def test_a_documented_reference() -> None:
     binary = one(
         {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"
@@ -245,12 +250,14 @@ def test_a_documented_reference() -> None:
     )
 
 
+@pytest.mark.requirement("R1-6a", "R1-14a")
 def test_a_download_url_goes_before_content() -> None:
     """docs/protocol.md 10.1; but an empty one is none."""
     assert isinstance(one(reference(content="YWJj", encoding="base64")).content, Download)
     assert one(reference(downloadUrl="", content="YWJj", encoding="base64")).read() == b"abc"
 
 
+@pytest.mark.requirement("R1-5b")
 @pytest.mark.parametrize("fields", [{"mimeType": None}, {"mimeType": 3}, {"downloadUrl": 7}, {"downloadUrl": ""}])
 def test_a_reference_needs_a_url_and_a_type(fields: dict[str, object]) -> None:
     assert find(reference(**fields)) == []
@@ -281,6 +288,7 @@ def test_a_data_url_is_decoded_strictly() -> None:
     assert isinstance(fault(reference(downloadUrl="data:,\ud800")), BadEncoding)
 
 
+@pytest.mark.requirement("R1-5f", "R1-5g")
 @pytest.mark.parametrize(
     ("auth", "headers", "query"),
     [
@@ -366,6 +374,7 @@ SMALL = b64(NOISE[:30])
 PLAIN = b64(NOISE[:75])  # no signature; 100 characters are long enough
 
 
+@pytest.mark.requirement("R0-6a")
 @pytest.mark.parametrize(
     ("tree", "field", "expected"),
     [
@@ -596,6 +605,7 @@ def test_hex_is_never_taken_for_a_file(start: str, upper: bool) -> None:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-4e", "R2-3.2d")
 def test_binaries_are_found_in_order_at_any_depth() -> None:
     tree = {
         "cover": b"1",
@@ -746,6 +756,7 @@ def test_a_guess_is_about_long_text_only() -> None:
     assert Heuristics(min_chars=5000).recognise(b64(content)) is None
 
 
+@pytest.mark.requirement("R2-4.2b")
 def test_a_signature_of_the_caller_comes_before_the_known_ones() -> None:
     own = Heuristics(signatures=[Signature(b"ACME", "application/x-acme", 4), Signature(b"%PDF", "application/x-own")])
     content = b"\1\2\3\4ACME" + bytes(range(256)) * 4
@@ -766,6 +777,7 @@ def test_a_signature_that_makes_no_sense_is_refused(magic: bytes, mime_type: str
         Signature(magic, mime_type, offset)
 
 
+@pytest.mark.requirement("R2-4.2e")
 def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
     content = bytes(range(256)) * 4
     loose = Heuristics(require_magic_bytes=False)
@@ -776,6 +788,7 @@ def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
         assert loose.recognise(text) is None
 
 
+@pytest.mark.requirement("R2-4.2d")
 def test_content_over_the_limit_is_not_decoded() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
     for text in (b64(content), content.decode("latin-1")):

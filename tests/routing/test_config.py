@@ -39,6 +39,7 @@ def parse(text: str) -> RoutingConfig:
     return RoutingConfig.parse(tomllib.loads(text).get("routing", {}), "abp.toml: routing")
 
 
+@pytest.mark.requirement("R2-6.1b", "R2-6.4c")
 def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_before_its_preset() -> None:
     config = parse(FILE)
     tableau = config.policy("tableau-mcp", presets=True)
@@ -150,6 +151,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("acme_presets", None)
 
 
+@pytest.mark.requirement("R2-6.4c")
 def test_presets_of_other_distributions_are_found_by_name_and_before_ours(installed: Path) -> None:
     assert preset("Acme MCP server").max_texts == named_preset("acme").max_texts == 3
     assert preset("tableau-mcp").max_texts == 4

@@ -95,4 +95,7 @@ def test_the_doctor_lists_them(pigeons: Path, capsys: pytest.CaptureFixture[str]
     assert Plugin("pigeon", "pigeon_post:PigeonTransport", "pigeon-post 1.2") in installed_plugins("abp.transports")
     main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)
-    assert "pigeon (pigeon-post 1.2)" in document["plug_ins"]
+    plugin = {"group": "abp.transports", "name": "pigeon", "distribution": "pigeon-post", "version": "1.2"}
+    assert plugin in document["plug_ins"]
+    main(["doctor"])
+    assert "pigeon (pigeon-post 1.2)" in capsys.readouterr().out

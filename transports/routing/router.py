@@ -132,9 +132,10 @@ class Router:
             alone = not found and not captured and not recognised.refs
             previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
         # Added now, because text that is a file already needs no second file for its length.
-        with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
-        routed = cast(JSONValue, replace(routed, with_text))
-        previews |= self._text_previews(texts, stored)
+        if texts:
+            with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
+            routed = cast(JSONValue, replace(routed, with_text))
+            previews |= self._text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
         result = Result(

@@ -12,7 +12,7 @@ import typer
 
 from .answers import print_result
 from .output import print_json, print_text, printable, run_async
-from .params import read_params
+from .params import read_params, require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
@@ -87,6 +87,7 @@ def call(
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
+        require_folder(record)
         return answer(read_params(params, param or [], file or []))
 
     async def answer(values: dict[str, object]) -> int:
