@@ -42,13 +42,14 @@ async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     text, path = await printed(ANSWER, Terminal(), tmp_path, monkeypatch)
-    assert "\x1b[" in text
+    assert "\x1b[3" in text
     bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
     shown = json.dumps({**ANSWER, "note": "é\ufffd\\u0007"}, indent=2, ensure_ascii=False).replace("\\\\u", "\\u")
     assert bare == f"{shown}\nOutput saved to file: {path}\n"
     monkeypatch.setenv("NO_COLOR", "1")
     text, path = await printed(ANSWER, Terminal(), tmp_path, monkeypatch)
-    assert text == f"{shown}\nOutput saved to file: {path}\n"
+    assert "\x1b[3" not in text  # bold stays
+    assert re.sub(r"\x1b\[[0-9;]*m", "", text) == f"{shown}\nOutput saved to file: {path}\n"
 
 
 async def test_a_large_answer_is_only_measured_on_a_terminal_too(
