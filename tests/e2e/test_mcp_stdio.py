@@ -239,7 +239,7 @@ async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixtu
             "abp_data_json",
         }
         answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
-        assert isinstance(answer.content[0], TextContent) and answer.content[0].text.startswith("Kept a csv: data.csv_")
+        assert isinstance(answer.content[0], TextContent) and answer.content[0].text.startswith("Kept a csv: data_csv_")
 
 
 async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Path) -> None:
