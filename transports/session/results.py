@@ -9,7 +9,7 @@ from ..base import Transport
 from ..protocol.declarations import Capability
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
-from ..routing import Fetcher, OnDownload, Result, Router, RoutingPolicy
+from ..routing import Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingPolicy
 from .settings import Settings
 
 __all__ = ["Results"]
@@ -30,6 +30,8 @@ class Results:
         self._store = store
         self._settings = settings
         self._app_id = app_id
+        #: Gets the events of the routing, in any thread.
+        self.on_event: OnRoutingEvent = lambda _: None
         self.use_policy(policy)
 
     def use_policy(self, policy: RoutingPolicy) -> None:
@@ -40,7 +42,7 @@ class Results:
             limit=self._store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
         )
-        self._router = Router(self._store, policy=policy, fetcher=fetcher)
+        self._router = Router(self._store, policy=policy, fetcher=fetcher, on_event=lambda event: self.on_event(event))
 
     async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""

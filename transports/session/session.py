@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
+from ..artifacts.in_process import TakesStore
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
@@ -67,6 +68,8 @@ class Session:
         cleans_up = store.retention and store.retention.cleanup_on_session_end and not store.scope.session
         #: The store that results go to.
         self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if cleans_up else store
+        if isinstance(transport, TakesStore):
+            transport.use_store(self.store)
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         self._discover = discover
@@ -97,6 +100,7 @@ class Session:
             connection=self._connection,
             notified=self.resources.on_notification,
         )
+        self._results.on_event = self._events.emit_threadsafe
         self._calls = Calls(transport, self._events, self._connection.ready, self._handshake.initialize)
 
     @property

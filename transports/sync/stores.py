@@ -8,7 +8,7 @@ from typing import Self
 
 from .. import artifacts, routing
 from ..artifacts import HostFacade, HostStore, Scope
-from ..routing import Fetcher, RoutingPolicy
+from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
 from .bridge import Blocking, blocking, described, iterating, made_by, taking_parameters_of
 from .lifetime import Resource, closing, managing
 
@@ -98,9 +98,10 @@ class Router(Blocking[routing.Router]):
         *,
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
+        on_event: OnRoutingEvent | None = None,
     ) -> None:
         inner = store.wrapped if isinstance(store, ArtifactStore) else store
-        super().__init__(routing.Router(inner, fetcher=fetcher, policy=policy))
+        super().__init__(routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event))
 
     route = blocking(routing.Router.route)
 

@@ -61,7 +61,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
 async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
-        assert words(answer).startswith("Output saved to file: ")
+        assert words(answer).startswith('{"text": "HI"}\nOutput saved to file: ')
         (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
         document = answer.structured_content
         assert set(document) >= {"success", "capability", "transport", "data", "duration_ms", "warnings", "artifacts"}

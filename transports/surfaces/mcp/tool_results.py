@@ -48,6 +48,8 @@ async def call_result(
     refs = [ref for ref in result.artifacts.values() if ref.stored]
     text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)])
     result_message = _fit(text, document, refs, max_bytes, link, is_error=False)
+    if result_message.structured_content != document:  # a message with many references
+        result.report_clamped(json_size(document), json_size(result_message.structured_content))
     images = await image_blocks(refs, store, max_image_bytes)
     text_block, *links = result_message.content
     return result_message.model_copy(update={"content": [text_block, *images, *links]})
