@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 from ..base import Features, Transport
 from ..binary import BinaryData, Handle
 from ..binary.detect import Place, find, replace
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, ProtocolError, UnsupportedBinary
+from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, ProtocolError, UnsupportedBinary, no_answer
 from ..protocol.messages import PROTOCOL_VERSION, Message
 
 __all__ = ["Call", "Handler", "MemoryTransport"]
@@ -130,7 +130,7 @@ class MemoryTransport(Transport):
         task.add_done_callback(lambda _: self._running.pop(call_id, None))
         done, _ = await asyncio.wait((task,), timeout=timeout)
         if not done:
-            raise CallTimeout(f"no answer within {timeout:g} s")
+            raise no_answer("", timeout)
         if self._closed:
             raise Disconnected("the transport was closed during the call")
         if task.cancelled():

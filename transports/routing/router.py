@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, find, find_values, replace
-from ..errors import ABPError, UsageError
+from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
@@ -127,7 +127,7 @@ class Router:
         routed = cast(JSONValue, replace(data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            alone = not found and not captured
+            alone = not (found or captured)
             previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
         # Added now, because text that is a file already needs no second file for its length.
         with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
@@ -150,7 +150,7 @@ class Router:
             inline_fields=frozenset([item.field for item in found]),
         )
         if failures:
-            raise self._failure(failures, result)
+            raise self._failure(capability, failures, result)
         return result
 
     # --- the layers of docs/requirements.md R2-4.1 that look at the answer, in its order ------------------------------
@@ -169,8 +169,7 @@ class Router:
         before = find_values(data)
         try:
             made = self._policy.transformer(capability, data)
-            if inspect.isawaitable(made):
-                made = await made
+            made = await made if inspect.isawaitable(made) else made
         except BaseException:
             await self._release(before, ())
             raise
@@ -273,8 +272,10 @@ class Router:
         finally:
             await self._fetcher.release(binary)
 
-    def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
+        if isinstance(error, BinaryError):  # others are about the store, or the way to the app
+            error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))

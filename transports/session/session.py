@@ -97,7 +97,7 @@ class Session:
             connection=self._connection,
             notified=self.resources.on_notification,
         )
-        self._calls = Calls(transport, self._events, self._connection.ready, self._handshake.initialize)
+        self._calls = Calls(transport, self._events, self._connection, self._handshake.initialize)
 
     @property
     def info(self) -> AppInfo:
