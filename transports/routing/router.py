@@ -11,7 +11,7 @@ from typing import cast
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, replace
-from ..errors import ABPError, UsageError
+from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
@@ -159,7 +159,7 @@ class Router:
             on_clamped=self._on_event,
         )
         if failures:
-            raise self._failure(failures, result)
+            raise self._failure(capability, failures, result)
         return result
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -237,8 +237,10 @@ class Router:
         finally:
             await self._fetcher.release(binary)
 
-    def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
+        if isinstance(error, BinaryError):  # others are about the store, or the way to the app
+            error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))

@@ -13,6 +13,7 @@ from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
+from ..errors.tracebacks import short_traceback
 from ..protocol.capabilities import Capabilities
 from ..protocol.declarations import Resource, ResourceTemplate, parse
 from ..protocol.payloads import Notification
@@ -101,14 +102,17 @@ class Resources:
         """Whether the app says that it has resources."""
         return isinstance(self._transport, ResourceTools) and self._transport.has_resources
 
+    @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
         return await self._all(Resource, "resources.list", timeout)
 
+    @short_traceback
     async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
         return await self._all(ResourceTemplate, "resources.templates", timeout)
 
+    @short_traceback
     async def read(
         self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None
     ) -> Result:
@@ -137,6 +141,7 @@ class Resources:
             self._cache.discard(uri)
         return result
 
+    @short_traceback
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Ask the server for ``notifications/resources/updated`` with ``{uri}``, which come as events of the session.
 
@@ -145,6 +150,7 @@ class Resources:
         await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(timeout))
         self._subscribed.add(uri)
 
+    @short_traceback
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription."""
         self._subscribed.discard(uri)

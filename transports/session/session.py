@@ -17,6 +17,7 @@ from ..artifacts.in_process import TakesStore
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
+from ..errors.tracebacks import short_traceback
 from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
@@ -101,7 +102,7 @@ class Session:
             notified=self.resources.on_notification,
         )
         self._results.on_event = self._events.emit_threadsafe
-        self._calls = Calls(transport, self._events, self._connection.ready, self._handshake.initialize)
+        self._calls = Calls(transport, self._events, self._connection, self._handshake.initialize)
 
     @property
     def info(self) -> AppInfo:
@@ -126,6 +127,7 @@ class Session:
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
 
+    @short_traceback
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
@@ -157,6 +159,7 @@ class Session:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @short_traceback
     async def aclose(self) -> None:
         """Send ``shutdown`` to the app and close the transport. Calls under way fail with
         :class:`~transports.errors.Disconnected`; callbacks get what has arrived. Idempotent."""
@@ -170,6 +173,7 @@ class Session:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    @short_traceback
     async def call(
         self,
         capability: str,
@@ -238,6 +242,7 @@ class Session:
         )
         return await self.resources.read_links(result)
 
+    @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact of this session, a reference or an id, from any store to ``path``.
 
@@ -246,6 +251,7 @@ class Session:
         """
         return await self.store.export(artifact, path)
 
+    @short_traceback
     async def render_to_pdf(
         self, /, html: str, *, timeout: float | None = None, **options: Unpack[PdfOptions]
     ) -> Result:
@@ -259,6 +265,7 @@ class Session:
         seconds, tools = self._page_tools("render_to_pdf", timeout)
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
+    @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
         """Store a picture of the app's page as the artifact ``image``; ``timeout`` in seconds. Raises as
         :meth:`render_to_pdf`. ``options`` are those of Playwright's ``page.screenshot`` (``full_page=True``, …)."""
@@ -295,7 +302,6 @@ class Session:
 
         It holds what happens from the beginning of the block: calls and their progress, notifications, questions
         (answered by the handler, not here), repetitions, changes of the connection and of the capabilities. It ends
-        when the session closes. Any number may listen. A listener may be 10,000 events behind; then the oldest is lost
-        and a warning is logged.
+        when the session closes. Any number may listen; one that is 10,000 events behind loses the oldest, with a log.
         """
         return self._events.streams.stream()

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            raise settings_error(error, lambda field: f"ABP_{field.upper()}") from error
+            raise settings_error(error, lambda field: f"ABP_{field.upper()}") from None
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:

@@ -61,6 +61,7 @@ class Session(Resource[session.Session]):
 
     def open(self) -> Self:
         """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""
+        __tracebackhide__ = True
         return self.__enter__()
 
     @property
