@@ -22,10 +22,12 @@ from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
 from .resource_cache import ResourceCache
 
-__all__ = ["Resources"]
+__all__ = ["READ_HINT", "Resources"]
 
 logger = logging.getLogger("transports")
 
+#: What stands beside a link that was not read (docs/requirements.md R2-4.3).
+READ_HINT = "not read; resources.read reads it, with this uri"
 #: Pages of a list that are read at most; a faulty server may have no last one.
 _MAX_PAGES = 1000
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
@@ -179,18 +181,20 @@ class Resources:
     async def read_links(self, result: Result) -> Result:
         """Return ``result`` with its small resource links read, if the policy says so.
 
-        A link that cannot be read stays a link, with the reason as ``fetch_error``.
+        Every other link gets ``fetched: false``: with a ``hint`` that names the capability which reads it, or with the
+        reason as ``fetch_error`` if it could not be read.
         """
-        limit = self.policy.auto_read_if_size_under_bytes if self.policy.enabled else 0
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
-        if not limit or not isinstance(blocks, list) or not self.available:
+        if not self.policy.enabled or not isinstance(blocks, list):
             return result
         artifacts, steps, places = dict(result.artifacts), list(result.steps), dict[Place, object]()
         for index, block in enumerate(blocks):
             if not isinstance(block, dict) or block.get("type") != "resource_link":
                 continue
             uri, size = block.get("uri"), block.get("size")
-            if not isinstance(uri, str) or not isinstance(size, int) or size >= limit:
+            if not (isinstance(uri, str) and isinstance(size, int) and self._is_read_at_once(size)):
+                hint = {"hint": READ_HINT} if self.available else {}
+                places["content", index] = {**block, "fetched": False, **hint}
                 continue
             place = f"content.{index}"
             try:
@@ -206,6 +210,9 @@ class Resources:
         inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
         data = cast(JSONValue, replace(result.data, places))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
+
+    def _is_read_at_once(self, size: int) -> bool:
+        return self.available and size < self.policy.auto_read_if_size_under_bytes
 
     def on_notification(self, notification: Notification) -> None:
         """Drop from the cache what the server says has changed, before any listener can ask for it."""

@@ -267,8 +267,9 @@ class Session:
 
     @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
-        """Store a picture of the app's page as the artifact ``image``; ``timeout`` in seconds. Raises as
-        :meth:`render_to_pdf`. ``options`` are those of Playwright's ``page.screenshot`` (``full_page=True``, …)."""
+        """Store a picture of the app's page, or of another ``url=``, as the artifact ``image``; ``timeout`` in seconds.
+        Raises as :meth:`render_to_pdf`. ``options`` are ``width=``, ``height=`` and those of Playwright's
+        ``page.screenshot`` (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`."""
         seconds, tools = self._page_tools("screenshot", timeout)
         return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
 

@@ -18,7 +18,7 @@ from ...protocol.urls import redact_url
 from ...session.events import ConnectionChanged, Event
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
-from ..shared.apps import App, Apps, Connect
+from ..shared.apps import App, Apps, Connect, PendingCall
 from .options import Options
 from .pending_call import ToolCall
 from .subscribers import Subscribers
@@ -41,6 +41,8 @@ class User:
         self.store = store
         self.apps = Apps(store, connect, self, limit=options.max_sessions)
         self.subscribers = Subscribers(store)
+        #: Calls under way that concern no app.
+        self.pending_calls: list[PendingCall] = []
         self._options = options
         self._activity = activity
         self._suspended: dict[str, ToolCall] = {}
@@ -108,7 +110,7 @@ class User:
     async def aclose(self) -> None:
         """Cancel all calls, disconnect all apps at the same time and end all subscriptions."""
         await cancel_and_wait(self._connecting.values())
-        for call in tuple(self._suspended.values()):
+        for call in (*self._suspended.values(), *self.pending_calls):
             await call.aclose()
         await self.apps.aclose()
         await cancel_and_wait(self._tasks)
@@ -149,7 +151,8 @@ class User:
 
     def idle_seconds(self) -> float:
         """Return the seconds since the last request; 0 while a call is under way or an app is being connected."""
-        return 0.0 if self._suspended or self.apps.busy else time.monotonic() - self._last_used
+        busy = self._suspended or self.pending_calls or self.apps.busy
+        return 0.0 if busy else time.monotonic() - self._last_used
 
     async def retire(self) -> None:
         """Disconnect all apps until the user's next request."""
