@@ -19,6 +19,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return LocalStore(tmp_path / "out", search_index=request.param == "indexed")
 
 
+@pytest.mark.requirement("R4-4c")
 async def test_versions_of_a_name_the_latest_last(store: ArtifactStore, ticking_clock: None) -> None:
     first, second = [await store.put_bytes(data, filename="report.pdf") for data in (b"one", b"two")]
     other = await store.put_bytes(b"other", filename="other.pdf")
@@ -35,6 +36,7 @@ async def test_versions_of_a_name_the_latest_last(store: ArtifactStore, ticking_
     assert await versions(store, "nothing.pdf") == []
 
 
+@pytest.mark.requirement("R4-16f")
 async def test_texts_are_found_by_their_words(store: ArtifactStore, ticking_clock: None) -> None:
     tea = await store.put_text("Tea_time: Größe 7, in the MORNING")
     coffee = await store.put_text('{"coffee": ["morning", "noon"]}', mime_type="application/json")

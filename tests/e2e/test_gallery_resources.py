@@ -15,6 +15,7 @@ from transports import Browser
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.requirement("R2-6.3j")
 async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: Browser) -> None:
     server = ResourceApp()
     async with open_gallery(tmp_path, browser, memory=server) as gallery, visiting(gallery, browser) as page:

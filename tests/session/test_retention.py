@@ -99,6 +99,7 @@ async def held(view: ArtifactStore, result: Result) -> list[bool]:
     return [await view.exists(ref.id) for ref in result.artifacts.values()]
 
 
+@pytest.mark.requirement("R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
 @pytest.mark.parametrize("kind", ["memory", "local"])
 async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path: Path) -> None:
     limits = Retention.only(max_artifacts_per_session=5, max_artifacts_per_trace=3)

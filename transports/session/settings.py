@@ -35,6 +35,7 @@ class Settings(BaseSettings):
     store: str | None = None
     audit_log: Path | None = None
     search_index: bool = False
+    config: Path | None = None
 
     @field_validator("log_level")
     @classmethod

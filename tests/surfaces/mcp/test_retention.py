@@ -65,6 +65,7 @@ def app() -> Apps:
     return Apps({"file.make": make})
 
 
+@pytest.mark.requirement("R2-6.4j", "R2-7.1c")
 async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, clock: Clock) -> None:
     limits = Retention.only(ttl_seconds=600, max_artifacts_per_session=8, max_session_bytes=20 * SIZE)
     most = 0
@@ -85,6 +86,7 @@ async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, cloc
             assert "removed 10 minutes after it was stored" in words(status)
 
 
+@pytest.mark.requirement("R0-12d", "R2-7.1a")
 async def test_the_bridges_default_removes_what_the_bridge_stored_and_nothing_else(
     tmp_path: Path, clock: Clock
 ) -> None:

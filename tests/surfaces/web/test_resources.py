@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+import pytest
+
 from tests.support.apps import PDF
 from tests.support.resources import LONG, ResourceApp
 from tests.support.web_client import Web, running
@@ -19,6 +21,7 @@ async def connected(web: Web) -> str:
     return (await web.served.apps.connect("memory:", {})).key
 
 
+@pytest.mark.requirement("R2-6.3c", "R2-6.3d")
 async def test_resources_are_listed_and_read() -> None:
     server = ResourceApp()
     async with running(MemoryStore(), server) as web:
@@ -64,6 +67,7 @@ async def test_what_cannot_be_read_is_an_error() -> None:
         assert unsupported.code == "NOT_SUPPORTED"
 
 
+@pytest.mark.requirement("R2-6.3g")
 async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() -> None:
     server = ResourceApp()
     async with running(MemoryStore(), server) as web:
@@ -84,6 +88,7 @@ async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() ->
         assert not server.subscribed
 
 
+@pytest.mark.requirement("R2-6.3e")
 async def test_another_sessions_server_does_not_exist() -> None:
     async with running(MemoryStore(), ResourceApp) as web:
         mine, theirs = await connected(web), await connected(web)

@@ -4,7 +4,7 @@ import { calls } from './calls.js';
 import { tree } from './content.js';
 import { busy, button, confirm, copyButton, h, notice, say } from './dom.js';
 import { emit, on } from './events.js';
-import { duration, moment, size } from './format.js';
+import { duration, exactSize, moment, size } from './format.js';
 import { cardOf, metaOf } from './grid.js';
 import { preview } from './previews.js';
 import { isSvg } from './thumbs.js';
@@ -23,7 +23,7 @@ function facts(meta) {
   const made = meta.call && h('a', { href: `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
   const rows = [
     ['Type', meta.mime_type],
-    ['Size', `${size(meta.size_bytes)} (${meta.size_bytes.toLocaleString()} bytes)`],
+    ['Size', exactSize(meta.size_bytes)],
     ['Stored', moment(meta.created)],
     ['Made by', made ? h('span', {}, made, call?.duration_ms ? ` in ${duration(call.duration_ms)}` : '') : (meta.capability ?? 'an upload')],
     ['App', meta.app],
