@@ -65,10 +65,10 @@ class Session:
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
-        # At the end of a session a store removes what is in the session's scope: it needs one of its own.
-        cleans_up = store.retention and store.retention.cleanup_on_session_end and not store.scope.session
+        # The limits of a session, and its end, concern what is in its scope: it needs one of its own.
+        needs_scope = store.retention and not store.scope.session
         #: The store that results go to.
-        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if cleans_up else store
+        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
         if isinstance(transport, TakesStore):
             transport.use_store(self.store)
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
@@ -228,7 +228,7 @@ class Session:
         declared = self.capabilities.get(capability)
         warnings = self._handshake.check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
-            return await self.resources.call(capability, params or {}, seconds)
+            return await self.resources.call(capability, params or {}, seconds, call)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, answer = await self._calls.request(
@@ -240,7 +240,7 @@ class Session:
         result = await self._results.from_answer(
             reply, answer, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
-        return await self.resources.read_links(result)
+        return await self.resources.read_links(result, call)
 
     @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:

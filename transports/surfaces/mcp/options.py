@@ -76,6 +76,9 @@ class Options(BaseSettings):
     roots: Folders = ()
     #: Folders below which a model may have artifacts written.
     export_roots: Folders = ()
+    #: Whether each session of a client sees only the artifacts that it made itself. A session is a connection of an
+    #: older client; over stdio, and for newer clients, which have none, it is a run of the bridge.
+    isolate_sessions: bool = False
     #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
     idle_minutes: float = Field(default=60, gt=0)
     #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
