@@ -49,7 +49,9 @@ class Results:
             limit=self._store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
         )
-        self._router = Router(self._store, policy=policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
+        self._router = Router(
+            self._store, policy=policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event)
+        )
 
     async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
