@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .answers import print_result
 from .each import call_each, read_each
 from .options import (
     BrowserName,
@@ -25,7 +26,7 @@ from .options import (
     TransportName,
     connection,
 )
-from .output import print_json, print_result, print_text, run_async
+from .output import print_json, print_text, run_async
 from .params import read_params, require_folder
 from .progress import ProgressBar
 
@@ -103,7 +104,10 @@ def call(
                 if lines is not None:
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
-        print_result(result, as_json=as_json)
+        if as_json:
+            print_json(result.as_dict())
+        else:
+            print_result(result)
         return 0
 
     return run_async(work)

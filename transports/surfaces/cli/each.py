@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ABPError, ProtocolError, UsageError
-from .output import print_error, print_json, print_note, print_result, print_text
+from .answers import print_result
+from .output import print_error, print_json, print_note, print_text
 from .progress import ProgressBar
 
 if TYPE_CHECKING:

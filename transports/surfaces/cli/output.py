@@ -10,14 +10,11 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ...errors import ABPError, NotRecorded, UsageError
 from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
-
-if TYPE_CHECKING:
-    from ...routing import Result
 
 __all__ = [
     "is_dumb_terminal",
@@ -25,7 +22,6 @@ __all__ = [
     "print_json",
     "print_line",
     "print_note",
-    "print_result",
     "print_text",
     "printable",
     "report_error",
@@ -87,14 +83,6 @@ def print_json(document: Mapping[str, object]) -> None:
         data = json.dumps(document).encode()
     _printed = True
     _write(sys.stdout.buffer, data + b"\n")
-
-
-def print_result(result: Result, *, as_json: bool = False) -> None:
-    """Print the result of a call on stdout."""
-    if as_json:
-        print_json(result.as_dict())
-    else:
-        print_text(result.summary(max_chars=100_000))
 
 
 def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:

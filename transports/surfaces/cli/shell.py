@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ...tasks import cancel_and_wait
+from .answers import print_result
 from .options import (
     BrowserName,
     CdpUrl,
@@ -23,7 +24,7 @@ from .options import (
     TransportName,
     connection,
 )
-from .output import print_note, print_result, print_text, report_error, run_async
+from .output import print_note, print_text, report_error, run_async
 from .progress import ProgressBar
 from .questions import at_terminal
 from .signals import on_interrupt
