@@ -78,7 +78,7 @@ def test_a_documented_descriptor() -> None:
     assert binary.extra == {"pages": 3}
 
 
-@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c")
+@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c", "R1-15a")
 @pytest.mark.parametrize(
     ("content", "mime_type", "encoding", "expected"),
     [
@@ -240,7 +240,7 @@ def reference(**fields: object) -> dict[str, object]:
     return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
 
 
-@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d")
+@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
 def test_a_documented_reference() -> None:
     binary = one(
         {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"

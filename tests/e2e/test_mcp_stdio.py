@@ -41,6 +41,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), **more}
 
 
+@pytest.mark.requirement("R0-2c", "R3-7a", "R4-1a", "R4-15l")
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
     parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
@@ -242,6 +243,7 @@ async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixtu
         assert isinstance(answer.content[0], TextContent) and answer.content[0].text.startswith("Kept a csv: data_csv_")
 
 
+@pytest.mark.requirement("R4-9a", "R4-14k")
 async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     (tmp_path / "key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

@@ -56,6 +56,7 @@ def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_befo
     assert RoutingConfig().policy("an app", presets=True) is ABP
 
 
+@pytest.mark.requirement("R2-6.1b")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -99,6 +100,7 @@ async def place_of_the_file(folder: Path, **options: object) -> list[str]:
         return [*(await app.call("download_workbook")).artifacts]
 
 
+@pytest.mark.requirement("R2-6.1b")
 async def test_a_session_takes_its_rules_from_the_file_that_is_named_or_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

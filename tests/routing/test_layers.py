@@ -72,7 +72,8 @@ async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: 
     assert b64(PDF)[100:140] not in json.dumps(routed.as_dict()) + routed.summary()
 
 
-@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-6.4a", "R2-B.a")
+@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-4.1b", "R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-6.4a")
+@pytest.mark.requirement("R2-B.a")
 @pytest.mark.parametrize("content", [PDF, SMALL], ids=["large", "small"])
 async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes) -> None:
     answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
@@ -114,7 +115,7 @@ async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) ->
 # --- custom -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R2-2.1a", "R2-3.6a", "R2-3.6b", "R2-4.1a")
+@pytest.mark.requirement("R2-2.1a", "R2-3.6a", "R2-3.6b", "R2-4.1a", "R2-4a", "R2-6.1a")
 async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) -> None:
     async def transform(capability: str, answer: object, context: TransformContext) -> object:
         assert capability == context.capability == "download_workbook"
@@ -396,7 +397,7 @@ async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore
     assert at(routed.data, "content", 0, "uri") == "a://b"
 
 
-@pytest.mark.requirement("R2-3.3d")
+@pytest.mark.requirement("R2-3.3d", "R2-4a", "R2-6.1a")
 async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
     """docs/requirements.md R2-3.3: many servers answer text with base64 inside."""
     inner = {"content": b64(SMALL), "name": "Sales", "format": "pdf"}
@@ -413,6 +414,7 @@ async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
     assert await store.get(routed.artifacts["content.0.text.deep.0"].id) == PDF
 
 
+@pytest.mark.requirement("R2-4a", "R2-6.1a")
 async def test_rules_reach_structured_content(store: LocalStore) -> None:
     answer = {"content": [], "structuredContent": {"content": b64(SMALL), "name": "Sales"}}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
@@ -475,6 +477,7 @@ async def test_the_largest_texts_get_files_of_their_own(store: LocalStore) -> No
     assert set(routed.artifacts) == {"", *(f"t{n}" for n in range(6, 26))}
 
 
+@pytest.mark.requirement("R2-4.4e", "R2-4a", "R2-6.1a")
 async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -> None:
     rows = [{"n": n} for n in range(3000)]
     routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
@@ -617,6 +620,7 @@ async def test_a_limit_without_room_for_saying_where_the_rest_is(store: LocalSto
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.1b")
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="max_inline_chars"):
         RoutingPolicy(max_inline_chars=-1)

@@ -155,6 +155,7 @@ async def counted(params: Mapping[str, object], call: Call) -> object:
     return {"n": params["n"]}
 
 
+@pytest.mark.requirement("R2-5.1a")
 async def test_each_call_has_events_for_its_start_progress_and_end(app_of: Connect) -> None:
     async with collect_events(app_of({"counted": counted})) as (app, events):
         results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(5)))

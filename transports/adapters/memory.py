@@ -31,6 +31,7 @@ from ..errors import (
     ProtocolError,
     UnsupportedBinary,
     UsageError,
+    no_answer,
 )
 from ..protocol.messages import PROTOCOL_VERSION, Message
 
@@ -157,7 +158,7 @@ class MemoryTransport(Transport):
         task.add_done_callback(lambda _: self._running.pop(call_id, None))
         done, _ = await asyncio.wait((task,), timeout=timeout)
         if not done:
-            raise CallTimeout(f"no answer within {timeout:g} s")
+            raise no_answer("", timeout)
         if self._closed:
             raise Disconnected("the transport was closed during the call")
         if task.cancelled():

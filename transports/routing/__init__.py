@@ -15,7 +15,7 @@ places, and what an agent sees stays small.
 from ..binary.detect import Signature
 from .config import RoutingConfig
 from .events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
-from .fetch import Fetcher
+from .fetch import Fetcher, OnDownload
 from .guard import clamp
 from .inputs import (
     Accepted,
@@ -44,6 +44,7 @@ __all__ = [
     "FileLimits",
     "GivenFile",
     "ObservationClamped",
+    "OnDownload",
     "OnRoutingEvent",
     "ResourcePolicy",
     "Result",

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, replace
-from ..errors import ABPError, UsageError
+from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
 from .events import OnRoutingEvent, TransformContext
-from .fetch import Fetcher
+from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
 from .layers import Layers
@@ -72,12 +73,14 @@ class Router:
         transport: str = "",
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
+        on_download: OnDownload | None = None,
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
         ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
         files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
+        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded.
 
         Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
         then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
@@ -104,7 +107,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, origin)
+                    ref = await self._store_one(item, capability, origin, on_download)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -156,7 +159,7 @@ class Router:
             on_clamped=self._on_event,
         )
         if failures:
-            raise self._failure(failures, result)
+            raise self._failure(capability, failures, result)
         return result
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -205,7 +208,9 @@ class Router:
             if is_long(text, limit)
         }
 
-    async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:
+    async def _store_one(
+        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
+    ) -> ArtifactRef:
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -221,7 +226,7 @@ class Router:
             )
         try:
             async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary)
+                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(
                     size=known.size,
                     mime_type=known.mime_type,
@@ -232,8 +237,10 @@ class Router:
         finally:
             await self._fetcher.release(binary)
 
-    def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
+        if isinstance(error, BinaryError):  # others are about the store, or the way to the app
+            error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))

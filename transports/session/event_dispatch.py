@@ -20,6 +20,7 @@ from ..protocol.strict_json import encode_json
 from ..tasks import cancel_and_wait, spawn
 from .callbacks import Callbacks, invoke
 from .connection import Connection
+from .download_progress import DownloadProgress
 from .events import ConnectionChanged, Event, EventStreams
 
 __all__ = ["EventDispatcher", "OnElicitation", "OnNotification", "OnProgress"]
@@ -170,7 +171,13 @@ class EventDispatcher:
         call, on_progress = self._attempts.get(attempt, ("", None))
         if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
             ((call, on_progress),) = self._attempts.values()
-        progress = progress.model_copy(update={"call": call})
+        self._deliver_progress(progress.model_copy(update={"call": call}), on_progress)
+
+    def download_progress(self, call: str, on_progress: OnProgress | None) -> DownloadProgress:
+        """Return what makes progress of ``call``, as an app's own, out of the bytes of its downloads."""
+        return DownloadProgress(lambda progress: self._deliver_progress(progress, on_progress), call)
+
+    def _deliver_progress(self, progress: Progress, on_progress: OnProgress | None) -> None:
         for callback in (on_progress, self._on_progress):
             if callback is not None:
                 self._callbacks.submit(callback, progress)

@@ -49,6 +49,7 @@ class ArtifactStore(Resource[artifacts.ArtifactStore]):
     get = blocking(artifacts.ArtifactStore.get)
     export = blocking(artifacts.ArtifactStore.export)
     delete = blocking(artifacts.ArtifactStore.delete)
+    enforce_retention = blocking(artifacts.ArtifactStore.enforce_retention)
     gc = blocking(artifacts.ArtifactStore.gc)
     end_session = blocking(artifacts.ArtifactStore.end_session)
     fsck = blocking(artifacts.ArtifactStore.fsck)
