@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .protocol.messages import Effect, Message
     from .protocol.payloads import ElicitationRequest, Notification, Progress
     from .protocol.strict_json import JSONValue
-    from .routing import Result, Router, RoutingPolicy
+    from .routing import ObservationClamped, Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
     from .session.session import Session
@@ -92,6 +92,7 @@ _HOMES = {
     ),
     "protocol.strict_json": ("JSONValue",),
     "routing": (
+        "ObservationClamped",
         "Result",
         "Router",
         "RoutingPolicy",
@@ -133,6 +134,7 @@ __all__ = [
     "Message",
     "NoneStore",
     "Notification",
+    "ObservationClamped",
     "PageTools",
     "PlaywrightTransport",
     "PostMessageTransport",

@@ -788,6 +788,7 @@ def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
         assert loose.recognise(text) is None
 
 
+@pytest.mark.requirement("R2-4.2d")
 def test_content_over_the_limit_is_not_decoded() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
     for text in (b64(content), content.decode("latin-1")):

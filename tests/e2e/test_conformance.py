@@ -23,12 +23,6 @@ in_session = pytest.mark.asyncio(loop_scope="session")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def browser(light_browser: Browser) -> Browser:
-    """Hundreds of pages are opened here."""
-    return light_browser
-
-
 @pytest.fixture(autouse=True)
 def private(monkeypatch: pytest.MonkeyPatch) -> None:
     """`fault.redirect_away` leads to another port of this machine."""

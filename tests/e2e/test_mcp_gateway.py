@@ -98,6 +98,7 @@ async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) 
         read = await called(client, "abp_resources_read", uri=VIEW)
         (key,) = references(read).values()
         assert (await read_as_resource(client, f"artifact://{key}")).decode() == view_data()
+        assert (await read_as_resource(client, VIEW)).decode() == view_data()
 
 
 async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tmp_path: Path) -> None:

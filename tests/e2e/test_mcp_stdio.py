@@ -222,6 +222,7 @@ async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixtu
     (tmp_path / "abp.toml").write_text("[mcp]\nmax_sesions = 1\n")
     (tmp_path / "good.toml").write_text(
         f'[mcp]\napps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
+        '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
     )
     more = environment(
         tmp_path, PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
@@ -238,6 +239,8 @@ async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixtu
             "abp_data_csv",
             "abp_data_json",
         }
+        answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
+        assert isinstance(answer.content[0], TextContent) and answer.content[0].text.startswith("Kept a csv: data_csv_")
 
 
 @pytest.mark.requirement("R4-9a", "R4-14k")

@@ -356,6 +356,7 @@ async def test_links_stay_links(app: Connected) -> None:
         result = await session.call("export_links")
         link = value(result.data, "content", 0)
         assert (link["uri"], link["mimeType"], link["size"]) == (VIEW, "text/csv", len(view_data()))
+        assert link["fetched"] is False and "resources.read" in link["hint"]
         assert value((await session.call("record")).data, "reads") == before
 
 
@@ -372,7 +373,7 @@ async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> Non
         assert (gone["fetched"], lies["fetched"]) == (False, False)
         assert "not found" in gone["fetch_error"]
         assert "declared 5 bytes" in lies["fetch_error"]
-        assert "fetched" not in large
+        assert large["fetched"] is False and "resources.read" in large["hint"]
         assert {"content.0.contents.0.text", ""} == set(result.artifacts)
 
 

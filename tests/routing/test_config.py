@@ -39,6 +39,7 @@ def parse(text: str) -> RoutingConfig:
     return RoutingConfig.parse(tomllib.loads(text).get("routing", {}), "abp.toml: routing")
 
 
+@pytest.mark.requirement("R2-6.1b", "R2-6.4c")
 def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_before_its_preset() -> None:
     config = parse(FILE)
     tableau = config.policy("tableau-mcp", presets=True)

@@ -71,8 +71,10 @@ class EventDispatcher:
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> EventDispatcher:
+        self._loop = asyncio.get_running_loop()
         spawn(self._read_events(), self._tasks)
         return self
 
@@ -105,6 +107,18 @@ class EventDispatcher:
         if isinstance(event, ConnectionChanged):
             name = "connection/restored" if event.connected else "connection/lost"
             self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
+
+    def emit_threadsafe(self, event: Event) -> None:
+        """Add an event to every stream, from any thread; nothing happens once the session's loop is closed."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self.emit(event)
+        elif self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.emit, event)
 
     async def _read_events(self) -> None:
         async for message in self._transport.events():

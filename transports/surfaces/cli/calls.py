@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .answers import print_result
 from .output import print_json, print_text, printable, run_async
 from .params import read_params, require_folder
 
@@ -110,7 +111,7 @@ def call(
         if as_json:
             print_json(result.as_dict())
         else:
-            print_text(result.summary(max_chars=100_000))
+            print_result(result)
         return 0
 
     return run_async(work)
