@@ -21,8 +21,9 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
-from transports import ArtifactRef, BinaryData, CapabilityError, MemoryStore, NoneStore, Router
+from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
+from transports.artifacts import MemoryStore
 from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
 from transports.surfaces.mcp.artifact_view import ArtifactView
