@@ -13,7 +13,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from ..base import PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
-from ..errors import CallTimeout, TransportError, UsageError, first_line
+from ..errors import CallTimeout, TransportError, UsageError, first_line, format_seconds
 from ..protocol.urls import redact_url
 from .page.navigation import explain_load_failure
 from .source import Tab, close_quietly
@@ -167,12 +167,12 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 def _map_errors(what: str, timeout: float) -> Iterator[None]:
     try:
         yield
-    except TimeoutError as error:
-        raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
+    except TimeoutError:
+        raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
     except Error as error:
         first = first_line(error)
         if "Timeout" in first and "exceeded" in first:
-            raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
+            raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
         if "closed" in first or "crashed" in first:
-            raise TransportError(f"{what}: {first}") from error
-        raise UsageError(f"{what}: the browser refused: {first}") from error
+            raise TransportError(f"{what}: {first}") from None
+        raise UsageError(f"{what}: the browser refused: {first}") from None

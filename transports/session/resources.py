@@ -13,6 +13,7 @@ from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
+from ..errors.tracebacks import short_traceback
 from ..protocol.capabilities import Capabilities
 from ..protocol.declarations import Resource, ResourceTemplate, parse
 from ..protocol.payloads import Notification
@@ -68,7 +69,7 @@ _T = TypeVar("_T", Resource, ResourceTemplate)
 class Route(Protocol):
     """Stores an answer as a result: :meth:`.results.Results.from_data` of the session."""
 
-    def __call__(self, data: object, capability: str, started: float) -> Awaitable[Result]: ...
+    def __call__(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]: ...
 
 
 class Resources:
@@ -103,14 +104,17 @@ class Resources:
         """Whether the app says that it has resources."""
         return isinstance(self._transport, ResourceTools) and self._transport.has_resources
 
+    @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
         return await self._all(Resource, "resources.list", timeout)
 
+    @short_traceback
     async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
         return await self._all(ResourceTemplate, "resources.templates", timeout)
 
+    @short_traceback
     async def read(
         self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None
     ) -> Result:
@@ -123,6 +127,11 @@ class Resources:
         true (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of
         another size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
+        return await self._read(uri, size=size, fresh=fresh, timeout=timeout)
+
+    async def _read(
+        self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None, call: str = ""
+    ) -> Result:
         tools = self._tools()
         if not fresh and (cached := await self._cache.get(uri)) is not None:
             return cached
@@ -132,13 +141,19 @@ class Resources:
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")
         prepared = [self._for_routing(item, size if len(contents) == 1 else None) for item in contents]
-        result = await self._route({"contents": prepared}, "resources.read", started)
+        result = await self._route({"contents": prepared}, "resources.read", started, call)
         if self.policy.cache_reads_to_artifacts:
             self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
         else:
             self._cache.discard(uri)
         return result
 
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The URIs that are subscribed to."""
+        return frozenset(self._subscribed)
+
+    @short_traceback
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Ask the server for ``notifications/resources/updated`` with ``{uri}``, which come as events of the session.
 
@@ -147,6 +162,7 @@ class Resources:
         await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(timeout))
         self._subscribed.add(uri)
 
+    @short_traceback
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription."""
         self._subscribed.discard(uri)
@@ -160,20 +176,19 @@ class Resources:
         self.names = frozenset(str(entry["name"]) for entry in generated)
         return capabilities.merge(generated) if generated else capabilities
 
-    async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None) -> Result:
-        """Return the result of a generated capability."""
+    async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None, call: str) -> Result:
+        """Return the result of a generated capability, made by the call of the id ``call``."""
         if capability == "resources.read":
-            return await self.read(
-                params["uri"], size=params.get("size"), fresh=params.get("fresh", False), timeout=timeout
-            )
+            size, fresh = params.get("size"), params.get("fresh", False)
+            return await self._read(params["uri"], size=size, fresh=fresh, timeout=timeout, call=call)
         started = time.perf_counter()
         page = await self._page(capability, params.get("cursor"), timeout)
         key = "resources" if capability == "resources.list" else "resourceTemplates"
         more = {"nextCursor": page.cursor} if page.cursor is not None else {}
-        return await self._route({key: [*page.items], **more}, capability, started)
+        return await self._route({key: [*page.items], **more}, capability, started, call)
 
-    async def read_links(self, result: Result) -> Result:
-        """Return ``result`` with its small resource links read, if the policy says so.
+    async def read_links(self, result: Result, call: str) -> Result:
+        """Return the result of a call with its small resource links read, if the policy says so.
 
         Every other link gets ``fetched: false``: with a ``hint`` that names the capability which reads it, or with the
         reason as ``fetch_error`` if it could not be read.
@@ -192,7 +207,7 @@ class Resources:
                 continue
             place = f"content.{index}"
             try:
-                read = await self.read(uri, size=size)
+                read = await self._read(uri, size=size, call=call)
             except ABPError as error:
                 places["content", index] = {**block, "fetched": False, "fetch_error": error.message}
                 steps.append(Step("resources", place, f"could not be read: {error.message}"))

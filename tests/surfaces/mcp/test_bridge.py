@@ -26,6 +26,7 @@ __all__ = ["era", "serve"]
 # --- the straight path ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-8c", "R4-12d")
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [
@@ -60,7 +61,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
 async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
-        assert words(answer).startswith("Output saved to file: ")
+        assert words(answer).startswith('{"text": "HI"}\nOutput saved to file: ')
         (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
         document = answer.structured_content
         assert set(document) >= {"success", "capability", "transport", "data", "duration_ms", "warnings", "artifacts"}
@@ -68,7 +69,7 @@ async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve:
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
-@pytest.mark.requirement("R4-7a")
+@pytest.mark.requirement("R0-1b", "R4-7a")
 async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
     class Declared(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -46,6 +47,7 @@ from .fixed_tools import fixed_tools
 from .options import Options
 from .pending_call import Context
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
+from .subscribers import connection_key
 from .tool_results import error_result, for_version
 from .tools import Tools
 from .user import User
@@ -104,6 +106,7 @@ class Bridge:
         self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
         self._users: dict[str, User] = {}
+        self._run = secrets.token_hex(8)
         self.server: Server[None] = _Server(
             "abp",
             version=package_version(),
@@ -119,6 +122,8 @@ class Bridge:
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=self._listen,
         )
+        if store.retention:
+            self.server.instructions = f"{self.server.instructions} Each artifact is {store.retention}."
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -153,19 +158,24 @@ class Bridge:
                         del self._users[name]
                     await user.retire()
 
-    def _user(self) -> User:
-        """The user of the token of the current request."""
+    def _user(self, ctx: Context | None = None) -> User:
+        """The user of the token of the current request; with ``isolate_sessions``, in this session alone."""
         token = get_access_token()
         name = (token.subject or token.client_id) if token else _LOCAL
-        if name not in self._users:
-            store = self._store.scoped(Scope(user=name))
-            self._users[name] = User(store, self._connect, self.options, self._activity)
-        self._users[name].touch()
-        return self._users[name]
+        session = None
+        if self.options.isolate_sessions:
+            session = (connection_key(ctx) if ctx else "") or self._run
+        key = f"{session or ''} {name}"
+        if key not in self._users:
+            # what apps store has a session of its own: theirs
+            store = self._store.scoped(Scope(tenant=session, user=name))
+            self._users[key] = User(store, self._connect, self.options, self._activity)
+        self._users[key].touch()
+        return self._users[key]
 
     def _registered(self, ctx: Context) -> User:
         """The user, whose client is told of changes from now on."""
-        user = self._user()
+        user = self._user(ctx)
         user.subscribers.register(ctx)
         return user
 
@@ -249,7 +259,7 @@ class Bridge:
         return EmptyResult()
 
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        return await self._user().subscribers.listen(ctx, params)
+        return await self._user(ctx).subscribers.listen(ctx, params)
 
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
         self._registered(ctx).subscribers.set_level(ctx, params.level)

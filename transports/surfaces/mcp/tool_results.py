@@ -60,6 +60,8 @@ async def call_result(
     text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs), *notes, *texts])
     labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
     result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
+    if result_message.structured_content != document:  # a message with many references
+        result.report_clamped(json_size(document), json_size(result_message.structured_content))
     text_block, *links = result_message.content
     return result_message.model_copy(update={"content": [text_block, *images.blocks, *links]})
 

@@ -192,10 +192,12 @@ class Tools:
         chosen = [apps.select(key)] if (key := arguments.get("session")) else list(apps.values())
         lines = [f"{app.key}: {app.session.info.name} at {redact_url(app.target)}" for app in chosen]
         lines += [f"  {', '.join(islice(app.session.capabilities, _MAX_NAMED))}" for app in chosen[:1]]
-        text = "\n".join(lines) or "No app is connected; call abp_connect with the address of one."
-        return text_result(
-            text, {"success": True, "sessions": [_app_document(app) for app in chosen]}, self._options.max_answer_bytes
-        )
+        lines = lines or ["No app is connected; call abp_connect with the address of one."]
+        document = {"success": True, "sessions": [_app_document(app) for app in chosen]}
+        if retention := self._user.store.retention:
+            document["retention"] = f"each artifact is {retention}"
+            lines.append(f"Each artifact is {retention}.")
+        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         app = self._user.apps.select(arguments.get("session"))

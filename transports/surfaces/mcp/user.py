@@ -21,6 +21,7 @@ from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect, PendingCall
 from .options import Options
 from .pending_call import ToolCall
+from .server_subscriptions import ServerSubscriptions
 from .subscribers import Subscribers
 
 __all__ = ["User"]
@@ -40,7 +41,7 @@ class User:
     ) -> None:
         self.store = store
         self.apps = Apps(store, connect, self, limit=options.max_sessions)
-        self.subscribers = Subscribers(store)
+        self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []
         self._options = options
@@ -64,10 +65,12 @@ class User:
         await self.apps.disconnect(app)
 
     def on_connected(self, app: App, apps: Apps) -> None:
-        """Announce the app's tools."""
+        """Announce the app's tools, and subscribe to its resources for clients that asked for them."""
         if self._activity:
             self._activity.on_connected(app, apps)
         self.subscribers.tools_changed()
+        if app.session.resources.available:
+            spawn(self.subscribers.apps_changed(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
         """Announce that the app's tools are gone."""
@@ -76,12 +79,15 @@ class User:
         self.subscribers.tools_changed()
 
     def on_event(self, app: App, event: Event) -> None:
-        """Announce changed capabilities as changed tools, and pass notifications on as log messages."""
+        """Announce changed capabilities as changed tools and resources that a server updated; pass other notifications
+        on as log messages."""
         if self._activity:
             self._activity.on_event(app, event)
         match event:
             case CapabilitiesChanged():
                 self.subscribers.tools_changed()
+            case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
+                self.subscribers.resource_updated(uri)
             case Notification():
                 spawn(self._log(app, event.event, event.data), self._tasks)
             case ConnectionChanged():
