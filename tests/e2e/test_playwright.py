@@ -36,6 +36,12 @@ from webapp_fixture import Fixture, digest
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.fixture(scope="session")
+def browser(whole_browser: Browser) -> Browser:
+    """Chromium with all its parts."""
+    return whole_browser
+
+
 def pattern(size: int) -> bytes:
     """The bytes that the app's capability ``shape`` answers."""
     return bytes(i % 251 for i in range(size))

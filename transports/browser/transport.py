@@ -280,8 +280,8 @@ class PageTransport(Transport):
         return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout)
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return a picture of the page, as :func:`transports.browser.tools.screenshot`."""
-        return await tools.screenshot(self._open_tab().page, options, timeout=timeout)
+        """Return a picture of a page, as :func:`transports.browser.tools.screenshot`."""
+        return await tools.screenshot(self._open_tab(), options, timeout=timeout)
 
     def _open_tab(self) -> Tab:
         if self._tab is None:

@@ -1,6 +1,6 @@
 """An app's question as a form of simple fields, and the answer that it expects. No I/O.
 
-Apps declare questions in many ways (docs/protocol.md 5.2). A client of MCP and a person at a terminal are asked the same.
+Apps declare questions in many ways (docs/protocol.md 5.2). A client of MCP and a person at a terminal are asked alike.
 """
 
 from __future__ import annotations
