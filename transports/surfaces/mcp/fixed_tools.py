@@ -177,6 +177,7 @@ _TOOLS = (
             "id": _ID,
             "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
             "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
+            "text": {"type": "boolean", "description": "Of a PDF: its text in the place of its bytes."},
             "path": {
                 "type": "string",
                 "description": "Write all of it to this new file of the machine of the bridge instead, where it allows "
