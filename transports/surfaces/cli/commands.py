@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources
+from . import artifacts, calls, conformance, demo, discover, doctor, fixture, init, resources
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(init.app, name="init")
 
 
 @app.command()
