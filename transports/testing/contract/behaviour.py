@@ -35,13 +35,14 @@ class Subject:
 
     ``transport`` makes a new one, not yet opened, to the reference app (:mod:`webapp_fixture`). ``folder`` is an empty
     folder for files. ``target`` is the app's address if it has a page, so that sessions read its manifest too.
-    ``timeout`` in seconds is the limit for one behaviour.
+    ``timeout`` in seconds is the limit for one behaviour, ``answer_timeout`` for opening a session and for one request.
     """
 
     transport: Callable[[], Transport]
     folder: Path
     target: str = "contract:"
     timeout: float = 60.0
+    answer_timeout: float = 15.0
 
     def connect(
         self,
@@ -57,6 +58,7 @@ class Subject:
             self.target,
             transport=self.transport(),
             store=store or self.folder / "out",
+            timeout=self.answer_timeout,
             on_progress=on_progress,
             on_notification=on_notification,
             on_elicitation=on_elicitation,
@@ -149,7 +151,7 @@ def value(tree: object, *path: str | int) -> Any:
 async def initialized(subject: Subject) -> AsyncIterator[Transport]:
     """Open a transport without a session, to an app that has been initialized; closed at the end."""
     async with subject.transport() as transport:
-        await transport.request(initialize_request(), timeout=30)
+        await transport.request(initialize_request(), timeout=subject.answer_timeout)
         yield transport
 
 

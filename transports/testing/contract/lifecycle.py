@@ -88,8 +88,8 @@ async def _closing_fails_calls(subject: Subject) -> None:
     transport = subject.transport()
     await transport.open()
     try:
-        await transport.request(initialize_request(), timeout=30)
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "1"), timeout=30))
+        await transport.request(initialize_request(), timeout=subject.answer_timeout)
+        waiting = asyncio.ensure_future(transport.request(call("job.wait", "1"), timeout=subject.answer_timeout))
         await asyncio.sleep(0.1)
         started = time.monotonic()
     finally:
