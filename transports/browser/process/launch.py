@@ -50,9 +50,10 @@ class Browser:
     - ``cdp_url``, such as ``http://127.0.0.1:9222``: a running Chromium, which is attached to with the profile that it
       has. It is left running, with all tabs but ours.
 
-    ``timeout`` in seconds covers the start. Closing ends every process that was started and removes every temporary
-    file, even if the browser hangs. Opening raises :class:`~transports.errors.BrowserNotFound`,
-    :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
+    ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
+    ends every process that was started and removes every temporary file, even if the browser hangs. Opening raises
+    :class:`~transports.errors.BrowserNotFound`, :class:`~transports.errors.ProfileInUse` and
+    :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Browser:
         profile: str | Path | None = None,
         extensions: Sequence[str | Path] = (),
         cdp_url: str | None = None,
+        slow_mo: float = 0.0,
     ) -> None:
         if cdp_url is not None and (name or executable or profile or extensions):
             raise UsageError(
@@ -80,6 +82,7 @@ class Browser:
         self._profile = None if profile is None else Path(profile).expanduser().absolute()
         self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
         self._cdp_url = cdp_url
+        self._slow_mo = slow_mo
         self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
         self._playwright: Playwright | None = None
@@ -168,6 +171,7 @@ class Browser:
         options: dict[str, Any] = {
             "executable_path": choice.path,
             "headless": self._headless,
+            "slow_mo": self._slow_mo,
             # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
             "args": ["--no-sandbox"] if root and self.engine == "chromium" else [],
             "handle_sigint": False,
