@@ -249,7 +249,7 @@ def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pyte
         async def test_asyncio(abp_fixture_app, abp_app_async):
             async with abp_app_async() as app:
                 started = time.monotonic()
-                await app.transport.wrapped.page.title()
+                await app.transport.wrapped.page.mouse.move(1, 1)
                 assert time.monotonic() - started >= 0.05  # --abp-slowmo
 
         @pytest.mark.abp_transports("websocket")

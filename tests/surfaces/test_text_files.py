@@ -18,7 +18,7 @@ __all__ = ["era", "serve"]
 #: Each way to declare one (docs/protocol.md 9.3): name of the file, type, how.
 TEXTS: dict[str, tuple[str, dict[str, object]]] = {
     "page.html": ("<p>é</p>", {"mimeType": "text/html", "encoding": "utf-8"}),
-    "table.csv": ("a,b\r\n1,é\r\n", {"mimeType": "text/csv", "size": 10}),
+    "table.csv": ("a,b\r\n1,é\r\n", {"mimeType": "text/csv", "size": 11}),
     "notes.md": ("# é", {"mimeType": "text/markdown"}),
     "feed.xml": ("<é/>", {"mimeType": "application/xml"}),
     "list.json": ("[1]", {"mimeType": "application/json"}),

@@ -12,7 +12,7 @@ __all__ = ["add_options", "browser_options", "check_options", "number_option", "
 #: Options that take a number and are ini keys too: name, unit, help.
 _NUMBERS = (
     ("timeout", "SECONDS", "Seconds for connecting, and for each call that gives none, of abp_app and abp_app_async."),
-    ("slowmo", "MS", "Slow each step of the plugin's browsers down by so many milliseconds, to watch them."),
+    ("slowmo", "MS", "Slow Playwright's steps in the plugin's browsers down by so many milliseconds, to watch them."),
     ("keep_runs", "N", "Runs whose reports of failed tests are kept, this one among them (default: 1)."),
 )
 _HEADED = "Show the browsers that abp_app and abp_app_async start."
