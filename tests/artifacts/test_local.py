@@ -22,6 +22,7 @@ from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLar
 # --- storing and reading ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-6g", "R0-10c")
 async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF, size=len(PDF), namespace="export.pdf", meta={"capability": "export.pdf"})
     assert ref.id == f"export_pdf_{sha(PDF)[:12]}"

@@ -17,7 +17,7 @@ import pytest
 from playwright.async_api import Page
 
 from tests.support.in_process import in_process
-from tests.support.mcp_servers import target
+from tests.support.mcp_servers.warm import warm_target
 from transports import (
     ABPError,
     Browser,
@@ -102,6 +102,12 @@ def browser(light_browser: Browser) -> Browser:
     return light_browser
 
 
+@pytest.fixture(scope="session")
+def mcp_target() -> Iterator[str]:
+    with warm_target() as target:
+        yield target
+
+
 @pytest.fixture
 def make(
     name: str, fixture: Fixture, browser: Browser, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -111,7 +117,7 @@ def make(
     shared = request.getfixturevalue("firefox") if name == "firefox" else browser
     makers: dict[str, Callable[[], Transport]] = {
         "memory": in_process,
-        "mcp": lambda: MCPTransport(target("reference")),
+        "mcp": lambda: MCPTransport(request.getfixturevalue("mcp_target")),
         "websocket": lambda: WebSocketTransport(fixture.ws_url),
         "postmessage": lambda: PostMessageTransport(fixture.embed_url, browser=browser),
     }
@@ -123,6 +129,7 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
     assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
+@pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 async def test_behaviour(
     behaviour: Behaviour,

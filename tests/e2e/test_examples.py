@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,21 @@ def run_example(name: str, *args: str, cwd: Path) -> str:
 def test_every_example_is_tested() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
     assert [path.name for path in (ROOT / "examples").glob("*.py") if f'"{path.name}"' not in source] == []
+
+
+NEED_ARGUMENTS = sorted(
+    path.name
+    for path in (ROOT / "examples").glob("*.py")
+    if re.search(rf"python examples/{path.name} \S", path.read_text(encoding="utf-8"))
+)
+
+
+@pytest.mark.parametrize("name", NEED_ARGUMENTS)
+def test_an_example_without_arguments_prints_its_usage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [name])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    assert f"python examples/{name} " in str(end.value.code)
 
 
 def test_export_pdf(url: str, tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_
         assert time.monotonic() - started < 25
 
 
+@pytest.mark.requirement("R3-7f")
 async def test_an_exception_in_the_block_closes_everything(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with connect(fixture.url, store=tmp_path / "out") as app:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult
@@ -81,6 +82,7 @@ async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     assert table["download_workbook"][1] * 100 < table["download_workbook"][0]
 
 
+@pytest.mark.requirement("R2-6.1c", "R2-6.4a")
 async def test_the_preset_of_the_servers_name_applies_behind_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, target("tableau")) as client:
         answer = await client.call_tool("abp_download_workbook", {"id": "1"})

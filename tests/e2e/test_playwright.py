@@ -66,6 +66,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
 @pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
 async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, size: int) -> None:
     async with connected() as app:
@@ -123,6 +124,7 @@ async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -
         assert (await app.call("shape", {"shape": "empty"})).artifacts["file"].size_bytes == 0
 
 
+@pytest.mark.requirement("R1-1a")
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
 async def test_the_native_capabilities_give_whole_files(connected: Connect, fixture: Fixture, strict: bool) -> None:
     async with connected(base=fixture.strict_url if strict else fixture.url) as app:
@@ -195,6 +197,7 @@ async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: 
 # --- content into the page --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-11b")
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
 async def test_content_in_parameters_arrives_byte_for_byte(
     connected: Connect, fixture: Fixture, tmp_path: Path, size: int

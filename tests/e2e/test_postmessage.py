@@ -45,6 +45,7 @@ async def data_of(app: Session, capability: str, params: dict[str, object] | Non
     return (await app.call(capability, params)).data
 
 
+@pytest.mark.requirement("R1-8b", "R1-8c", "R1-10b")
 async def test_the_apps_buffer_is_transferred(embedded: Embedded) -> None:
     async with embedded() as app:
         for size in (1000, 300_000, 8 * MB):
@@ -54,6 +55,7 @@ async def test_the_apps_buffer_is_transferred(embedded: Embedded) -> None:
             assert record["handedOut"][-1] == 0  # byteLength as the app sees it now: detached
 
 
+@pytest.mark.requirement("R1-11b")
 async def test_binary_input_arrives_as_a_buffer_of_any_size(embedded: Embedded, tmp_path: Path) -> None:
     path = tmp_path / "in.bin"
     path.write_bytes(b"\x07" * (6 * MB))

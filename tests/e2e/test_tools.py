@@ -68,6 +68,7 @@ async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect,
         assert len(context.pages) == 1
 
 
+@pytest.mark.requirement("R3-7a")
 async def test_screenshots_of_the_page(connected: Connect) -> None:
     async with connected() as app:
         seen = {}
@@ -93,6 +94,7 @@ async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser
         assert len(image.convert("RGB").getcolors(1 << 24) or []) > 50
 
 
+@pytest.mark.requirement("R3-7e")
 async def test_wrong_options_and_slow_pages_raise(connected: Connect) -> None:
     async with connected() as app:
         # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.

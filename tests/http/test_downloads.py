@@ -43,6 +43,7 @@ from transports.http import Fetched
 # --- what goes well ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-8a", "R1-6b")
 async def test_whole_file(get: Get, serve: Serve) -> None:
     server = await serve(
         reply(BODY, Content_Type="Application/PDF; x=y", Content_Disposition='attachment; filename="a b.pdf"')

@@ -39,6 +39,7 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path)
 
 
+@pytest.mark.requirement("R0-4b")
 @pytest.mark.parametrize("policy", [None, RoutingPolicy(max_inline_bytes=0, max_inline_chars=0)])
 async def test_a_success_without_data_is_said_inline_and_stores_nothing(
     policy: RoutingPolicy | None, store: LocalStore
@@ -219,6 +220,7 @@ async def test_an_output_that_fails_leaves_the_answer_as_it_is(store: LocalStore
 # --- the summary ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.5a")
 async def test_the_summary_keeps_to_its_length(store: LocalStore) -> None:
     routed = await Router(store).route({"document": PDF, "note": "é" * 5000}, capability="x")
     for limit in (1, 40, 1000):

@@ -300,6 +300,8 @@ async def binary_outcomes(data: object) -> list[Outcome]:
 # --- the tables -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-11a", "R0-11b", "R0-11c", "R0-11d", "R1-2d", "R1-2e", "R1-3d", "R1-13a", "R1-13b")
+@pytest.mark.requirement("R1-13c", "R1-13e")
 def test_every_check_finds_a_planted_fault() -> None:
     assert {check.id for check in CHECKS} == {one.check for one in PLANTED}
     assert len({check.id for check in CHECKS}) == len(CHECKS)

@@ -242,6 +242,7 @@ async def test_documents(app: Client) -> None:
     assert gzip.decompress(packed) == b"ab" * 1000 and packed[4:8] == bytes(4) and archive["originalSize"] == 2000
 
 
+@pytest.mark.requirement("R0-11a", "R0-11c", "R1-1a")
 async def test_data_files_and_sound(app: Client) -> None:
     assert (await app.data("data.json", csv='a,b\n1,"x ""y"""\n-2.50,007\n'))["items"] == [
         {"a": 1, "b": 'x "y"'},
@@ -307,6 +308,7 @@ async def test_shapes(app: Client) -> None:
     assert await app.error("shape", shape="Blob") == "INVALID_PARAMS"
 
 
+@pytest.mark.requirement("R0-11b", "R1-9a", "R1-10c")
 @pytest.mark.browser
 async def test_the_same_bytes_as_the_page(app: Client, fixture: Fixture) -> None:
     script = """async ([name, params]) => (await abp.call(name, params)).data"""

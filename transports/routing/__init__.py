@@ -1,14 +1,18 @@
 """Routing of answers (docs/protocol.md 12, docs/requirements.md R2-4): files go to the store, references take their
 places, and what an agent sees stays small.
 
-* :mod:`.router` — :class:`Router`, which does it.
-* :mod:`.policy`, :mod:`.presets` — what is recognised, and the policies for well-known servers.
-* :mod:`.fields`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks and long texts.
+* :mod:`.router` — :class:`Router`, which does it; :mod:`.layers` finds the files for it.
+* :mod:`.policy`, :mod:`.presets`, :mod:`.config` — what is recognised, the policies for well-known servers, those of a
+  settings file.
+* :mod:`.fields`, :mod:`.paths`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks
+  and long texts.
 * :mod:`.references`, :mod:`.result`, :mod:`.guard` — references in answers, :class:`Result`, JSON cut to a size.
 * :mod:`.fetch` — :class:`Fetcher`, which brings content into the store.
 * :mod:`.inputs` — files that come with a call.
 """
 
+from ..binary.detect import Signature
+from .config import RoutingConfig
 from .fetch import Fetcher
 from .guard import clamp
 from .inputs import (
@@ -21,8 +25,8 @@ from .inputs import (
     is_textual,
     large_file_warning,
 )
-from .policy import FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
-from .presets import ABP, GITHUB, TABLEAU, preset
+from .policy import AgentLimits, FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
+from .presets import ABP, GITHUB, TABLEAU, named_preset, preset
 from .result import Result
 from .router import Router
 
@@ -31,6 +35,7 @@ __all__ = [
     "GITHUB",
     "TABLEAU",
     "Accepted",
+    "AgentLimits",
     "Fetcher",
     "FieldRule",
     "FileLimits",
@@ -38,7 +43,9 @@ __all__ = [
     "ResourcePolicy",
     "Result",
     "Router",
+    "RoutingConfig",
     "RoutingPolicy",
+    "Signature",
     "Step",
     "Transformer",
     "accept_files",
@@ -47,5 +54,6 @@ __all__ = [
     "estimated_tokens",
     "is_textual",
     "large_file_warning",
+    "named_preset",
     "preset",
 ]

@@ -9,14 +9,19 @@ from ..artifacts import ArtifactRef
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place
 
-__all__ = ["captured_places", "declared_text", "metadata_of", "reference_for"]
+__all__ = ["captured_places", "declared_text", "metadata_of", "reference_for", "reference_metadata"]
 
 
 def reference_for(ref: ArtifactRef, found: Found) -> dict[str, object]:
     """Return the value that takes the place of stored content: its reference, with the other fields of its descriptor
     as ``metadata``."""
-    extra = found.binary.extra if isinstance(found.binary, BinaryData) else {}
+    extra = reference_metadata(found)
     return {**ref.as_dict(), "metadata": dict(extra)} if extra else ref.as_dict()
+
+
+def reference_metadata(found: Found) -> Mapping[str, object]:
+    """Return the fields of a descriptor that do not describe its content."""
+    return found.binary.extra if isinstance(found.binary, BinaryData) else {}
 
 
 def declared_text(found: Found) -> str | None:

@@ -11,8 +11,8 @@ from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
 from ..protocol.messages import Effect
 from ..protocol.strict_json import JSONValue, encode_json
-from .guard import MAX_BYTES, clamp, json_size
-from .policy import Step
+from .guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
+from .policy import AgentLimits, Step
 from .sizes import shorten
 
 __all__ = ["Result"]
@@ -20,8 +20,6 @@ __all__ = ["Result"]
 
 #: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
 _FILE_EFFECTS = ("clipboard", "download", "print")
-#: The smallest limit in bytes: a smaller one would leave no room to say where the answer is stored.
-_MIN_BYTES = 1024
 #: The word for a success without data, which is answered inline (docs/requirements.md R0-4b).
 _NO_DATA = "The app answered without data."
 #: Number of places that an error message names.
@@ -59,6 +57,8 @@ class Result:
     summaries: tuple[str, ...] = ()
     #: What agents see in the place of long texts, by their place in ``data``.
     previews: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
+    #: Limits for what :meth:`for_agent` returns, those of the policy.
+    limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
     #: Keys of ``artifacts`` whose references stand in ``data``.
     inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -108,8 +108,9 @@ class Result:
             document["effects"] = [effect.as_dict() for effect in self.effects]
         return document
 
-    def for_agent(self, *, max_bytes: int = MAX_BYTES) -> dict[str, JSONValue]:
+    def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
+        The default, and the limit for a single text, are those of :attr:`limits`.
 
         It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
         ``data``, ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If
@@ -118,13 +119,18 @@ class Result:
 
         Raises :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
         """
-        if max_bytes < _MIN_BYTES:
-            raise UsageError(f"max_bytes must be at least {_MIN_BYTES} (it is {max_bytes})")
-        body = self._view()
-        if json_size(body) <= max_bytes:
+        limits = self.limits
+        max_bytes = limits.max_bytes if max_bytes is None else max_bytes
+        if max_bytes < MIN_AGENT_BYTES:
+            raise UsageError(f"max_bytes must be at least {MIN_AGENT_BYTES} (it is {max_bytes})")
+        whole = body = self._view()
+        if limits.max_field_chars is not None:
+            body = cast(dict[str, JSONValue], cut_texts(whole, limits.max_field_chars, limits.truncation_suffix))
+        if body is whole and json_size(body) <= max_bytes:
             return body
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
-        cut = clamp(body, max_bytes - json_size(head) + 1)  # two objects become one: a comma for two braces
+        room = max_bytes - json_size(head) + 1  # two objects become one: a comma for two braces
+        cut = clamp(body, room, suffix=limits.truncation_suffix)
         return {**head, **cast(dict[str, JSONValue], cut)}
 
     def _view(self) -> dict[str, JSONValue]:

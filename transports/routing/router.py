@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Found, Place, field_of, find, find_values, replace
+from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
-from .blocks import parse_text_blocks
 from .fetch import Fetcher
-from .fields import FieldMatch, match_fields
+from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
+from .layers import Layers
 from .policy import RoutingPolicy, Step
 from .presets import ABP
-from .references import captured_places, declared_text, metadata_of, reference_for
+from .references import captured_places, declared_text, metadata_of, reference_for, reference_metadata
 from .result import Result
 from .sizes import is_long, long_texts, preview, shorten
 
@@ -30,15 +29,6 @@ __all__ = ["Router"]
 
 #: Characters up to which encoded content is decoded on the event loop; longer content is decoded in a thread.
 _SMALL = 64 * 1024
-
-
-class _Recognised(NamedTuple):
-    """The outcome of the layers: the answer as they left it, its content, what the policy named, the steps taken."""
-
-    data: object
-    found: list[Found]
-    configured: Mapping[Place, FieldMatch] = {}
-    steps: Sequence[Step] = ()
 
 
 class Router:
@@ -63,7 +53,7 @@ class Router:
         self._store = store = found
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
-        self._guess_from = self._policy.min_guessed_chars if self._policy.heuristics else None
+        self._layers = Layers(self._policy, self._fetcher)
 
     async def route(
         self,
@@ -89,7 +79,7 @@ class Router:
         ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
         When the call is cancelled, content on the far side is released.
         """
-        recognised = self._plain(data) or await self._transformed(data, capability) or self._ruled(data, capability)
+        recognised = await self._layers.recognise(data, capability)
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         origin = {"capability": capability, **(source or {})}
@@ -114,7 +104,9 @@ class Router:
                 notes += [f"{item.field or 'answer'}: {warning}" for warning in _strings(ref.source.get("warnings"))]
                 if rule := recognised.configured.get(item.path):
                     summaries.append(rule.summary(ref))
-                elif (text := declared_text(item)) is not None:
+                elif template := self._policy.default_summary_template:
+                    summaries.append(fill_summary(template, ref, reference_metadata(item)))
+                if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
                 steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
@@ -130,9 +122,10 @@ class Router:
             alone = not found and not captured
             previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
         # Added now, because text that is a file already needs no second file for its length.
-        with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
-        routed = cast(JSONValue, replace(routed, with_text))
-        previews |= self._text_previews(texts, stored)
+        if texts:
+            with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
+            routed = cast(JSONValue, replace(routed, with_text))
+            previews |= self._text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [item.path for item in found])
         result = Result(
@@ -147,58 +140,12 @@ class Router:
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,
+            limits=self._policy.agent,
             inline_fields=frozenset([item.field for item in found]),
         )
         if failures:
             raise self._failure(failures, result)
         return result
-
-    # --- the layers of docs/requirements.md R2-4.1 that look at the answer, in its order ------------------------------
-
-    def _plain(self, data: object) -> _Recognised | None:
-        """The short way, which most answers take: no transformer, no rules, no content blocks."""
-        policy = self._policy
-        if policy.transformer or policy.fields or (isinstance(data, dict) and isinstance(data.get("content"), list)):
-            return None
-        return _Recognised(data, find(data, guess_from=self._guess_from))
-
-    async def _transformed(self, data: object, capability: str) -> _Recognised | None:
-        """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
-        if self._policy.transformer is None:
-            return None
-        before = find_values(data)
-        try:
-            made = self._policy.transformer(capability, data)
-            if inspect.isawaitable(made):
-                made = await made
-        except BaseException:
-            await self._release(before, ())
-            raise
-        if made is None:
-            return None
-        found = find_values(made)
-        await self._release(before, found)
-        return _Recognised(made, found, {}, [Step("custom", "", "the transformer's answer; no other layer read it")])
-
-    def _ruled(self, data: object, capability: str) -> _Recognised:
-        """Configured fields first, then content blocks, descriptors and long texts at other places."""
-        rules = self._policy.rules(capability)
-        data, roots, steps = parse_text_blocks(data, rules, self._guess_from)
-        configured = {match.place: match for match in match_fields(data, rules, roots)}
-        found = [Found(place, match.binary) for place, match in configured.items()]
-        found += [
-            item
-            for item in find(replace(data, dict.fromkeys(configured)), guess_from=self._guess_from)
-            if not any(place[: len(item.path)] == item.path for place in configured)
-        ]
-        return _Recognised(data, found, configured, steps)
-
-    async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
-        """Release content on the far side that a transformer left out."""
-        remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
-        for item in before:
-            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:
-                await self._fetcher.release(item.binary)
 
     # --- storing ------------------------------------------------------------------------------------------------------
 

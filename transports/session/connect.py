@@ -10,7 +10,8 @@ from ..adapters.recording import Recording, record_transport
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
 from ..base import Transport
 from ..errors import UsageError
-from ..routing import RoutingPolicy
+from ..routing import RoutingConfig, RoutingPolicy, named_preset
+from .config_file import read_routing
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
 from .session import Session
 from .settings import Settings
@@ -46,7 +47,7 @@ def connect(
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
-    routing: RoutingPolicy | None = None,
+    routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
 ) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
@@ -75,9 +76,11 @@ def connect(
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one a question is answered with the default that the app itself names, else declined, and
     a destructive one never with yes. ``requested_capabilities`` are names that the app is told in ``initialize``;
-    ``routing`` says what becomes of an answer's parts (:class:`~transports.RoutingPolicy`). ``record`` is a
-    file that the conversation is written to, without secrets, or a :class:`~transports.Recording` that names
-    more of those.
+    ``routing`` says what becomes of an answer's parts: a :class:`~transports.RoutingPolicy`, the name of a preset
+    (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
+    settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
+    name. ``record`` is a file that the conversation is written to, without secrets, or a
+    :class:`~transports.Recording` that names more of those.
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
     :class:`~transports.errors.TransportError`.
@@ -124,10 +127,16 @@ def connect(
         on_notification=on_notification,
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
-        routing=routing,
+        routing=_routing(routing, settings),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
     )
+
+
+def _routing(routing: RoutingPolicy | RoutingConfig | str | None, settings: Settings) -> RoutingPolicy | RoutingConfig:
+    if routing is None:
+        return read_routing(settings.config)
+    return named_preset(routing) if isinstance(routing, str) else routing
 
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:

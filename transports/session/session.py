@@ -20,7 +20,7 @@ from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
 from ..protocol.messages import Message
-from ..routing import ABP, Result, RoutingPolicy, preset
+from ..routing import ABP, Result, RoutingConfig, RoutingPolicy
 from ..tasks import cancel_and_wait
 from .calls import Calls
 from .connection import Connection
@@ -57,7 +57,7 @@ class Session:
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
         requested_capabilities: Sequence[str] = (),
-        routing: RoutingPolicy | None = None,
+        routing: RoutingPolicy | RoutingConfig | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
         close_store: bool = False,
     ) -> None:
@@ -73,8 +73,8 @@ class Session:
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
-        self._policy = routing
-        policy = routing or ABP
+        self._routing = routing or RoutingConfig()
+        policy = self._routing if isinstance(self._routing, RoutingPolicy) else ABP
         self._results = Results(transport, self.store, settings, policy, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
         self.resources = Resources(
@@ -136,8 +136,8 @@ class Session:
             await stack.enter_async_context(self.transport)
             await stack.enter_async_context(self._events)
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
-            if self._policy is None and self.transport.features.presets:
-                policy = preset(self.info.id)
+            if isinstance(self._routing, RoutingConfig):
+                policy = self._routing.policy(self.info.id, presets=self.transport.features.presets)
                 self._results.use_policy(policy)
                 self.resources.policy = policy.resources
             if discovery is not None:

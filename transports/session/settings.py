@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     allow_private_addresses: bool = False
     store: str | None = None
     audit_log: Path | None = None
+    config: Path | None = None
 
     @field_validator("log_level")
     @classmethod

@@ -11,7 +11,7 @@ from ..adapters.recording import Recording
 from ..artifacts import HostFacade, HostStore
 from ..base import Transport
 from ..protocol.declarations import AppInfo, Capability
-from ..routing import RoutingPolicy
+from ..routing import RoutingConfig, RoutingPolicy
 from ..session import connect as asynchronous
 from ..session import resources, session
 from ..session.event_dispatch import OnElicitation, OnNotification, OnProgress
@@ -123,7 +123,7 @@ def connect(
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
-    routing: RoutingPolicy | None = None,
+    routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
 ) -> Session:
     """As :func:`transports.connect`, whose docstring replaces this one."""

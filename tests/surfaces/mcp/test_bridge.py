@@ -56,6 +56,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert listed["total"] == 2
 
 
+@pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")
 async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
@@ -67,6 +68,7 @@ async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve:
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
+@pytest.mark.requirement("R4-7a")
 async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
     class Declared(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
@@ -109,6 +111,7 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
+@pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
 async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
@@ -155,6 +158,7 @@ async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     assert reported == [(50, 100), (100, 100)]
 
 
+@pytest.mark.requirement("R3-7d")
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()
     async with serve(apps) as client:

@@ -57,6 +57,8 @@ async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterato
         yield client
 
 
+@pytest.mark.requirement("R4-3b", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c", "R4-14d")
+@pytest.mark.requirement("R4-15b")
 @pytest.mark.parametrize("era", ERAS)
 async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None:
     async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
@@ -93,6 +95,7 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         assert len((await called(ann, "abp_status"))["sessions"]) == 1
 
 
+@pytest.mark.requirement("R4-11e", "R4-15a")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -157,6 +157,7 @@ async def test_without_rules_an_address_may_hold_a_user(serve: Serve) -> None:
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-10e")
 async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -> None:
     async with serve(options={"hide_tools": ("abp_screenshot", "abp_job_*")}) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
@@ -176,6 +177,7 @@ async def test_only_some_tools_are_shown(serve: Serve) -> None:
 # --- files and browsers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-9e", "R4-9f", "R4-10a", "R4-10b")
 @pytest.mark.parametrize(
     ("options", "files", "said"),
     [

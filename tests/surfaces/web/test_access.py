@@ -125,6 +125,7 @@ async def test_listening_for_other_machines_needs_a_chosen_token(store: Artifact
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.3e", "R2-7.2b")
 async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     mine, theirs = await web.served.apps.connect("memory:", {}), await web.served.apps.connect("memory:", {})
     own = await put_artifact(web.store.scoped(Scope(session=mine.key)), b"mine")
@@ -184,6 +185,7 @@ async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> Non
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.6b", "R2-7.2d")
 async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref, other = await put_artifact(store), await put_artifact(store, b"other")
@@ -245,6 +247,7 @@ async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: 
     assert find_server(store.url) is None
 
 
+@pytest.mark.requirement("R2-5.6b")
 async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
 

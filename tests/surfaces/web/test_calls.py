@@ -209,6 +209,7 @@ async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactSto
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.6d", "R2-6.3f", "R2-6.3h")
 async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
     async with web.listen() as events:

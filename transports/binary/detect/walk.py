@@ -9,7 +9,7 @@ from ..data import BinaryData
 from .content import content_value
 from .descriptors import read_descriptor
 from .flat_form import read_flat_form
-from .heuristics import MIN_GUESSED, recognise_file
+from .heuristics import Heuristics
 from .mcp_blocks import read_block
 from .paths import MAX_DEPTH, Found, Place
 
@@ -18,19 +18,20 @@ __all__ = ["find", "find_values"]
 #: Types that never hold content. They are skipped before any other test: an answer may hold a million numbers.
 _NUMBERS = frozenset((int, float, bool, NoneType))
 _PLAIN = _NUMBERS | {str, list, dict, tuple}
+_DEFAULT, _OFF = Heuristics(), Heuristics(min_chars=1 << 62)
 _BLOCKS = frozenset(("image", "audio", "resource"))
 
 
-def find(data: object, *, guess_from: int | None = MIN_GUESSED) -> list[Found]:
+def find(data: object, *, heuristics: Heuristics | None = _DEFAULT) -> list[Found]:
     """Return all content in an answer's ``data``, in order.
 
-    Text that nothing declares is checked by the heuristics if it has at least ``guess_from`` characters (``None``:
-    never). Content whose descriptor is invalid is returned as its error, so that the content beside it is not lost.
+    Text that nothing declares is checked by the ``heuristics`` (``None``: never). Content whose descriptor is invalid
+    is returned as its error, so that the content beside it is not lost.
 
     Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
     """
     found: list[Found] = []
-    _walk(data, (), found, 1 << 62 if guess_from is None else guess_from)
+    _walk(data, (), found, heuristics or _OFF)
     return found
 
 
@@ -54,24 +55,26 @@ def _walk_values(node: object, path: Place, found: list[Found]) -> None:
         _content(node, path, found)
 
 
-def _walk(node: object, path: Place, found: list[Found], guess_from: int) -> None:
+def _walk(node: object, path: Place, found: list[Found], heuristics: Heuristics) -> None:
+    guess_from = heuristics.min_chars
     if isinstance(node, dict):
         _check_depth(path)
-        _object(node, path, found, guess_from)
+        _object(node, path, found, heuristics)
     elif isinstance(node, list | tuple):
         _check_depth(path)
         for index, value in enumerate(node):
             kind = type(value)
             if kind not in _NUMBERS and (kind is not str or len(value) >= guess_from):
-                _walk(value, (*path, index), found, guess_from)
+                _walk(value, (*path, index), found, heuristics)
     elif isinstance(node, str):
-        if len(node) >= guess_from and (binary := recognise_file(node, guess_from)) is not None:
+        if len(node) >= guess_from and (binary := heuristics.recognise(node)) is not None:
             found.append(Found(path, binary, "heuristic"))
     else:
         _content(node, path, found)
 
 
-def _object(node: dict[str, object], path: Place, found: list[Found], guess_from: int) -> None:
+def _object(node: dict[str, object], path: Place, found: list[Found], heuristics: Heuristics) -> None:
+    guess_from = heuristics.min_chars
     block_keys: Place = ()
     block_type = node.get("type")
     if ((type(block_type) is str and block_type in _BLOCKS) or "blob" in node) and (block := read_block(node, path)):
@@ -95,7 +98,7 @@ def _object(node: dict[str, object], path: Place, found: list[Found], guess_from
         elif kind in _NUMBERS or (kind is str and len(value) < guess_from) or (block_keys and name == block_keys[0]):  # type: ignore[arg-type]
             continue
         else:
-            _walk(value, (*path, str(name)), found, guess_from)
+            _walk(value, (*path, str(name)), found, heuristics)
 
 
 def _content(node: object, path: Place, found: list[Found]) -> None:

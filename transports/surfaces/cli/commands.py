@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,6 +68,8 @@ def mcp(
     async def work() -> int:
         from ...artifacts import open_store
         from ...errors import UsageError
+        from ...session.config_file import read_routing
+        from ...session.connect import connect
         from ...session.settings import Settings
 
         try:
@@ -79,6 +82,7 @@ def mcp(
         store = open_store(
             settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
         )
+        routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
         if http is not None:
             host, port = parse_address(http)
@@ -88,9 +92,8 @@ def mcp(
             users = parse_tokens(tokens) if tokens else {}
         async with store, AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
-            bridge = (
-                Bridge(options, store, activity=served.activity, link=served.link) if served else Bridge(options, store)
-            )
+            activity, link = (served.activity, served.link) if served else (None, None)
+            bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
             if http is None:
                 await serve_stdio(bridge)
             else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,12 +14,11 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import FileLimits
+from ...session.config_file import read_config
 from ...session.settings import settings_error
 
 __all__ = ["Options", "is_address"]
 
-#: File in the working folder that is read if no other is named.
-_FILE = "abp.toml"
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
@@ -139,8 +137,9 @@ class Options(BaseSettings):
         folders must be below its own. Raises :class:`~transports.errors.UsageError`, which names the file or variable
         and the key at fault.
         """
-        file = config or (Path(_FILE) if Path(_FILE).is_file() else None)
-        from_file = {} if file is None else _read(file, cls.model_fields)
+        read = read_config(config)
+        file = read.path
+        from_file = {} if file is None else _table(file, read.table(_TABLE), cls.model_fields)
         from_file = {key: value for key, value in from_file.items() if not os.environ.get(_PREFIX + key.upper())}
         chosen = {key: value for key, value in given.items() if value is not None}
         try:
@@ -149,7 +148,7 @@ class Options(BaseSettings):
             raise settings_error(
                 error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
             ) from error
-        if config is None and file is not None:
+        if file is not None and not read.named:
             options._check_found_file(file, from_file, chosen)
         return options
 
@@ -168,24 +167,14 @@ class Options(BaseSettings):
                 )
 
 
-def _read(file: Path, known: Mapping[str, object]) -> dict[str, object]:
-    """The table of a file; relative paths in it start at the folder of the file."""
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{file} cannot be read: {reason}") from error
-    for key in document.keys() - {_TABLE}:
-        raise UsageError(f"{file}: {key}: unknown; settings of the bridge stand in the table [{_TABLE}]")
-    table = document.get(_TABLE, {})
-    if not isinstance(table, dict):
-        raise UsageError(f"{file}: {_TABLE}: must be a table, [{_TABLE}]")
+def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) -> dict[str, object]:
+    """The bridge's table of a file, with relative paths from the folder of the file on."""
     for key in table.keys() - known.keys():
         close = difflib.get_close_matches(key, known, n=1)
         raise UsageError(f"{file}: {_TABLE}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
     for key in table.keys() & {"roots", "export_roots"}:
-        if isinstance(table[key], list):
-            table[key] = [file.parent / part if isinstance(part, str) else part for part in table[key]]
-    if isinstance(table.get("jwt_key_file"), str):
-        table["jwt_key_file"] = file.parent / table["jwt_key_file"]
+        if isinstance(folders := table[key], list):
+            table[key] = [file.parent / part if isinstance(part, str) else part for part in folders]
+    if isinstance(key_file := table.get("jwt_key_file"), str):
+        table["jwt_key_file"] = file.parent / key_file
     return table

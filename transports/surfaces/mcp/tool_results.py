@@ -123,6 +123,8 @@ def _next(error: ABPError) -> str:
         return "abp_artifacts lists what there is"
     if known := _NEXT.get(error.code):
         return known
+    if argument := error.details.get("argument"):
+        return f"correct the argument {argument} and call again"
     if not error.session_survives:
         return "connect again with abp_connect"
     if isinstance(error, UsageError):

@@ -3,7 +3,7 @@ import { address, post, remove } from './api.js';
 import { calls } from './calls.js';
 import { busy, button, confirm, copyButton, h, notice, say } from './dom.js';
 import { emit, on } from './events.js';
-import { duration, moment, size } from './format.js';
+import { duration, exactSize, moment, size } from './format.js';
 import { cardOf, metaOf } from './grid.js';
 import { preview } from './previews.js';
 import { isSvg } from './thumbs.js';
@@ -21,7 +21,7 @@ function facts(meta) {
   const made = meta.call && h('a', { href: `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
   const rows = [
     ['Type', meta.mime_type],
-    ['Size', `${size(meta.size_bytes)} (${meta.size_bytes.toLocaleString()} bytes)`],
+    ['Size', exactSize(meta.size_bytes)],
     ['Stored', moment(meta.created)],
     ['Made by', made ? h('span', {}, made, call?.duration_ms ? ` in ${duration(call.duration_ms)}` : '') : (meta.capability ?? 'an upload')],
     ['App', meta.app],
