@@ -274,7 +274,7 @@ def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pyte
         ),
     )
     result.assert_outcomes(passed=5, errors=1)
-    result.stdout.fnmatch_lines(["*test_refused: `page` of pytest-playwright blocks, so a test with an event loop*"])
+    result.stdout.fnmatch_lines(["*test_refused*: `page` of pytest-playwright blocks, so a test with an event loop*"])
 
 
 def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apps import answering
-from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve
+from tests.support.mcp_clients import Apps, Serve, era, read_as_resource, serve
 from tests.support.web_client import running
 from transports.artifacts import LocalStore
 
@@ -23,35 +23,37 @@ TEXTS: dict[str, tuple[str, dict[str, object]]] = {
     "feed.xml": ("<é/>", {"mimeType": "application/xml"}),
     "list.json": ("[1]", {"mimeType": "application/json"}),
 }
+TOP = {"content": "<p>ü</p>", "mimeType": "text/html", "encoding": "utf-8", "filename": "top.html"}
 NESTED = {"pages": [{"file": {"content": text, "filename": name, **more}} for name, (text, more) in TEXTS.items()]}
-(NAME, (TEXT, MORE)) = next(iter(TEXTS.items()))
-TOP = {"content": TEXT, "filename": NAME, **MORE}
 APP = {"top": answering(TOP), "nested": answering(NESTED)}
-EXPECTED = {name: (str(more["mimeType"]), len(text.encode())) for name, (text, more) in TEXTS.items()}
+CONTENT = {"top.html": b"<p>\xc3\xbc</p>", **{name: text.encode() for name, (text, _) in TEXTS.items()}}
+TYPES = {"top.html": "text/html", **{name: str(more["mimeType"]) for name, (_, more) in TEXTS.items()}}
+EXPECTED = {"abp_top": {"top.html"}, "abp_nested": set(TEXTS)}
 
 
 async def test_the_bridge_links_the_files(serve: Serve) -> None:
     async with serve(Apps(APP)) as client:
-        for tool, count in (("abp_top", 1), ("abp_nested", len(TEXTS))):
+        for tool, names in EXPECTED.items():
             answer = await client.call_tool(tool, {})
             links = {item.name: item for item in answer.content if item.type == "resource_link"}
-            assert len(links) == count
-            assert {name: (link.mime_type, link.size) for name, link in links.items()}.items() <= EXPECTED.items()
+            assert set(links) == names == {one["filename"] for one in answer.structured_content["artifacts"]}
             for name, link in links.items():
-                assert await read_as_resource(client, link.uri) == TEXTS[name][0].encode()
-        document = await called(client, "abp_nested")
-        assert {one["filename"]: (one["mime_type"], one["size_bytes"]) for one in document["artifacts"]} == EXPECTED
+                assert (link.mime_type, link.size) == (TYPES[name], len(CONTENT[name]))
+                assert await read_as_resource(client, link.uri) == CONTENT[name]
 
 
 async def test_the_artifact_server_shows_the_files(tmp_path: Path) -> None:
     async with running(LocalStore(tmp_path / "out"), APP) as web:
         session = (await web.served.apps.connect("memory:", {})).key
-        for capability, count in (("top", 1), ("nested", len(TEXTS))):
+        for tool, names in EXPECTED.items():
             async with web.listen() as events:
+                capability = tool.removeprefix("abp_")
                 call = (await web.post(f"/apps/{session}/calls", {"capability": capability})).json["id"]
                 over = (await events.until("call_finished", id=call))[2]
-            assert over["status"] == "succeeded" and len(over["artifacts"]) == count
-            for artifact in over["artifacts"]:
-                meta = (await web.get(f"/artifacts/{artifact}/meta")).json
-                assert EXPECTED[meta["filename"]] == (meta["mime_type"], meta["size_bytes"])
-                assert (await web.get(f"/artifacts/{artifact}")).body == TEXTS[meta["filename"]][0].encode()
+            assert over["status"] == "succeeded"
+            seen = [(await web.get(f"/artifacts/{artifact}/meta")).json for artifact in over["artifacts"]]
+            assert {meta["filename"] for meta in seen} == names
+            for meta in seen:
+                name = meta["filename"]
+                assert (meta["mime_type"], meta["size_bytes"]) == (TYPES[name], len(CONTENT[name]))
+                assert (await web.get(f"/artifacts/{meta['id']}")).body == CONTENT[name]
