@@ -38,9 +38,15 @@ def asyncio_is_set_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 
 
 def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
+    choice = find_browser()
+    assert choice is not None
+    pytester.makepyfile(
+        f"""
+        EXECUTABLE = {choice.path!r}"""
+        """
+        import pytest, pytest_asyncio
         from pathlib import Path
+        from playwright.async_api import async_playwright
 
         @pytest.mark.abp_transports("playwright", "websocket", "postmessage")
         def test_table(abp_fixture_app, abp_app, abp_artifacts, abp_transport, tmp_path):
@@ -53,9 +59,24 @@ def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytes
         async def test_async(abp_fixture_app, abp_app_async):
             async with abp_app_async() as app:
                 assert (await app.call("file.list")).data["files"]
-    """)
+
+        @pytest_asyncio.fixture
+        async def page():  # as that of pytest-playwright-asyncio
+            async with async_playwright() as playwright:
+                browser = await playwright.chromium.launch(executable_path=EXECUTABLE, args=["--no-sandbox"])
+                yield await browser.new_page()
+                await browser.close()
+
+        @pytest.mark.asyncio
+        async def test_async_page(abp_fixture_app, page, abp_app_async):
+            async with abp_app_async() as app:
+                await app.call("job.run", {"steps": 1, "delay": 1, "label": "seen"})
+                assert page.url == abp_fixture_app.url
+                assert "job.run" in await page.locator("#log").inner_text()
+    """
+    )
     result = ran(pytester, "-v")
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
     result.stdout.fnmatch_lines(["*test_table[[]websocket[]] PASSED*"])
     assert not (pytester.path / "abp-results").exists()
 
