@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.requirements import PAGE, faults, marked, render, rows
+from tests.support.requirements import PAGE, faults, marked, render, rows, unknown
 
-PAGE_OF_TWO = """## R9 A document
+PAGE_OF_TWO = """| D1 | Not so | Because |
+
+## R9 A document
 
 | source document | done |
 |---|--:|
@@ -17,7 +19,10 @@ PAGE_OF_TWO = """## R9 A document
 |---|---|---|---|---|
 | R9-1a | The first | done | a module |  |
 | R9-1b | The second | missing |  | `gone.py::test_gone` |
+| R9-1c | The third | differs | D1 |  |
+| R9-1d | The fourth | done | no test: a document |  |
 """
+SHOWN = {"R9-1a": ["a.py::test_one"]}
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -33,7 +38,7 @@ def test_the_test_column_and_the_counts_are_made_anew() -> None:
     made = render(PAGE_OF_TWO, {"R9-1a": ["a.py::test_one", "a.py::test_two", "b.py", "c.py"]})
     assert "| R9-1a | The first | done | a module | `a.py::test_one`, `a.py::test_two`, `b.py` and 1 more |" in made
     assert "| R9-1b | The second | missing |  |  |" in made
-    assert "| R9 A document | 1 | 0 | 1 | 0 | 0 | 2 | 1 |\n| all | 1 | 0 | 1 | 0 | 0 | 2 | 1 |\n\n###" in made
+    assert "| R9 A document | 2 | 0 | 1 | 1 | 0 | 4 | 1 |\n| all | 2 | 0 | 1 | 1 | 0 | 4 | 1 |\n\n###" in made
     assert render(made, {"R9-1a": ["a.py::test_one", "a.py::test_two", "b.py", "c.py"]}) == made
 
 
@@ -41,14 +46,36 @@ def test_the_test_column_and_the_counts_are_made_anew() -> None:
     ("change", "tests", "fault"),
     [
         (("R9-1b", "R9-1a"), {}, "R9-1a stands there 2 times"),
-        (("", ""), {"R9-1c": ["a.py::test_one"]}, "a.py::test_one: there is no requirement R9-1c"),
+        (("", ""), {"R9-1z": ["a.py::test_one"]}, "a.py::test_one: there is no requirement R9-1z"),
         (("| missing |", "| finished |"), {}, "R9-1b has the status 'finished'"),
-        (("| missing |", "| differs |"), {}, "R9-1b is 'differs' and does not say how"),
+        (("| missing |", "| partly |"), {}, "R9-1b is done partly, and nothing says what is missing"),
+        (("| missing |", "| done |"), {}, "R9-1b is done, and neither a test shows it nor does 'where' begin with"),
+        (("| missing |", "| differs |"), {}, "R9-1b differs, and '' is no decision of the page"),
+        (("| D1 |  |", "| D2 |  |"), {}, "R9-1c differs, and 'D2' is no decision of the page"),
+        (("| D1 |  |", "| D2 |  |"), {}, "D1 is the reason of no difference"),
         (("", ""), {"R9-1b": ["a.py::test_one"]}, "R9-1b is missing, and a.py::test_one shows it"),
+        (("a module", "tests/a.py"), {}, "R9-1a names a test by hand; mark the test"),
+        (("", ""), {"R9-1d": ["a.py::test_one"]}, "R9-1d has a test, and says that it has none"),
     ],
 )
 def test_a_page_that_is_wrong_is_found(change: tuple[str, str], tests: dict[str, list[str]], fault: str) -> None:
-    assert fault in faults(PAGE_OF_TWO.replace(*change), tests)
+    assert [one for one in faults(PAGE_OF_TWO.replace(*change), SHOWN | tests) if one.startswith(fault)]
+
+
+def test_a_page_that_is_right_has_no_fault() -> None:
+    assert faults(PAGE_OF_TWO, SHOWN) == []
+
+
+def test_the_page_names_what_is_there() -> None:
+    wrong = [f"{row.id}: {name}" for row in rows(PAGE.read_text(encoding="utf-8")) for name in unknown(row.where)]
+    assert wrong == []
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    assert unknown("`routing/`, `artifacts/local`, docs/routing.md, `Router.route`, `none:`, `tools/ls`") == [
+        "`tools/ls`"
+    ]
+    assert unknown("docs/gone.md; `Gone.route`; `no_such_setting`") == ["docs/gone.md", "`Gone`", "`no_such_setting`"]
 
 
 def test_markers_are_read_from_functions_classes_modules_and_parameters(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .protocol.messages import Effect, Message
     from .protocol.payloads import ElicitationRequest, Notification, Progress
     from .protocol.strict_json import JSONValue
-    from .routing import Result, Router, RoutingPolicy
+    from .routing import ObservationClamped, Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
     from .session.session import Session
@@ -92,6 +92,7 @@ _HOMES = {
     ),
     "protocol.strict_json": ("JSONValue",),
     "routing": (
+        "ObservationClamped",
         "Result",
         "Router",
         "RoutingPolicy",
@@ -133,6 +134,7 @@ __all__ = [
     "Message",
     "NoneStore",
     "Notification",
+    "ObservationClamped",
     "PageTools",
     "PlaywrightTransport",
     "PostMessageTransport",
@@ -157,7 +159,13 @@ __all__ = [
 ]
 
 
+#: The version of the distribution, ``unknown`` where it is not installed.
+__version__: str
+
+
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return importlib.import_module(".protocol.initialize", __name__).package_version()
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -58,6 +58,7 @@ def sha(data: bytes) -> str:
 
 
 @pytest.mark.requirement("R2-4.3a", "R2-5.2b", "R2-5.2c", "R2-5.3a", "R2-5.4a", "R2-6.0b", "R2-6.0d", "R2-6.0e")
+@pytest.mark.requirement("R4-12b")
 async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
     file = tmp_path / "given.bin"

@@ -78,7 +78,7 @@ def test_a_documented_descriptor() -> None:
     assert binary.extra == {"pages": 3}
 
 
-@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c")
+@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c", "R1-15a")
 @pytest.mark.parametrize(
     ("content", "mime_type", "encoding", "expected"),
     [
@@ -240,7 +240,7 @@ def reference(**fields: object) -> dict[str, object]:
     return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
 
 
-@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d")
+@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
 def test_a_documented_reference() -> None:
     binary = one(
         {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"
@@ -756,6 +756,7 @@ def test_a_guess_is_about_long_text_only() -> None:
     assert Heuristics(min_chars=5000).recognise(b64(content)) is None
 
 
+@pytest.mark.requirement("R2-4.2b")
 def test_a_signature_of_the_caller_comes_before_the_known_ones() -> None:
     own = Heuristics(signatures=[Signature(b"ACME", "application/x-acme", 4), Signature(b"%PDF", "application/x-own")])
     content = b"\1\2\3\4ACME" + bytes(range(256)) * 4
@@ -776,6 +777,7 @@ def test_a_signature_that_makes_no_sense_is_refused(magic: bytes, mime_type: str
         Signature(magic, mime_type, offset)
 
 
+@pytest.mark.requirement("R2-4.2e")
 def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
     content = bytes(range(256)) * 4
     loose = Heuristics(require_magic_bytes=False)
@@ -786,6 +788,7 @@ def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
         assert loose.recognise(text) is None
 
 
+@pytest.mark.requirement("R2-4.2d")
 def test_content_over_the_limit_is_not_decoded() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
     for text in (b64(content), content.decode("latin-1")):

@@ -97,12 +97,6 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def browser(light_browser: Browser) -> Browser:
-    """Hundreds of pages are opened here."""
-    return light_browser
-
-
-@pytest.fixture(scope="session")
 def mcp_target() -> Iterator[str]:
     with warm_target() as target:
         yield target

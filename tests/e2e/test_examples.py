@@ -156,6 +156,7 @@ def test_replay(url: str, tmp_path: Path) -> None:
     assert recorded == replayed and recorded.startswith("application/pdf ")
 
 
+@pytest.mark.requirement("R4-15j", "R4-15l")
 def test_mcp_client(url: str, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     printed = run_example("mcp_client.py", url, cwd=tmp_path)

@@ -165,6 +165,7 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
     assert [str(request) for request in fixture.requests[seen:] if "canary" in str(request)] == []
 
 
+@pytest.mark.requirement("R2-6.3i")
 @pytest.mark.parametrize(
     "name", ["\"quoted' <b>.txt", "two\nlines\r\nX-Evil: 1.txt", "../../../etc/passwd", "…‮gpj.txt", "#?&%00.txt"]
 )

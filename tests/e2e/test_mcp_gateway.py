@@ -60,6 +60,7 @@ def references(tree: Any) -> dict[str, str]:
     return found
 
 
+@pytest.mark.requirement("R2-0b")
 async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
@@ -89,6 +90,7 @@ async def test_the_preset_of_the_servers_name_applies_behind_the_gateway(tmp_pat
         assert "Sales Dashboard.pdf" in json.dumps(answer.structured_content)
 
 
+@pytest.mark.requirement("R2-6.2d")
 async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, target("tableau")) as client:
         listed = await called(client, "abp_resources_list")
@@ -96,6 +98,7 @@ async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) 
         read = await called(client, "abp_resources_read", uri=VIEW)
         (key,) = references(read).values()
         assert (await read_as_resource(client, f"artifact://{key}")).decode() == view_data()
+        assert (await read_as_resource(client, VIEW)).decode() == view_data()
 
 
 async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tmp_path: Path) -> None:

@@ -309,8 +309,8 @@ async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> 
         )
 
 
-@pytest.mark.requirement("R2-2.4d", "R2-3.5c", "R2-4.2i", "R2-5.7d", "R2-5.7e", "R2-6.2b", "R2-7.3a", "R2-7.3b")
-@pytest.mark.requirement("R2-7.3c")
+@pytest.mark.requirement("R2-2.4d", "R2-3.5c", "R2-4.2i", "R2-5.7d", "R2-5.7e", "R2-6.2b", "R2-6.2c", "R2-7.3a")
+@pytest.mark.requirement("R2-7.3b", "R2-7.3c")
 async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
     told: list[Notification] = []
 
@@ -356,6 +356,7 @@ async def test_links_stay_links(app: Connected) -> None:
         result = await session.call("export_links")
         link = value(result.data, "content", 0)
         assert (link["uri"], link["mimeType"], link["size"]) == (VIEW, "text/csv", len(view_data()))
+        assert link["fetched"] is False and "resources.read" in link["hint"]
         assert value((await session.call("record")).data, "reads") == before
 
 
@@ -372,11 +373,11 @@ async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> Non
         assert (gone["fetched"], lies["fetched"]) == (False, False)
         assert "not found" in gone["fetch_error"]
         assert "declared 5 bytes" in lies["fetch_error"]
-        assert "fetched" not in large
+        assert large["fetched"] is False and "resources.read" in large["hint"]
         assert {"content.0.contents.0.text", ""} == set(result.artifacts)
 
 
-@pytest.mark.requirement("R2-6.2e", "R2-6.4i")
+@pytest.mark.requirement("R2-6.2e", "R2-6.2g", "R2-6.4i")
 async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path / "out") as session:
         with pytest.raises(CapabilityError) as gone:
@@ -386,6 +387,8 @@ async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(ap
             await session.resources.read("tableau://files/broken")
         with pytest.raises(SizeMismatch):
             await session.resources.read("tableau://files/7.pdf", size=12)
+        with pytest.raises(CallTimeout):
+            await session.resources.read("tableau://files/slow", timeout=0.3)
         assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
         assert (await session.resources.read("tableau://notes/1")).artifacts
 

@@ -39,6 +39,7 @@ def parse(text: str) -> RoutingConfig:
     return RoutingConfig.parse(tomllib.loads(text).get("routing", {}), "abp.toml: routing")
 
 
+@pytest.mark.requirement("R2-6.1b", "R2-6.4c")
 def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_before_its_preset() -> None:
     config = parse(FILE)
     tableau = config.policy("tableau-mcp", presets=True)
@@ -55,6 +56,7 @@ def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_befo
     assert RoutingConfig().policy("an app", presets=True) is ABP
 
 
+@pytest.mark.requirement("R2-6.1b")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -98,6 +100,7 @@ async def place_of_the_file(folder: Path, **options: object) -> list[str]:
         return [*(await app.call("download_workbook")).artifacts]
 
 
+@pytest.mark.requirement("R2-6.1b")
 async def test_a_session_takes_its_rules_from_the_file_that_is_named_or_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +153,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("acme_presets", None)
 
 
+@pytest.mark.requirement("R2-6.4c")
 def test_presets_of_other_distributions_are_found_by_name_and_before_ours(installed: Path) -> None:
     assert preset("Acme MCP server").max_texts == named_preset("acme").max_texts == 3
     assert preset("tableau-mcp").max_texts == 4

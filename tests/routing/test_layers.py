@@ -2,18 +2,30 @@
 
 import base64
 import json
+import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from transports import LocalStore, NoneStore, Router
+from transports import LocalStore, NoneStore, Router, Scope
 from transports.artifacts import MemoryStore
 from transports.binary import BinaryData, Handle
 from transports.errors import BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
 from transports.protocol.strict_json import JSONValue, encode_json
-from transports.routing import GITHUB, TABLEAU, AgentLimits, FieldRule, Result, RoutingPolicy
+from transports.routing import (
+    GITHUB,
+    TABLEAU,
+    AgentLimits,
+    CustomEvent,
+    FieldRule,
+    ObservationClamped,
+    Result,
+    RoutingPolicy,
+    TransformContext,
+)
 
 NOISE = random.Random(9).randbytes(375_000)
 PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + NOISE
@@ -60,7 +72,8 @@ async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: 
     assert b64(PDF)[100:140] not in json.dumps(routed.as_dict()) + routed.summary()
 
 
-@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-6.4a", "R2-B.a")
+@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-4.1b", "R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-6.4a")
+@pytest.mark.requirement("R2-B.a")
 @pytest.mark.parametrize("content", [PDF, SMALL], ids=["large", "small"])
 async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes) -> None:
     answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
@@ -102,10 +115,10 @@ async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) ->
 # --- custom -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R2-2.1a", "R2-3.6a", "R2-3.6b", "R2-4.1a")
+@pytest.mark.requirement("R2-2.1a", "R2-3.6a", "R2-3.6b", "R2-4.1a", "R2-4a", "R2-6.1a")
 async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) -> None:
-    async def transform(capability: str, answer: object) -> object:
-        assert capability == "download_workbook"
+    async def transform(capability: str, answer: object, context: TransformContext) -> object:
+        assert capability == context.capability == "download_workbook"
         content = base64.b64decode(str(at(answer, "content")))
         return {"workbook": BinaryData.from_bytes(content, filename="w.pdf"), "untouched": at(answer, "other")}
 
@@ -120,7 +133,7 @@ async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) 
 
 @pytest.mark.requirement("R2-3.6b")
 async def test_a_transformer_that_gives_nothing_leaves_the_answer_to_the_others(store: LocalStore) -> None:
-    policy = RoutingPolicy(transformer=lambda capability, answer: None)
+    policy = RoutingPolicy(transformer=lambda capability, answer, context: None)
     routed = await Router(store, policy=policy).route({"a": b64(PDF)}, capability="x")
     assert layers(routed) == [("heuristic", "a")]
 
@@ -132,11 +145,11 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
         async def release(self, binary: object) -> None:
             released.append(cast(BinaryData, binary).content)
 
-    def explode(capability: str, answer: object) -> object:
+    def explode(capability: str, answer: object, context: object) -> object:
         raise ValueError("no")
 
     answer = {"kept": b"x", "dropped": Handle("7", 3)}
-    for transformer in (lambda capability, answer: {"kept": answer["kept"]}, explode):
+    for transformer in (lambda capability, answer, context: {"kept": answer["kept"]}, explode):
         policy = RoutingPolicy(transformer=transformer)
         router = Router(MemoryStore(), fetcher=Fetcher(), policy=policy)  # type: ignore[arg-type]
         if transformer is explode:
@@ -147,6 +160,32 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
     assert released.count(Handle("7", 3)) == 2
 
 
+@pytest.mark.requirement("R2-2.1a", "R2-3.6c")
+async def test_a_transformer_stores_content_itself_and_its_references_are_artifacts(store: LocalStore) -> None:
+    events: list[object] = []
+
+    async def transform(capability: str, answer: object, context: TransformContext) -> object:
+        context.emit("workbook/read", {"bytes": len(SMALL)})
+        ref = await context.store.put_bytes(SMALL, mime_type="application/pdf", filename="w.pdf", namespace=capability)
+        assert ref.scope == context.scope == Scope(session="s")
+        return {"artifact": ref, "pages": [{"image": PNG, "again": ref}], "name": "Q3"}
+
+    router = Router(
+        store.scoped(Scope(session="s")), policy=RoutingPolicy(transformer=transform), on_event=events.append
+    )
+    routed = await router.route({"content": b64(SMALL)}, capability="download_workbook", source={"call": "c1"})
+    ref = routed.artifacts["artifact"]
+    assert (ref.filename, [*routed.artifacts]) == ("w.pdf", ["artifact", "pages.0.again", "pages.0.image"])
+    assert at(routed.data, "artifact") == at(routed.data, "pages", 0, "again") == ref.as_dict()
+    assert routed.metadata == {"name": "Q3"}
+    assert events == [CustomEvent("c1", "download_workbook", "workbook/read", {"bytes": 14})]
+    assert "artifacts" not in routed.for_agent()
+
+    whole = RoutingPolicy(transformer=lambda capability, answer, context: ref)
+    routed = await Router(store, policy=whole).route({}, capability="x")
+    assert (routed.data, dict(routed.artifacts), routed.metadata) == (ref.as_dict(), {"": ref}, {})
+
+
 # --- configured fields ------------------------------------------------------------------------------------------------
 
 
@@ -154,7 +193,7 @@ def policy_for(*rules: FieldRule) -> RoutingPolicy:
     return RoutingPolicy(tool_fields={"x": rules})
 
 
-@pytest.mark.requirement("R2-2.2d", "R2-3.4a", "R2-3.4d")
+@pytest.mark.requirement("R2-2.2d", "R2-3.4a", "R2-3.4d", "R2-3.4e")
 @pytest.mark.parametrize(
     ("path", "answer", "places"),
     [
@@ -358,7 +397,7 @@ async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore
     assert at(routed.data, "content", 0, "uri") == "a://b"
 
 
-@pytest.mark.requirement("R2-3.3d")
+@pytest.mark.requirement("R2-3.3d", "R2-4a", "R2-6.1a")
 async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
     """docs/requirements.md R2-3.3: many servers answer text with base64 inside."""
     inner = {"content": b64(SMALL), "name": "Sales", "format": "pdf"}
@@ -375,6 +414,7 @@ async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
     assert await store.get(routed.artifacts["content.0.text.deep.0"].id) == PDF
 
 
+@pytest.mark.requirement("R2-4a", "R2-6.1a")
 async def test_rules_reach_structured_content(store: LocalStore) -> None:
     answer = {"content": [], "structuredContent": {"content": b64(SMALL), "name": "Sales"}}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
@@ -437,6 +477,7 @@ async def test_the_largest_texts_get_files_of_their_own(store: LocalStore) -> No
     assert set(routed.artifacts) == {"", *(f"t{n}" for n in range(6, 26))}
 
 
+@pytest.mark.requirement("R2-4.4e", "R2-4a", "R2-6.1a")
 async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -> None:
     rows = [{"n": n} for n in range(3000)]
     routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
@@ -579,6 +620,7 @@ async def test_a_limit_without_room_for_saying_where_the_rest_is(store: LocalSto
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.1b")
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="max_inline_chars"):
         RoutingPolicy(max_inline_chars=-1)
@@ -625,6 +667,7 @@ async def test_an_answer_deeper_than_any_may_be_is_refused_whatever_a_rule_says(
         await Router(store, policy=policy_for(FieldRule("$..b"))).route(answer, capability="x")
 
 
+@pytest.mark.requirement("R2-4.2k")
 async def test_a_file_without_a_rule_has_the_summary_of_the_default_template(store: LocalStore) -> None:
     policy = RoutingPolicy(default_summary_template="Binary content '{title}' stored as {artifact_id} ({size} bytes)")
     answer = {"file": {"content": b64(SMALL), "mimeType": "application/pdf", "title": "Q3"}}
@@ -633,6 +676,37 @@ async def test_a_file_without_a_rule_has_the_summary_of_the_default_template(sto
     assert routed.summary().splitlines()[0] == f"Binary content 'Q3' stored as {ref.id} (14 bytes)"
 
 
+@pytest.mark.requirement("R2-4.4f", "R2-4.4g")
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        ({"rows": ["z" * 90] * 999}, lambda result: result.for_agent()),
+        ({"rows": ["z" * 90] * 99}, lambda result: result.for_agent(max_bytes=2000)),
+        ({"file": b64(PDF)}, lambda result: {"summary": result.summary(max_chars=50)}),
+    ],
+    ids=["above the default", "above a limit", "summary"],
+)
+async def test_whatever_is_cut_for_an_agent_is_logged_and_told(
+    answer: object, read: Callable[[Result], JSONValue], store: LocalStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[object] = []
+    routed = await Router(store, on_event=events.append).route(answer, capability="x", source={"call": "c1"})
+    routed.summary(max_chars=5000)
+    routed.for_agent(max_bytes=200_000)
+    assert (events, caplog.messages) == ([], [])
+    shown = read(routed)
+    (event,) = events
+    assert isinstance(event, ObservationClamped) and (event.call, event.capability) == ("c1", "x")
+    assert event.original_bytes > event.clamped_bytes >= len(encode_json(shown)) - len(b'{"summary":""}')
+    (message,) = caplog.messages
+    assert (
+        message
+        == f"x: what an agent reads of the answer was cut from {event.original_bytes} to {event.clamped_bytes} bytes"
+    )
+    assert pickle.loads(pickle.dumps(routed)) == routed
+
+
+@pytest.mark.requirement("R2-4.4a", "R2-4.4b")
 async def test_what_an_agent_reads_has_the_limits_of_the_policy(store: LocalStore) -> None:
     agent = AgentLimits(max_bytes=3000, max_field_chars=100, truncation_suffix="<{truncated_chars} more>")
     answer = {"log": "x" * 1100, "rows": list(range(10)), "short": "y" * 100}

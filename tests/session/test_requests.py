@@ -192,6 +192,7 @@ async def test_malformed_answers_with_a_clear_meaning_are_accepted(
 # --- timeouts and cancellation ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-15e")
 async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
     transport = NotingTransport({"hang": hang, "good": answering(1)})
     async with app_of(transport) as app:

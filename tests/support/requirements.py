@@ -10,6 +10,7 @@ A test says which requirements it shows: ``@pytest.mark.requirement("R2-7.1c", â
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections import Counter
@@ -20,9 +21,12 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "requirements.md"
 #: What a row may have as its status, in the order of the table of counts.
 STATUSES = ("done", "partly", "missing", "differs", "unchecked")
+#: How "where" begins where a requirement is met, and no test can show it.
+_NO_TEST = "no test: "
 #: How many tests a row names; the others are counted.
 _NAMED = 3
 _ID = re.compile(r"R\d-[\dA-Z]+(?:\.\d+)*\.?[a-z]")
+_DECISION = re.compile(r"^\| (D\d+) \|", re.MULTILINE)
 _HEAD = "| id | requirement | status | where | test |\n|---|---|---|---|---|"
 _OLD_HEAD = "| id | requirement | status | where |\n|---|---|---|---|"
 #: A test with one of these does not always run or may fail, so it shows nothing.
@@ -135,14 +139,48 @@ def faults(page: str, tests: Mapping[str, list[str]]) -> list[str]:
     known = Counter(row.id for row in found)
     wrong = [f"{id} stands there {count} times" for id, count in known.items() if count > 1]
     wrong += [f"{', '.join(names)}: there is no requirement {id}" for id, names in tests.items() if id not in known]
+    decisions = _DECISION.findall(page)
     for row in found:
+        shown = bool(tests.get(row.id))
         if row.status not in STATUSES:
             wrong.append(f"{row.id} has the status {row.status!r}")
-        elif row.status in ("partly", "differs") and not row.where:
-            wrong.append(f"{row.id} is {row.status!r} and does not say how")
-        elif row.status == "missing" and row.id in tests:
+        elif row.status == "done" and not shown and not row.where.startswith(_NO_TEST):
+            wrong.append(f"{row.id} is done, and neither a test shows it nor does 'where' begin with {_NO_TEST!r}")
+        elif row.status == "differs" and row.where not in decisions:
+            wrong.append(f"{row.id} differs, and {row.where!r} is no decision of the page")
+        elif row.status == "partly" and not row.where:
+            wrong.append(f"{row.id} is done partly, and nothing says what is missing")
+        elif row.status == "missing" and shown:
             wrong.append(f"{row.id} is missing, and {tests[row.id][0]} shows it")
+        if "tests/" in row.where:
+            wrong.append(f"{row.id} names a test by hand; mark the test, @pytest.mark.requirement({row.id!r})")
+        if shown and row.where.startswith(_NO_TEST):
+            wrong.append(f"{row.id} has a test, and says that it has none")
+    named = {row.where for row in found}
+    wrong += [f"{decision} is the reason of no difference" for decision in decisions if decision not in named]
     return wrong
+
+
+def unknown(where: str) -> list[str]:
+    """Return what "where" names that is not there: documents, modules and folders (`routing/presets`), and names of the
+    code (`Router.route`, `max_file_bytes`)."""
+    wrong = [name for name in re.findall(r"docs/[\w-]+\.md", where) if not (ROOT / name).is_file()]
+    for quoted in re.findall(r"`([^`]+)`", where):
+        if re.fullmatch(r"(?!resources/)[a-z_0-9]+/[a-z_0-9/]*", quoted):  # resources/list is a method of MCP
+            path = ROOT / "transports" / quoted
+            if not path.is_dir() and not path.with_suffix(".py").is_file():
+                wrong.append(f"`{quoted}`")
+            continue
+        match = re.match(r"([A-Z]\w+|[a-z]+(?:_[a-z]+)+)(?=$|[.=])", quoted)
+        if match and not re.search(rf"\b{match[1]}\b", _code()):
+            wrong.append(f"`{match[1]}`")
+    return wrong
+
+
+@functools.cache
+def _code() -> str:
+    files = [*(ROOT / "transports").rglob("*.py"), *(ROOT / "webapp_fixture").rglob("*.js*"), ROOT / "Makefile"]
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
 def main() -> int:

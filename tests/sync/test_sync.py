@@ -113,7 +113,7 @@ GIVEN = {
 }
 #: Playwright's own objects, which can be awaited in the session's loop only; and a stream of the loop's: ``stage()``
 #: takes chunks.
-LEFT_OUT = {"Browser.playwright", "Browser.cdp"}
+LEFT_OUT = {"Browser.playwright", "Browser.context", "Browser.cdp"}
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
 #: Made by connect, open_store and stage, around an asynchronous object.
 FACADES = {"ArtifactStore", "Session", "Staged"}

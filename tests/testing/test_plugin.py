@@ -34,7 +34,7 @@ SHOW_OPTIONS = """
         @contextlib.contextmanager
         def taking(*target, **options):
             seen.append({name: value for name, value in options.items() if name not in ("record", "store")})
-            yield types.SimpleNamespace(transport=None)
+            yield types.SimpleNamespace(transport=None, _runner=types.SimpleNamespace(run=None))
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(transports.sync, "connect", taking)

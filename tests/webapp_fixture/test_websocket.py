@@ -263,6 +263,7 @@ async def test_data_files_and_sound(app: Client) -> None:
     assert [file["name"] for file in (await app.data("file.list"))["files"]] == ["welcome.md", "sales.csv"]
 
 
+@pytest.mark.requirement("R1-9c")
 async def test_generated_files(app: Client, fixture: Fixture) -> None:
     for form in ("base64", "buffer", "blob"):
         made = await app.data("file.generate", megabytes=1.5, seed=7, digest=True, **{"as": form})
@@ -288,6 +289,16 @@ async def test_generated_files(app: Client, fixture: Fixture) -> None:
     relative = (await app.data("file.generate", bytes=1, **{"as": "url", "auth": "cookie"}))["file"]["downloadUrl"]
     assert relative.startswith("/downloads/1/0/generated.bin?auth=cookie")
     assert app.socket.response is not None and "workbench_session=" in app.socket.response.headers["Set-Cookie"]
+
+
+@pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f")
+async def test_a_file_of_more_than_10_mb_is_a_download_for_an_hour_if_size_decides(app: Client) -> None:
+    small, large = [
+        (await app.data("file.generate", bytes=size, **{"as": "auto"}))["file"] for size in (10 << 20, (10 << 20) + 1)
+    ]
+    assert len(content(small)) == 10 << 20 and small.keys() == {"content", "encoding", "mimeType", "size", "filename"}
+    assert large["downloadUrl"].startswith("/downloads/10485761/") and "content" not in large
+    assert large["size"] == (10 << 20) + 1 and large["expiresAt"] / 1000 - time.time() > 3500
 
 
 async def test_shapes(app: Client) -> None:

@@ -9,14 +9,15 @@ from urllib.parse import SplitResult, urlsplit
 
 from ..base import Features
 from ..browser.effects.page_effects import Dialogs
-from ..browser.page.agent import PageAgent
+from ..browser.page.agent import PageAgent, is_closed
 from ..browser.page.navigation import explain_load_failure
+from ..browser.page.problems import not_abp, read_problems
 from ..browser.process.extension import extension_folder, extension_page_in
 from ..browser.process.launch import Browser
 from ..browser.source import PageSource, StorageState
 from ..browser.timeouts import playwright_timeout
 from ..browser.transport import PageTransport
-from ..errors import ConnectFailed, NotAbpApp, UsageError
+from ..errors import ConnectFailed, UsageError, format_seconds
 from ..protocol.strict_json import decode_json
 from ..protocol.urls import redact_url
 
@@ -90,26 +91,27 @@ class PlaywrightTransport(PageTransport):
                     self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
                 )
             except Error as error:
+                if is_closed(error):
+                    raise
                 reason = explain_load_failure(str(error), self._target)
-                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
+                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
             status = response.status if response else None
         found = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout))
         assert isinstance(found, dict)
-        self._require_abp(found, status)
+        if fault := self._fault(found):
+            seen = f"title {found['title']!r}" + (f", HTTP {status}" if status else "")
+            advice = "" if found["present"] else "is it the right address, and does the app speak ABP?"
+            raise not_abp(f"the page at {redact_url(self._target)} ({seen}) {fault}", advice, await read_problems(page))
 
-    def _require_abp(self, found: Mapping[str, Any], status: int | None) -> None:
-        page = f"the page at {redact_url(self._target)} (title {found['title']!r}" + (
-            f", HTTP {status})" if status else ")"
-        )
+    def _fault(self, found: Mapping[str, Any]) -> str:
+        """Return what is wrong with the page's ``window.abp``; empty if it is whole."""
         if found["threw"]:
-            raise NotAbpApp(f"{page} has a window.abp that throws: {found['threw']}")
+            return f"has a window.abp that throws: {found['threw']}"
         if not found["present"]:
-            raise NotAbpApp(
-                f"{page} has no window.abp {self._grace:g} s after it loaded; "
-                "is it the right address, and does the app speak ABP?"
-            )
+            return f"has no window.abp {format_seconds(self._grace)} after it loaded"
         if found["missing"]:
-            raise NotAbpApp(f"{page} has a window.abp without {' and '.join(found['missing'])}: it is not whole")
+            return f"has a window.abp without {' and '.join(found['missing'])}: it is not whole"
+        return ""
 
 
 def _same_document(current: str, target: str) -> bool:

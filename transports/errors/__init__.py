@@ -48,6 +48,7 @@ from .base import (
     StoredPart,
     UsageError,
     first_line,
+    format_seconds,
 )
 from .binary import (
     AddressBlocked,
@@ -85,6 +86,7 @@ from .transport import (
     ProfileInUse,
     ProtocolError,
     TransportError,
+    no_answer,
 )
 
 __all__ = [
@@ -124,4 +126,6 @@ __all__ = [
     "UrlExpired",
     "UsageError",
     "first_line",
+    "format_seconds",
+    "no_answer",
 ]

@@ -7,13 +7,15 @@ places, and what an agent sees stays small.
 * :mod:`.fields`, :mod:`.paths`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks
   and long texts.
 * :mod:`.references`, :mod:`.result`, :mod:`.guard` — references in answers, :class:`Result`, JSON cut to a size.
+* :mod:`.events` — what a transformer is given, and the events of the routing.
 * :mod:`.fetch` — :class:`Fetcher`, which brings content into the store.
 * :mod:`.inputs` — files that come with a call.
 """
 
 from ..binary.detect import Signature
 from .config import RoutingConfig
-from .fetch import Fetcher
+from .events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
+from .fetch import Fetcher, OnDownload
 from .guard import clamp
 from .inputs import (
     Accepted,
@@ -36,10 +38,14 @@ __all__ = [
     "TABLEAU",
     "Accepted",
     "AgentLimits",
+    "CustomEvent",
     "Fetcher",
     "FieldRule",
     "FileLimits",
     "GivenFile",
+    "ObservationClamped",
+    "OnDownload",
+    "OnRoutingEvent",
     "ResourcePolicy",
     "Result",
     "Router",
@@ -47,6 +53,7 @@ __all__ = [
     "RoutingPolicy",
     "Signature",
     "Step",
+    "TransformContext",
     "Transformer",
     "accept_files",
     "auto_read_safe",

@@ -10,6 +10,7 @@ from pydantic import ConfigDict
 
 from ..binary.detect import MIN_GUESSED, Heuristics, Signature
 from ..errors import UsageError
+from .events import TransformContext
 from .guard import MAX_BYTES, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 from .paths import check_path
 
@@ -19,9 +20,9 @@ __all__ = ["AgentLimits", "FieldRule", "ResourcePolicy", "RoutingPolicy", "Step"
 _STRICT = ConfigDict(extra="forbid")
 _MAX_SUFFIX = 200  # characters
 
-#: A function of the caller, sync or async: it gets the capability's name and the answer, and returns another answer,
-#: or ``None`` to leave the answer to the other layers.
-Transformer: TypeAlias = Callable[[str, object], object | Awaitable[object]]
+#: A function of the caller, sync or async: it gets the capability's name, the answer and a :class:`.TransformContext`,
+#: and returns another answer, or ``None`` to leave the answer to the other layers.
+Transformer: TypeAlias = Callable[[str, object, TransformContext], object | Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class RoutingPolicy:
     R2-4.2.
 
     * ``custom`` — ``transformer`` is called first. If it returns an answer, no other layer reads that one; only content
-      in it (``bytes``, :class:`~transports.BinaryData`) is stored.
+      in it (``bytes``, :class:`~transports.BinaryData`) is stored. References of what it stored itself may stand in it.
     * ``fields`` — ``tool_fields``: rules by the name of a capability, ``*`` for all.
     * ``typed`` — content blocks of MCP; no setting.
     * ``abp`` — the forms of ABP; no setting.

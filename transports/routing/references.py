@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 
 from ..artifacts import ArtifactRef
@@ -30,11 +30,15 @@ def declared_text(found: Found) -> str | None:
     return str(content.text) if isinstance(content, Encoded) and content.encoding == "utf-8" else None
 
 
-def metadata_of(data: object, found: Sequence[Found]) -> Mapping[str, object]:
-    """Return the fields of an answer that hold no content, which people call its metadata (docs/protocol.md 12.2)."""
+def metadata_of(data: object, found: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
+    """Return the fields of an answer that hold no content, which people call its metadata (docs/protocol.md 12.2).
+
+    ``refs`` are the places of references that stood in the answer."""
+    if () in refs:
+        return {}
     if found and found[0].path == ():
         return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
-    used = {item.path[0] for item in found}
+    used = {item.path[0] for item in found} | {place[0] for place in refs}
     return {key: value for key, value in data.items() if str(key) not in used} if isinstance(data, dict) else {}
 
 

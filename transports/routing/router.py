@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, replace
-from ..errors import ABPError, UsageError
+from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
-from .fetch import Fetcher
+from .events import OnRoutingEvent, TransformContext
+from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
 from .layers import Layers
@@ -37,7 +39,9 @@ class Router:
         routed = await Router(store, policy=TABLEAU).route(tool_result, capability="download_workbook")
 
     ``policy`` says what is recognised, and how (docs/requirements.md R2-4); the default is for apps that speak ABP.
-    ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page.
+    ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page. ``on_event`` gets
+    :class:`~transports.ObservationClamped` when what an agent reads of a result is cut, in the thread that reads it,
+    and the events of the policy's transformer.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Router:
         *,
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
+        on_event: OnRoutingEvent | None = None,
     ) -> None:
         found = discover_store(store)
         if found is None:
@@ -53,6 +58,7 @@ class Router:
         self._store = store = found
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
+        self._on_event = on_event
         self._layers = Layers(self._policy, self._fetcher)
 
     async def route(
@@ -67,26 +73,33 @@ class Router:
         transport: str = "",
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
+        on_download: OnDownload | None = None,
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
         ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
         files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
+        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded.
 
         Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
         then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
         ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
         When the call is cancelled, content on the far side is released.
         """
-        recognised = await self._layers.recognise(data, capability)
+        call = str((source or {}).get("call", ""))
+        context = TransformContext(capability, call, self._store, self._on_event)
+        recognised = await self._layers.recognise(data, context)
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         origin = {"capability": capability, **(source or {})}
         notes = list(warnings)
         summaries: list[str] = []
-        stored: dict[str, ArtifactRef] = {}
-        references: dict[Place, dict[str, object]] = {}
+        stored = {field_of(place): ref for place, ref in recognised.refs.items()}
+        references = {place: ref.as_dict() for place, ref in recognised.refs.items()}
+        steps += [
+            Step("custom", place, f"{ref.mime_type}, stored already as {ref.id}") for place, ref in stored.items()
+        ]
         texts: dict[Place, str] = {}
         failures: list[tuple[Found, ABPError]] = []
         waiting = deque((*found, *captured))
@@ -94,7 +107,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, origin)
+                    ref = await self._store_one(item, capability, origin, on_download)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -119,7 +132,7 @@ class Router:
         routed = cast(JSONValue, replace(data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            alone = not found and not captured
+            alone = not found and not captured and not recognised.refs
             previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
         # Added now, because text that is a file already needs no second file for its length.
         if texts:
@@ -127,7 +140,7 @@ class Router:
             routed = cast(JSONValue, replace(routed, with_text))
             previews |= self._text_previews(texts, stored)
         if schema:
-            notes += check_output(schema, routed, [item.path for item in found])
+            notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
         result = Result(
             capability,
             routed,
@@ -136,15 +149,17 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(notes),
             effects=tuple(effects),
-            metadata=metadata_of(data, found) if found or captured else {},
+            metadata=metadata_of(data, found, recognised.refs) if stored.keys() - {""} or found or captured else {},
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,
             limits=self._policy.agent,
-            inline_fields=frozenset([item.field for item in found]),
+            inline_fields=frozenset([*map(field_of, recognised.refs), *(item.field for item in found)]),
+            call=call,
+            on_clamped=self._on_event,
         )
         if failures:
-            raise self._failure(failures, result)
+            raise self._failure(capability, failures, result)
         return result
 
     # --- storing ------------------------------------------------------------------------------------------------------
@@ -193,7 +208,9 @@ class Router:
             if is_long(text, limit)
         }
 
-    async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:
+    async def _store_one(
+        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
+    ) -> ArtifactRef:
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -209,7 +226,7 @@ class Router:
             )
         try:
             async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary)
+                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(
                     size=known.size,
                     mime_type=known.mime_type,
@@ -220,8 +237,10 @@ class Router:
         finally:
             await self._fetcher.release(binary)
 
-    def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
+        if isinstance(error, BinaryError):  # others are about the store, or the way to the app
+            error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))

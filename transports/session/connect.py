@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.recording import Recording, record_transport
-from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import UsageError
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from .config_file import read_routing
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
+from .retention import retention_settings
 from .session import Session
 from .settings import Settings
+from .stores import open_configured_store
 from .targets import discovery_for, reject_options, transport_for
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ def connect(
     recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
     ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
     the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
-    closes.
+    closes; one that is named by its URL has the retention of the ``ABP_RETENTION_*`` variables. With a retention, a
+    session stores to a scope of its own, and each call to a trace of its own.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
 
@@ -145,11 +148,4 @@ def _open_store(store: object, settings: Settings) -> ArtifactStore:
         if found is None:
             raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
         return found
-    try:
-        return open_store(
-            store or settings.store or settings.output_dir,
-            max_bytes=settings.max_artifact_bytes,
-            audit=settings.audit_log,
-        )
-    except UsageError as error:
-        raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
+    return open_configured_store(settings, store, retention=retention_settings())

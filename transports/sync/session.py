@@ -44,6 +44,11 @@ class Resources(Blocking[resources.Resources]):
         """Whether the app says that it has resources."""
         return self.wrapped.available
 
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The URIs that are subscribed to."""
+        return self.wrapped.subscriptions
+
 
 class Session(Resource[session.Session]):
     """An app that is connected, made by :func:`connect`.
@@ -61,6 +66,7 @@ class Session(Resource[session.Session]):
 
     def open(self) -> Self:
         """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""
+        __tracebackhide__ = True
         return self.__enter__()
 
     @property

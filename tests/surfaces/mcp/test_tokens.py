@@ -110,7 +110,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
     return b".".join([*parts, base64.urlsafe_b64encode(mac).rstrip(b"=")]).decode()
 
 
-@pytest.mark.requirement("R4-15a")
+@pytest.mark.requirement("R4-9a", "R4-14k", "R4-15a")
 @pytest.mark.parametrize("way", ["file", "server"])
 async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
     (tmp_path / "key.pem").write_bytes(pem(RSA))

@@ -23,14 +23,16 @@ from PIL import Image
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
+from transports.artifacts import MemoryStore
 from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
+from transports.surfaces.mcp.artifact_view import ArtifactView
 from transports.surfaces.mcp.tool_results import call_result, error_result
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
 
-LIMIT = 64 * 1024
+LIMIT = 50_000
 
 
 def noise(side: int, seed: int = 1) -> Image.Image:
@@ -68,8 +70,8 @@ def picture(data: bytes) -> dict[str, object]:
     return {"image": BinaryData.from_bytes(data, mime_type="image/png", filename="a.png")}
 
 
-@pytest.mark.requirement("R0-2c", "R0-9c", "R2-6.1d", "R3-1a", "R3-1b", "R3-1d", "R3-1e", "R3-3a", "R3-4a", "R3-4d")
-@pytest.mark.requirement("R3-5a", "R3-5b", "R3-5e", "R3-6a", "R3-7c", "R3-8b", "R3-8c", "R4-15g")
+@pytest.mark.requirement("R0-2c", "R0-9c", "R2-6.1d", "R2-6.1e", "R3-1a", "R3-1b", "R3-1d", "R3-1e", "R3-3a", "R3-4a")
+@pytest.mark.requirement("R3-4d", "R3-5a", "R3-5b", "R3-5e", "R3-6a", "R3-7c", "R3-8b", "R3-8c", "R4-15g")
 @pytest.mark.parametrize(
     ("what", "inline"),
     [
@@ -148,7 +150,8 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     def link(ref: ArtifactRef) -> str:
         return f"https://files.test/{ref.id}"
 
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, link=link)
+    view = ArtifactView(link=link)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -157,9 +160,21 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(broken, capability="half")
-    failed = error_result(caught.value, LIMIT, link)
+    failed = error_result(caught.value, LIMIT, view)
     assert [type(item) for item in failed.content] == [TextContent]
     assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
+
+
+async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
+    store = MemoryStore()
+    note = BinaryData.from_bytes(b"words", mime_type="text/plain")
+    routed = await Router(store).route({**picture(png(20)), "note": note}, capability="draw")
+    for ref in routed.artifacts.values():
+        await store.delete(ref.id)
+    view = ArtifactView()
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
+    assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:
@@ -188,8 +203,9 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R4-2d", "R4-3c", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8d", "R4-8e", "R4-8h", "R4-12c")
-@pytest.mark.requirement("R4-13e", "R4-14f", "R4-14g", "R4-14i", "R4-14j", "R4-15i")
+@pytest.mark.requirement("R2-5.5c", "R4-2d", "R4-3c", "R4-3e", "R4-3f", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8c")
+@pytest.mark.requirement("R4-8d", "R4-8e", "R4-8f", "R4-8g", "R4-8h", "R4-12c", "R4-13e", "R4-14f", "R4-14g", "R4-14i")
+@pytest.mark.requirement("R4-14j", "R4-15i")
 async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
     async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
         await called(client, "abp_make")
@@ -203,6 +219,15 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         assert first.meta and first.size == first.meta["size_bytes"] == 2 and not first.meta["auto_read_safe"]  # binary
         assert seen[0].meta and seen[0].meta["estimated_tokens"] == -(-seen[0].meta["size_bytes"] // 4) > 10_000
         assert [warning[:6] for warning in seen[0].meta["warnings"]] == ["large:"]
+        assert seen[0].meta["large_file_warning"] and not seen[0].meta["auto_read_safe"]
+        assert "tokens; large: read ranges" in str(seen[0].description)
+        assert first.meta["large_file_warning"] is False and "large" not in str(first.description)
+        for one in (first, seen[0]):  # what reading does, and when the artifact was made
+            assert one.meta and one.meta["readOnlyHint"] is one.meta["idempotentHint"] is True
+            assert one.annotations and str(one.annotations.last_modified).startswith("20")
+        listed = await called(client, "abp_artifacts", limit=100)
+        assert [entry["large_file_warning"] for entry in listed["artifacts"]] == [True, *[False] * 99]
+        assert {entry["auto_read_safe"] for entry in listed["artifacts"]} == {False}
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
@@ -230,7 +255,7 @@ async def test_ranges(serve: Serve) -> None:
         assert b"".join(parts) == data and len(parts[0]) == 5000
 
 
-@pytest.mark.requirement("R0-2c", "R4-12e")
+@pytest.mark.requirement("R0-2c", "R4-12e", "R4-16c")
 async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
     text = "a" + "€\n\x01" * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")

@@ -27,6 +27,7 @@ from ...errors import (
     TransportError,
     UsageError,
     first_line,
+    no_answer,
 )
 from ...protocol.strict_json import decode_json
 from .channel import Channel, PageObject
@@ -34,7 +35,7 @@ from .channel import Channel, PageObject
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["INLINE_BYTES", "PageAgent", "load_script"]
+__all__ = ["INLINE_BYTES", "PageAgent", "is_closed", "load_script"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
@@ -56,6 +57,9 @@ _CLOSE_DELAY = 0.1
 _RESPONSE_TIMEOUT = 1.0
 #: Seconds for each step of removing the agent from a page that stays open.
 _UNINSTALL_TIMEOUT = 2.0
+#: The methods of the agent that are requests of the protocol, as error messages call them.
+_REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
+_LOOK = "a look at the page"
 _NAVIGATED_MESSAGES = (
     "Cannot find context",
     "navigated or closed",
@@ -64,6 +68,11 @@ _NAVIGATED_MESSAGES = (
     "Could not find object",
     "JSHandle is disposed",
 )
+
+
+def is_closed(error: Exception) -> bool:
+    """Return whether an exception of Playwright says that the page, its browser or the driver has ended."""
+    return any(text in str(error) for text in _CLOSED_MESSAGES)
 
 
 @cache
@@ -75,15 +84,25 @@ def load_script(name: str) -> str:
 class PageAgent:
     """The agent of one page.
 
+    ``on_loss(error)`` is called once, as soon as the app is known to be gone, with what happened to it; it returns the
+    error for the calls under way and for later ones, which says what follows.
+
     ``on_event(kind, payload)`` is called in the event loop for everything the page emits: ``notification``,
     ``progress``, ``elicitation``, ``capabilities``, and the kinds that
     :meth:`PageEffects.on_event <transports.browser.effects.page_effects.PageEffects.on_event>` takes.
     """
 
-    def __init__(self, page: Page, channel: Channel, on_event: Callable[[str, Any], None]) -> None:
+    def __init__(
+        self,
+        page: Page,
+        channel: Channel,
+        on_event: Callable[[str, Any], None],
+        on_loss: Callable[[TransportError], TransportError],
+    ) -> None:
         self.page = page
         self.channel = channel
         self._on_event = on_event
+        self._on_loss = on_loss
         self._key = secrets.token_hex(16)
         self._binding = f"_{secrets.token_hex(8)}"
         self._object: PageObject | None = None
@@ -147,17 +166,17 @@ class PageAgent:
     def _on_document(self) -> None:
         self._object = None
         if self._pinned:
-            self.mark_lost(ContextLost("the page navigated or reloaded; call again"))
+            self.mark_lost(ContextLost("the page navigated or reloaded"))
 
     def _on_crash(self, _: Page) -> None:
-        self.mark_lost(PageCrashed("the page's renderer crashed; call again"))
+        self.mark_lost(PageCrashed("the page's renderer crashed"))
 
     def _on_disconnect(self, _: object) -> None:
-        self.mark_lost(BrowserCrashed("the browser is gone; call again"))
+        self.mark_lost(BrowserCrashed("the browser is gone"))
 
     def _on_close(self, _: Page) -> None:
         """A dying browser closes its pages first: wait a moment, so that the crash is reported as the reason."""
-        closed = Disconnected("the page was closed; call again")
+        closed = Disconnected("the page was closed")
         asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
 
     @property
@@ -173,14 +192,15 @@ class PageAgent:
     async def check_responsive(self) -> None:
         """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
         try:
-            await self.with_deadline(self.channel.find_agent(self._key), "a sign of life", timeout=_RESPONSE_TIMEOUT)
+            await self.with_deadline(self.channel.find_agent(self._key), _LOOK, timeout=_RESPONSE_TIMEOUT)
         except CallTimeout:
-            self.mark_lost(Disconnected("the page does not respond any more; it is opened again"))
+            self.mark_lost(Disconnected("the page does not respond any more"))
 
     def mark_lost(self, error: TransportError) -> None:
-        """Declare the app gone: calls under way and later ones raise ``error``. Only the first error counts."""
+        """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
+        counts."""
         if not self._lost.done():
-            self._lost.set_result(error)
+            self._lost.set_result(self._on_loss(error))
 
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""
@@ -211,24 +231,24 @@ class PageAgent:
             if not task.done():
                 if self._lost.done():
                     raise self._copy(self._lost.result())
-                raise CallTimeout(f"no answer to {action} within {timeout:g} s")
+                raise no_answer(action, timeout)
             return task.result()
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may say why
-            raise self._map_error(error) from error
+            raise self._map_error(error) from None
         except Exception as error:
             if _DRIVER_CLOSED_MESSAGE not in str(error):
                 raise
-            self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
-            raise self._copy(self._lost.result()) from error
+            self.mark_lost(BrowserCrashed("the browser's driver is gone"))
+            raise self._copy(self._lost.result()) from None
         finally:
             if not task.done():
                 task.cancel()
                 task.add_done_callback(_retrieve_exception)
 
     def _copy(self, error: TransportError) -> TransportError:
-        return type(error)(error.message)
+        return type(error)(error.message, retryable=error.retryable)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
         """Return the error of ours for one of Playwright's."""
@@ -236,15 +256,15 @@ class PageAgent:
         if self._lost.done():
             return self._copy(self._lost.result())
         if any(text in first for text in _NAVIGATED_MESSAGES):
-            return ContextLost("the page navigated or reloaded while it worked; call again")
+            return self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
         if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
-            self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
+            self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self._copy(self._lost.result())
         return TransportError(f"the browser refused: {first}")
 
     async def _find_agent(self, timeout: float) -> PageObject:
         if self._object is None:
-            self._object = await self.with_deadline(self.channel.find_agent(self._key), "the page", timeout=timeout)
+            self._object = await self.with_deadline(self.channel.find_agent(self._key), _LOOK, timeout=timeout)
             if self._object is None:
                 raise ContextLost("the page replaced the functions of the protocol; it cannot be driven")
         return self._object
@@ -257,7 +277,7 @@ class PageAgent:
         """
         agent = await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=by_value)
-        return await self.with_deadline(call, f"`{method}`", timeout=timeout)
+        return await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
 
     async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
         """Choose a local file for an ``<input type=file>`` of the page."""

@@ -1,21 +1,23 @@
-"""``abp artifacts``: list, show, copy, remove and check stored artifacts."""
+"""``abp artifacts``: list, show, copy, open, remove and check stored artifacts."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import print_json, print_note, print_text, run_async
+from .artifact_lookup import Id, find
+from .output import print_error, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore, Retention
 
 app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the artifact, as `abp artifacts list` shows it.")]
 Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder of the store (default: ABP_OUTPUT_DIR).")
 ]
@@ -23,30 +25,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 
 
 def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
-    """Return the store in ``folder``, by default that of the settings."""
-    from ...artifacts import open_store
+    """Return the store in ``folder``, by default that of the settings, as is the retention."""
+    from ...session.retention import retention_settings
     from ...session.settings import Settings
+    from ...session.stores import open_configured_store
 
-    settings = Settings.load()
-    return open_store(
-        folder or settings.store or settings.output_dir,
-        max_bytes=settings.max_artifact_bytes,
-        retention=retention,
-        audit=settings.audit_log,
-    )
-
-
-async def _stat(store: ArtifactStore, artifact_id: str) -> ArtifactRef:
-    from ...errors import ArtifactNotFound
-
-    try:
-        return await store.stat(artifact_id)
-    except ArtifactNotFound as error:
-        raise ArtifactNotFound(_not_found(store, artifact_id), details=error.details) from error
-
-
-def _not_found(store: ArtifactStore, artifact_id: str) -> str:
-    return f"there is no artifact {artifact_id!r} in {store.url}; `abp artifacts list` shows what there is"
+    return open_configured_store(Settings.load(), folder, retention=retention or retention_settings())
 
 
 def _document(ref: ArtifactRef) -> dict[str, object]:
@@ -59,15 +43,54 @@ def list_(folder: Folder = None, as_json: Json = False) -> int:
 
     async def work() -> int:
         async with store_at(folder) as store:
-            refs = await store.list()
-            if as_json:
-                print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
-                return 0
-            for ref in refs:
-                print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
-            if not refs:
-                print_note(f"there are no artifacts in {store.url}")
-            return 0
+            _print_list(await store.list(), as_json, f"there are no artifacts in {store.url}")
+        return 0
+
+    return run_async(work)
+
+
+def _print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
+    if as_json:
+        print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
+        return
+    for ref in refs:
+        print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
+    if not refs:
+        print_note(none)
+
+
+@app.command("versions")
+def versions_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="File name, such as report.pdf.")],
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
+    """List the artifacts that were stored under one file name, the latest last; `abp artifacts get ID` gets one."""
+
+    async def work() -> int:
+        from ...artifacts import versions
+
+        async with store_at(folder) as store:
+            _print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
+        return 0
+
+    return run_async(work)
+
+
+@app.command("search")
+def search_(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words that the text has, all of them.")],
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
+    """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
+
+    async def work() -> int:
+        from ...artifacts import search
+
+        async with store_at(folder) as store:
+            _print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
+        return 0
 
     return run_async(work)
 
@@ -78,7 +101,7 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
 
     async def work() -> int:
         async with store_at(folder) as store:
-            ref = await _stat(store, artifact_id)
+            ref = await find(store, artifact_id)
         if as_json:
             print_json({"success": True, "artifact": _document(ref)})
         else:
@@ -104,7 +127,7 @@ def get(
         from ...errors import UsageError
 
         async with store_at(folder) as store:
-            ref = await _stat(store, artifact_id)
+            ref = await find(store, artifact_id)
             if destination is not None and str(destination) != "-":
                 path = destination / ref.filename if destination.is_dir() else destination
                 print_note(f"wrote {await _save(store, ref, path)}")
@@ -115,7 +138,7 @@ def get(
                     f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
                     f"abp artifacts get {artifact_id} {ref.filename}"
                 )
-            async for chunk in store.open(artifact_id):
+            async for chunk in store.open(ref.id):
                 sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
             return 0
@@ -137,6 +160,38 @@ async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
     return await store.export(ref, path)
 
 
+@app.command("open")
+def open_(artifact_id: Id, folder: Folder = None) -> int:
+    """Open an artifact, as a double click does."""
+
+    async def work() -> int:
+        from ...errors import ABPError, UsageError
+
+        async with store_at(folder) as store:
+            ref = await find(store, artifact_id)
+        if ref.path is None:
+            raise UsageError(
+                f"{ref.id} is no file of this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
+            )
+        if not await _launch(ref.path):
+            raise ABPError(f"nothing here opens {ref.mime_type}; the file is {ref.path}")
+        print_note(f"opened {ref.path}")
+        return 0
+
+    return run_async(work)
+
+
+async def _launch(path: Path) -> bool:
+    """Open a file as the desktop does; return whether that went well."""
+    command = "open" if sys.platform == "darwin" else "xdg-open"
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(command, str(path), stdin=null, stdout=null, stderr=null)
+    except FileNotFoundError:
+        return False
+    return await process.wait() == 0
+
+
 @app.command()
 def rm(
     artifact_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids to remove.")], folder: Folder = None
@@ -144,10 +199,19 @@ def rm(
     """Remove artifacts and their files."""
 
     async def work() -> int:
+        from ...errors import ArtifactNotFound
+
         async with store_at(folder) as store:
-            missing = [name for name in artifact_ids if not await store.delete(name)]
-            for name in missing:
-                print_note(f"{_not_found(store, name)} [ARTIFACT_NOT_FOUND]")
+            missing = False
+            found: list[ArtifactRef] = []
+            for name in artifact_ids:
+                try:
+                    found.append(await find(store, name))
+                except ArtifactNotFound as error:
+                    print_error(error.code, error.message, as_json=False)
+                    missing = True
+            for ref in found:
+                await store.delete(ref.id)
             return 1 if missing else 0
 
     return run_async(work)
@@ -195,14 +259,7 @@ def _retention_by_age(ttl: float | None) -> Retention | None:
 
     if ttl is None:
         return None
-    return Retention(
-        ttl_seconds=ttl,
-        max_artifact_bytes=None,
-        max_session_bytes=None,
-        max_trace_bytes=None,
-        max_artifacts_per_trace=None,
-        max_artifacts_per_session=None,
-    )
+    return Retention.only(ttl_seconds=ttl)
 
 
 @app.command()
@@ -226,7 +283,7 @@ def fsck(folder: Folder = None, as_json: Json = False) -> int:
             else:
                 for problem in report.problems:
                     print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
-            print_note(f"{message} [CORRUPT]")
+            print_note(f"{message} [CORRUPT]", always=True)
             return 1
 
     return run_async(work)

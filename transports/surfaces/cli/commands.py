@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import artifacts, calls, conformance, demo, discover, doctor, fixture, init, resources
+from . import artifacts, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
+from .artifact_lookup import Id, find
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
+from .retention import Limits, Ttl, open_limited_store
+from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -27,11 +30,13 @@ app = typer.Typer(
     epilog="Files go to ABP_OUTPUT_DIR (default: abp-mcp-bridge in the temp folder). Exit status: 0 success, "
     "1 the work failed, 2 bad usage, 130 interrupted. To try it: abp demo",
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(shell.shell)
 app.command()(resources.resources)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
@@ -62,15 +67,17 @@ def mcp(
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
+    ttl: Ttl = None,
+    limits: Limits = None,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
 
     async def work() -> int:
-        from ...artifacts import open_store
+        from ...artifacts import sweeping
         from ...errors import UsageError
         from ...session.config_file import read_routing
         from ...session.connect import connect
-        from ...session.settings import Settings
+        from ...session.retention import BRIDGE_RETENTION
 
         try:
             from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
@@ -78,26 +85,24 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        settings, options = Settings.load(), Options.load(config=config, apps=apps or None, token=token)
-        store = open_store(
-            settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
-        )
+        options = Options.load(config=config, apps=apps or None, token=token)
+        store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
         routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
         if http is not None:
             host, port = parse_address(http)
             tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
             if tokens and not options.token:
-                print_note(f"clients need this token: {tokens}")
+                print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
-        async with store, AsyncExitStack() as stack:
+        async with store, sweeping(store), AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
             activity, link = (served.activity, served.link) if served else (None, None)
             bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
             if http is None:
                 await serve_stdio(bridge)
             else:
-                await serve_http(bridge, host, port, users, lambda url: print_note(f"serving at {url}"))
+                await serve_http(bridge, host, port, users, lambda url: print_note(f"serving at {url}", always=True))
         return 0
 
     return run_async(work)
@@ -112,7 +117,7 @@ async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncItera
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
     async with serve_web(store, Options.load(), users=scopes) as served:
-        print_note(f"gallery: {served.page}")
+        print_note(f"gallery: {served.page}", always=True)
         yield served
 
 
@@ -129,16 +134,24 @@ def serve(
         str | None,
         typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
+    ] = None,
+    ttl: Ttl = None,
+    limits: Limits = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> int:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
 
     async def work() -> int:
+        from ...artifacts import sweeping
         from ..web import Options
         from ..web import serve as serve_web
 
         async with (
-            artifacts.store_at(None) as store,
+            open_limited_store(ttl, limits, config=config) as store,
+            sweeping(store),
             serve_web(store, Options.load(token=token), host=host, port=port) as served,
         ):
             for target in targets or ():
@@ -156,7 +169,7 @@ def serve(
 
 @artifacts.app.command("link")
 def link(
-    artifact_id: artifacts.Id,
+    artifact_id: Id,
     expires: Annotated[
         str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
     ] = "1h",
@@ -173,7 +186,7 @@ def link(
         from ..web import make_link
 
         async with artifacts.store_at(folder) as store:
-            made, until = await make_link(store, artifact_id, expires, url)
+            made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
         if as_json:
             print_json({"success": True, "url": made, "expires_at": until})
         else:
@@ -186,13 +199,17 @@ def link(
 def _version(wanted: bool) -> None:
     if wanted:
         print_text(f"abp {version_of('abp-transports')}")
+        print_text(doctor.browser_version())
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Show the version, and the browser's, and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -203,6 +220,7 @@ def run(args: Sequence[str]) -> int:
     start_output()
     try:
         command = typer.main.get_command(app)
+        add_options(command)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0

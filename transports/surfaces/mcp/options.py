@@ -14,11 +14,14 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import FileLimits
+from ...routing.guard import MAX_BYTES
 from ...session.config_file import read_config
 from ...session.settings import settings_error
 
 __all__ = ["Options", "is_address"]
 
+#: Bytes of a request over HTTP besides the files in it.
+_REQUEST_BYTES = 1 << 20
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
@@ -51,24 +54,32 @@ class Options(BaseSettings):
     show_tools: Texts = ("*",)
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
-    max_answer_bytes: int = Field(default=64 * 1024, ge=4 * 1024)
+    max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
     #: Bytes of images in one result at most, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
-    #: Largest request over HTTP, in bytes.
-    max_request_bytes: int = Field(default=64 << 20, gt=0)
     #: Apps that one user may have connected at a time.
     max_sessions: int = Field(default=8, gt=0)
     #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (docs/protocol.md
-    #: 13.2, docs/requirements.md R4-10).
+    #: 13.2, docs/requirements.md R4-10). Over HTTP all files whose content is in a request have that size together.
     max_files: int = Field(default=16, ge=0)
     max_file_bytes: int = Field(default=100 << 20, ge=0)
     allowed_types: Texts = ("*/*",)
+    #: From how many tokens on (one for every four bytes) an artifact is large for a model's context, and up to how many
+    #: bytes a client may read a text unasked.
+    large_file_threshold_tokens: int = Field(default=10_000, ge=0)
+    max_auto_read_size_bytes: int = Field(default=1 << 20, ge=0)
+    #: Whether there are tools for artifacts, and `files` of calls; and whether artifacts are resources.
+    enable_file_tools: bool = True
+    enable_artifact_resources: bool = True
     #: Folders below which a model may name files to send.
     roots: Folders = ()
     #: Folders below which a model may have artifacts written.
     export_roots: Folders = ()
+    #: Whether each session of a client sees only the artifacts that it made itself. A session is a connection of an
+    #: older client; over stdio, and for newer clients, which have none, it is a run of the bridge.
+    isolate_sessions: bool = False
     #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
     idle_minutes: float = Field(default=60, gt=0)
     #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
@@ -124,9 +135,19 @@ class Options(BaseSettings):
         return visible and not any(fnmatchcase(tool, pattern) for pattern in self.hide_tools)
 
     @property
+    def max_request_bytes(self) -> int:
+        """The largest request over HTTP in bytes: it may hold ``max_file_bytes`` as base64."""
+        return -(-self.max_file_bytes // 3) * 4 + _REQUEST_BYTES
+
+    @property
     def files(self) -> FileLimits:
-        """The limits for files of a call."""
-        return FileLimits(max_file_bytes=self.max_file_bytes, allowed_mime_types=self.allowed_types)
+        """The limits for files of a call, and for artifacts that are read."""
+        return FileLimits(
+            max_file_bytes=self.max_file_bytes,
+            allowed_mime_types=self.allowed_types,
+            large_file_tokens=self.large_file_threshold_tokens,
+            max_auto_read_bytes=self.max_auto_read_size_bytes,
+        )
 
     @classmethod
     def load(cls, *, config: Path | None = None, **given: object) -> Options:
