@@ -79,7 +79,8 @@ class BrowserProcess:
         profile: Path | None,
         extensions: bool,
     ) -> None:
-        """Start a browser, whose steps each take ``slow_mo`` milliseconds more. With a ``profile`` all its sessions share one context; ``extensions`` need one."""
+        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one. ``slow_mo``
+        in milliseconds is added to each step of Playwright."""
         assert self._playwright is not None
         kind = getattr(self._playwright, engine)
         root = sys.platform == "linux" and os.geteuid() == 0

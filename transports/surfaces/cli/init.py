@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ...errors import UsageError
-from .calls import Json
+from .options import Json
 from .output import print_json, print_text
 
 __all__ = ["app"]

@@ -18,7 +18,7 @@ _LARGE = 600_000
 
 @behaviour("initialize is answered with the app", "docs/protocol.md 2.2, 6.2")
 async def _initialize(subject: Subject) -> None:
-    async with subject.transport() as transport:
+    async with subject.new_transport() as transport:
         reply = await transport.request(initialize_request(), timeout=subject.answer_timeout)
         expect(reply.type, "initialize-result", "the type of the reply to initialize")
         names = [value(entry, "name") for entry in value(reply.payload, "capabilities")]

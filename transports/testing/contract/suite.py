@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Mapping
 
 import pytest
@@ -63,16 +62,10 @@ def _describe(error: Exception, subject: Subject) -> str:
             return str(error)
         case TimeoutError():
             return f"it did not end within {subject.timeout:g} s"
-        case CallTimeout() if (request := _request_in(error)) is not None:
-            return f"no answer to {_in_words(request)}: {error}"
+        case CallTimeout() if subject.unanswered:
+            return f"no answer to {_in_words(subject.unanswered[-1])}: {error}"
         case _:
             return f"{type(error).__name__}: {error}"
-
-
-def _request_in(error: Exception) -> Message | None:
-    """Return the request that an error was raised in: the argument ``message`` of ``Transport.request``."""
-    found = [frame.f_locals.get("message") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return next((message for message in reversed(found) if isinstance(message, Message)), None)
 
 
 def _in_words(request: Message) -> str:
