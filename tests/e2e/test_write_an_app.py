@@ -45,8 +45,6 @@ def test_it_conforms_without_a_finding(address: str, capsys: pytest.CaptureFixtu
     assert len(document["called"]) == 5 and document["kind"] == "page"
     passed = {one["id"] for one in document["checks"] if one["status"] == "passed"}
     assert passed >= {"cancel.running", "answers.progress", "binary.download", "binary.type", "manifest.agrees"}
-    text = (ROOT / "docs" / "write-an-app.md").read_text(encoding="utf-8")
-    assert "conformant: {passed} passed, {failed} failed, {warning} warnings".format(**document["counts"]) in text
 
 
 def test_its_own_tests_pass(folder: Path) -> None:

@@ -87,7 +87,7 @@ class Browser:
         self._slow_mo = slow_mo
         self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
-        self._process = BrowserProcess()
+        self._process = BrowserProcess(headless=headless, slow_mo=slow_mo)
         self._closed = True
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
@@ -124,7 +124,7 @@ class Browser:
 
     async def _start(self) -> None:
         choice = None if self.attached else self._find()
-        self._process = process = BrowserProcess()
+        self._process = process = BrowserProcess(headless=self._headless, slow_mo=self._slow_mo)
         try:
             self.folder = self._stack.enter_context(RunFolder())
             if self._profile is not None:
@@ -134,14 +134,8 @@ class Browser:
                 if self._cdp_url is not None:
                     await process.attach(self._cdp_url, timeout=self._timeout)
                 elif choice is not None:
-                    await process.launch(
-                        choice,
-                        self.engine,
-                        headless=self._headless,
-                        slow_mo=self._slow_mo,
-                        profile=self._profile_folder(),
-                        extensions=bool(self._extensions),
-                    )
+                    profile, extensions = self._profile_folder(), bool(self._extensions)
+                    await process.launch(choice, self.engine, profile=profile, extensions=extensions)
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:
