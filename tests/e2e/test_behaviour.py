@@ -135,7 +135,8 @@ async def test_behaviour(
 ) -> None:
     targets = {"memory": "memory:", "mcp": "mcp:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
     if name != "replay":
-        await verify(behaviour, Subject(make, tmp_path, targets.get(name, fixture.url)), DIFFERENCES.get(name))
+        subject = Subject(make, tmp_path, targets.get(name, fixture.url), answer_timeout=30)
+        await verify(behaviour, subject, DIFFERENCES.get(name))
         return
     recorded, replayed = outcomes(monkeypatch, tmp_path / "a"), outcomes(monkeypatch, tmp_path / "b")
     files = (itertools.count(), itertools.count())
@@ -144,6 +145,7 @@ async def test_behaviour(
             lambda: record_transport(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")),
             tmp_path / "a",
             fixture.url,
+            answer_timeout=30,
         )
         await verify(behaviour, subject)
     with replayed as second:
