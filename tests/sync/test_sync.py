@@ -113,6 +113,7 @@ GIVEN = {
     "PlaywrightTransport",
     "PostMessageTransport",
     "Transport",
+    "WebMcpTransport",
     "WebSocketTransport",
 }
 #: Playwright's own objects, which can be awaited in the session's loop only; and a stream of the loop's: ``stage()``

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace as replace_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
@@ -49,7 +49,8 @@ class PageTransport(Transport):
     is opened again in the background, unless it belongs to the caller.
     """
 
-    _scripts: ClassVar[tuple[str, ...]] = ("codec.js", "effects.js")
+    _scripts: tuple[str, ...] = ("codec.js", "effects.js")
+    _script_options: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -109,7 +110,8 @@ class PageTransport(Transport):
                     self._page_stack.push_async_callback(agent.uninstall)
                 else:
                     self._page_stack.callback(agent.stop_listening)
-                await agent.install(*self._scripts, now=tab.borrowed)
+                await agent.install(*self._scripts, now=tab.borrowed, **self._script_options)
+                await self._prepare_page(tab.page, now=tab.borrowed)
                 downloads = await tab.downloads(agent)
                 if downloads is not None:
                     self._page_stack.callback(downloads.close)
@@ -128,7 +130,7 @@ class PageTransport(Transport):
                 self._ladder = Ladder(agent, downloads)
                 self._uploads = Uploads(agent, tab.folder)
                 await self._load_app(tab.page, agent)
-                agent.pin()
+                self._settle_app(agent)
                 return agent
         except TimeoutError as error:
             raise ConnectFailed(
@@ -147,6 +149,12 @@ class PageTransport(Transport):
             self._tab = None
             await browser.restart()
         return await self._open_page()
+
+    async def _prepare_page(self, page: Page, *, now: bool) -> None:
+        """Install what a subclass needs besides the agent; ``now`` if the page may be loaded already."""
+
+    def _settle_app(self, agent: PageAgent) -> None:
+        agent.pin()
 
     @abstractmethod
     async def _load_app(self, page: Page, agent: PageAgent) -> None:

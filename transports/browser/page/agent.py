@@ -64,6 +64,8 @@ _NAVIGATED_MESSAGES = (
     "Could not find object",
     "JSHandle is disposed",
 )
+#: Those of them that say that the command did not reach the page's script.
+_NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 
 
 @cache
@@ -88,6 +90,7 @@ class PageAgent:
         self._binding = f"_{secrets.token_hex(8)}"
         self._object: PageObject | None = None
         self._pinned = False
+        self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
@@ -103,14 +106,21 @@ class PageAgent:
             raise UsageError("this browser has no CDP; use a Chromium")
         return self.channel.cdp
 
-    async def install(self, *parts: str, now: bool = False) -> None:
+    async def install(self, *parts: str, now: bool = False, **options: str) -> None:
         """Install the agent in every document that the page loads from now on.
 
-        ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments. With ``now`` the document
-        that is loaded already gets the agent too.
+        ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
+        configuration. With ``now`` the document that is loaded already gets the agent too.
         """
-        options = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
-        config = json.dumps(options)
+        config = json.dumps(
+            {
+                "binding": self._binding,
+                "key": self._key,
+                "inline": INLINE_BYTES,
+                "longest": _MAX_INLINE_TEXT,
+                **options,
+            }
+        )
         source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
         await self.channel.install(source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now)
 
@@ -144,10 +154,17 @@ class PageAgent:
         """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10)."""
         self._pinned = True
 
+    def follow(self, on_navigated: Callable[[], object]) -> None:
+        """Declare every document of the page to be the app. A navigation fails the calls under way with
+        :class:`~transports.errors.ContextLost`, and ``on_navigated`` is called; the page is not lost."""
+        self._on_navigated = on_navigated
+
     def _on_document(self) -> None:
         self._object = None
         if self._pinned:
             self.mark_lost(ContextLost("the page navigated or reloaded; call again"))
+        elif self._on_navigated is not None:
+            self._on_navigated()
 
     def _on_crash(self, _: Page) -> None:
         self.mark_lost(PageCrashed("the page's renderer crashed; call again"))
@@ -236,7 +253,10 @@ class PageAgent:
         if self._lost.done():
             return self._copy(self._lost.result())
         if any(text in first for text in _NAVIGATED_MESSAGES):
-            return ContextLost("the page navigated or reloaded while it worked; call again")
+            unsent = any(text in first for text in _NOT_SENT_MESSAGES)
+            return ContextLost(
+                "the page navigated or reloaded while it worked; call again", details={"sent": False} if unsent else {}
+            )
         if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
             return self._copy(self._lost.result())

@@ -32,6 +32,8 @@ __all__ = ["Browser"]
 
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
 _DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
@@ -169,7 +171,7 @@ class Browser:
             "executable_path": choice.path,
             "headless": self._headless,
             # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
-            "args": ["--no-sandbox"] if root and self.engine == "chromium" else [],
+            "args": [*_CHROMIUM_ARGS, *(["--no-sandbox"] if root else [])] if self.engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
