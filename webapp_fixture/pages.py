@@ -111,8 +111,8 @@ async def webmcp(request: web.Request) -> web.Response:
 
 @routes.get("/webmcp/cases")
 async def webmcp_cases(request: web.Request) -> web.Response:
-    """A page with WebMCP tools and forms, and two frames with tools, under a policy that forbids to fetch anything. With
-    ``?dialect=`` it loads that script first (a polyfill)."""
+    """A page with WebMCP tools and forms, and two frames with tools, under a policy that forbids to fetch anything.
+    With ``?dialect=`` it loads that script first (a polyfill)."""
     dialect = request.query.get("dialect")
     script = f'<script src="{html.escape(dialect)}"></script>\n  ' if dialect else ""
     page = (STATIC / "webmcp" / "cases.html").read_text("utf-8").replace("{{DIALECT}}", script)

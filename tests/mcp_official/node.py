@@ -1,5 +1,5 @@
-"""The official clients and other packages of npm: installed once into a folder that git ignores, as a ``package.json`` pins
-them."""
+"""The official clients and other packages of npm, as a ``package.json`` pins them: installed once into a folder that
+git ignores."""
 
 from __future__ import annotations
 

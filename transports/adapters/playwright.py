@@ -12,8 +12,8 @@ class PlaywrightTransport(TopPageTransport):
 
     All options are those of :class:`~transports.browser.top_page.TopPageTransport`: ``browser``, or ``page``,
     ``context`` or ``cdp_url`` for a page that is the caller's; ``profile`` and ``storage_state``; ``timeout`` and
-    ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With ``protocol="auto"`` a page without ``window.abp`` is driven by its
-    WebMCP tools, if it registers any.
+    ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With ``protocol="auto"`` a page without ``window.abp`` is
+    driven by its WebMCP tools, if it registers any.
     """
 
     name = "playwright"

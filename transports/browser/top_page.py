@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from ..base import Features
-from ..errors import ConnectFailed, ContextLost, NotAbpApp, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
+from ..errors import (
+    ConnectFailed,
+    ContextLost,
+    NotAbpApp,
+    OutcomeUnknown,
+    PersonRequired,
+    TransportError,
+    UsageError,
+    first_line,
+)
 from ..protocol.messages import Message
 from ..protocol.strict_json import decode_json
 from ..protocol.urls import redact_url
@@ -66,10 +75,11 @@ class TopPageTransport(PageTransport):
     ``protocol`` is ``"abp"``, ``"webmcp"`` or ``"auto"``. With ``"auto"`` the transport is called ``webmcp`` once it
     has found tools and no ``window.abp``.
 
-    ``adapter`` is the file of a script that makes an app of a page that speaks nothing (docs/adapters.md). It runs before the
-    page's first script, in every document at the origin of ``url`` and nowhere else.
+    ``adapter`` is the file of a script that makes an app of a page that speaks nothing (docs/adapters.md). It runs
+    before the page's first script, in every document at the origin of ``url`` and nowhere else.
 
-    Raises :class:`~transports.errors.UsageError` if options contradict each other, and for an adapter that cannot be read.
+    Raises :class:`~transports.errors.UsageError` if options contradict each other, and for an adapter that cannot be
+    read.
     """
 
     features = Features(listing=True, reconnects=True, cookies=True)
@@ -129,7 +139,7 @@ class TopPageTransport(PageTransport):
                     await frame.evaluate(source)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
-        """Raise :class:`~transports.errors.UsageError` for a script that is no JavaScript, where the browser can tell."""
+        """Raise :class:`~transports.errors.UsageError` for a script that is no JavaScript, if the browser can tell."""
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
@@ -195,8 +205,8 @@ class TopPageTransport(PageTransport):
         if origin_of(self.url or "") == adapter.origin:
             return ""
         return (
-            f"{redact_url(self._target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} is not "
-            f"installed: it is for {adapter.origin}; connect to the address that it is made for"
+            f"{redact_url(self._target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
+            f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
         )
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------

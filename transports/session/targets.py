@@ -74,7 +74,9 @@ def transport_for(
     if chosen == "postmessage":
         from ..adapters.postmessage import PostMessageTransport
 
-        reject_options(_only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours")
+        reject_options(
+            _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
+        )
         return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
     if chosen == "webmcp":
         from ..adapters.webmcp import WebMcpTransport

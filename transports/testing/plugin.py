@@ -209,7 +209,7 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
     marker = request.node.get_closest_marker("abp")
     options: Mapping[str, Any] = marker.kwargs if marker is not None else {}
     options = {name: value for name, value in options.items() if name != "transport"}
-    if _is_page(target) and transport in ("auto", "playwright") and "page" in request.fixturenames:
+    if _is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
         options = {**options, "page": request.getfixturevalue("page")}
     return dict(options)
 

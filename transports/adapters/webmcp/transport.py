@@ -13,8 +13,8 @@ __all__ = ["WebMcpTransport"]
 class WebMcpTransport(TopPageTransport):
     """The WebMCP tools of a page, whether or not it has ``window.abp`` as well.
 
-    The options are those of :class:`~transports.browser.top_page.TopPageTransport`. The first tool may take 15 s after the
-    page has loaded (``grace=``): large applications need several.
+    The options are those of :class:`~transports.browser.top_page.TopPageTransport`. The first tool may take 15 s after
+    the page has loaded (``grace=``): large applications need several.
     """
 
     name = "webmcp"

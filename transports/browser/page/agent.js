@@ -71,7 +71,8 @@
     return reply;
   };
   const forward = (kind, way) => (payload) => {
-    if (kind === "capabilities" && way === "page" && chosen) return; // the tools speak for themselves
+    const ofTheList = kind === "capabilities" || payload?.event === "notifications/capabilities/list_changed";
+    if (ofTheList && way === "page" && chosen) return; // the tools speak for themselves
     if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload);
   };
   const handlers = { elicitation: elicit };

@@ -29,7 +29,9 @@ Target = Annotated[
 ]
 TransportName = Annotated[
     str,
-    typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket, mcp."),
+    typer.Option(
+        "--transport", metavar="NAME", help="How to reach it: auto, playwright, webmcp, postmessage, websocket, mcp."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 BrowserName = Annotated[
@@ -43,6 +45,10 @@ StorageState = Annotated[
 ]
 CdpUrl = Annotated[
     str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
+]
+AdapterFile = Annotated[
+    Path | None,
+    typer.Option("--adapter", metavar="FILE", help="Script that makes an app of a page without a protocol."),
 ]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
@@ -69,6 +75,7 @@ def call(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    adapter: AdapterFile = None,
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
     ] = None,
@@ -97,6 +104,7 @@ def call(
                 profile=profile,
                 storage_state=storage_state,
                 cdp_url=cdp_url,
+                adapter=adapter,
                 record=record,
             )
             async with session as app:
@@ -117,6 +125,7 @@ def capabilities(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    adapter: AdapterFile = None,
     as_json: Json = False,
 ) -> int:
     """List what an app can do."""
@@ -132,6 +141,7 @@ def capabilities(
             profile=profile,
             storage_state=storage_state,
             cdp_url=cdp_url,
+            adapter=adapter,
         )
         async with session as app:
             if as_json:

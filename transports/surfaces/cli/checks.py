@@ -134,10 +134,10 @@ async def _browser(facts: Facts) -> None:
         facts["browser"] = f"{choice.path} ({choice.reason})"
     async with Browser() as browser:
         facts["browser version"] = browser.version
-        facts["self-test"] = await _self_test(browser)
+        facts["self-test"] = await _self_test(browser, facts)
 
 
-async def _self_test(browser: Browser) -> str:
+async def _self_test(browser: Browser, facts: Facts) -> str:
     """Send a file to a small app in a page of this machine, which answers with it, and compare the bytes."""
     from aiohttp import web
 
@@ -161,6 +161,9 @@ async def _self_test(browser: Browser) -> str:
         async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as session:
             result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
             ref = result.artifacts["file"]
+            page_object = session.transport.page if isinstance(session.transport, PlaywrightTransport) else None
+            has_webmcp = page_object and await page_object.evaluate("'modelContext' in document")
+            facts["webmcp"] = _WEBMCP_ON if has_webmcp else _WEBMCP_OFF
     finally:
         await runner.cleanup()
     if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
@@ -168,5 +171,10 @@ async def _self_test(browser: Browser) -> str:
     return f"ok: {len(content):,} bytes to a page and back, the same"
 
 
+_WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
+_WEBMCP_OFF = (
+    "off: this browser has none; take Chromium 149 or newer. One that was started elsewhere needs "
+    "--enable-features=WebMCP. A page with a polyfill works all the same"
+)
 #: In the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (_versions, _settings, _store, _folder, _ports, _browser)
