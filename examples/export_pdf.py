@@ -14,4 +14,6 @@ async def main(url: str, page: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

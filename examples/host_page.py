@@ -43,4 +43,6 @@ async def main(app_url: str, picture: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

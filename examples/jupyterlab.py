@@ -1,4 +1,4 @@
-"""Draw a plot in JupyterLab by its WebMCP tools, and keep the files: python examples/jupyterlab.py JUPYTER
+"""Draw a plot in JupyterLab by its WebMCP tools; keep the files: python examples/jupyterlab.py JUPYTER [FOLDER]
 
 JUPYTER is the program `jupyter` of an environment with jupyterlab, jupyter-webmcp, ipykernel and matplotlib.
 """
@@ -97,4 +97,6 @@ async def main(jupyter: str, out: str = ".") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -24,4 +24,6 @@ async def main(target: str, tool: str, params: str = "{}") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (3, 4):
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -29,4 +29,6 @@ async def main(file: str, url: str | None = None) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -28,4 +28,6 @@ async def main(url: str, times: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))

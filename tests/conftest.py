@@ -1,5 +1,7 @@
 """What the tests without a browser share."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +16,14 @@ from transports.adapters.memory import Handler
 # A busy machine is no failure: examples have no deadline.
 settings.register_profile("abp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("abp")
+
+#: Chromium's headless shell, which Playwright takes by default, where the system has it: a page costs a third of the
+#: processor time. It has no viewer for PDFs, no extensions and no lock on profiles; see ``whole_chromium``.
+LIGHT = shutil.which("chromium-headless-shell")
+if os.environ.get("ABP_BROWSER") not in (None, "", LIGHT):
+    LIGHT = None  # the caller's choice
+if LIGHT:
+    os.environ["ABP_BROWSER"] = LIGHT
 
 Connect: TypeAlias = Callable[..., Session]
 
@@ -45,6 +55,13 @@ def bucket(object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, request: p
     for name, value in environment(object_server.endpoint).items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{abs(hash(request.node.nodeid)):x}"
+
+
+@pytest.fixture
+def whole_chromium(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser that the kit finds by itself, not the light one."""
+    if LIGHT:
+        monkeypatch.delenv("ABP_BROWSER")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ ROOT = Path(__file__).parents[1]
 _CITED = re.compile(r"docs/(protocol|faults|requirements)\.md ((?:R\d-)?[\dA-Z]+(?:\.\d+)*[a-z]?(?:\.[a-z])?)(?![\w-])")
 #: Documents that are not in the repository.
 _FOREIGN = re.compile(r"(?i:seed 00)|\b(?:FAULTS(?=[ :]?\d)|PROTOCOL(?![\[ ]?[=_])|DESIGN|REDESIGN|PERFORMANCE)\b")
+#: A test that a document names: a file, or one test in it.
+_TEST = re.compile(r"\b(tests/[\w/]+\.py)(?:::(\w+))?")
 _SUFFIXES = {".py", ".js", ".md", ".html", ".json", ".yaml", ".toml"}
 
 
@@ -47,6 +49,28 @@ def faults(text: str) -> list[str]:
 def test_every_citation_leads_to_a_section() -> None:
     found = [f"{path.relative_to(ROOT)}: {fault}" for path in files() for fault in faults(path.read_text("utf-8"))]
     assert found == []
+
+
+def missing_tests(text: str) -> list[str]:
+    """The tests that a text names and that are not there."""
+    found = []
+    for file, name in _TEST.findall(text):
+        source = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).is_file() else None
+        if source is None or (name and not re.search(rf"^ *(?:async )?def {name}\(", source, re.MULTILINE)):
+            found.append(f"{file}::{name}" if name else file)
+    return found
+
+
+def test_every_test_that_a_document_names_is_there() -> None:
+    documents = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    wrong = [f"{path.name}: {test}" for path in documents for test in missing_tests(path.read_text("utf-8"))]
+    assert wrong == []
+
+
+def test_a_test_that_is_not_there_is_found() -> None:
+    there = "`tests/test_citations.py::test_a_test_that_is_not_there_is_found`"
+    text = f"{there}, tests/gone.py, tests/test_layers.py::gone"
+    assert missing_tests(text) == ["tests/gone.py", "tests/test_layers.py::gone"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,15 @@ import re
 import pytest
 
 from transports import errors
-from transports.errors import ABPError, CallTimeout, CapabilityError, Disconnected, SizeMismatch, first_line
+from transports.errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    SizeMismatch,
+    first_line,
+    format_seconds,
+)
 
 #: Codes are part of the API (docs/protocol.md 8.1 and ours): a change here breaks somebody's program.
 CODES = {
@@ -104,7 +112,7 @@ def test_codes_retryability_and_what_a_session_survives_are_stable(name: str) ->
 
 
 def test_every_error_is_public() -> None:
-    assert set(errors.__all__) == {*tree(), "StoredPart", "first_line"}
+    assert set(errors.__all__) == {*tree(), "StoredPart", "first_line", "format_seconds", "no_answer"}
     assert set(CODES) == set(tree())
 
 
@@ -148,6 +156,14 @@ def test_details_are_the_errors_own() -> None:
 def test_what_an_instance_says_of_itself_does_not_change_its_class() -> None:
     assert CallTimeout("x", retryable=False).retryable is False and CallTimeout.retryable is True
     assert Disconnected("x", code="GONE").code == "GONE" and Disconnected.code == "DISCONNECTED"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(30, "30 s"), (29.9985, "30 s"), (9.99961, "10 s"), (0.19996, "0.2 s"), (2.5, "2.5 s"), (4000.2, "4000 s")],
+)
+def test_times_in_messages_are_round(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .protocol.messages import Effect, Message
     from .protocol.payloads import ElicitationRequest, Notification, Progress
     from .protocol.strict_json import JSONValue
-    from .routing import Result, Router, RoutingPolicy
+    from .routing import ObservationClamped, Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
     from .session.session import Session
@@ -94,6 +94,7 @@ _HOMES = {
     ),
     "protocol.strict_json": ("JSONValue",),
     "routing": (
+        "ObservationClamped",
         "Result",
         "Router",
         "RoutingPolicy",
@@ -135,6 +136,7 @@ __all__ = [
     "Message",
     "NoneStore",
     "Notification",
+    "ObservationClamped",
     "PageTools",
     "PlaywrightTransport",
     "PostMessageTransport",

@@ -93,7 +93,12 @@ class Clip(TypedDict):
 
 
 class ScreenshotOptions(TypedDict, total=False):
-    """The options of ``screenshot``: those of Playwright's ``page.screenshot`` without ``path``.
+    """The options of ``screenshot``: those of Playwright's ``page.screenshot`` without ``path``, and three of ours.
+
+    ``url`` is an ``http(s)`` address to take a picture of in place of the app's page. It is opened in a page that sees
+    nothing of the app, and the picture waits until the network is idle, for 15 seconds at most. ``width`` and
+    ``height`` are the size of the view in CSS pixels, at most 1920 × 1080: 1280 × 800 for a ``url``, else the page's
+    own, which it has again afterwards.
 
     ``quality`` is from 0 to 100, for JPEG only; ``style`` is a style sheet that is applied meanwhile. Playwright's
     ``mask`` and ``mask_color`` are missing: they take locators, which exist only beside a page.
@@ -103,11 +108,14 @@ class ScreenshotOptions(TypedDict, total=False):
     caret: Literal["hide", "initial"]
     clip: Clip
     full_page: bool
+    height: int
     omit_background: bool
     quality: int
     scale: Literal["css", "device"]
     style: str
     type: Literal["jpeg", "png"]
+    url: str
+    width: int
 
 
 @runtime_checkable
@@ -122,7 +130,7 @@ class PageTools(Protocol):
         """Return ``html`` as a PDF. It is rendered in a page of its own; the app's page does not change."""
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return an image of the app's page as it is now."""
+        """Return an image of the app's page as it is now, or of another address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,9 @@ def file_generate(state: State) -> Handler:
         size = int(params["bytes"]) if "bytes" in params else math.floor(params["megabytes"] * MEGABYTE + 0.5)
         seed, form = int(params.get("seed", 0)), params.get("as", "base64")
         filename, mime_type = params.get("filename", "generated.bin"), params.get("mimeType", OCTETS)
+        if form == "auto":  # docs/protocol.md 9.12: more than 10 MB is a download, which lives for an hour (10.4)
+            form = "url" if size > 10 * MEGABYTE else "base64"
+            params = {"expiresIn": 3600, **params} if form == "url" else params
         file: Json = {"mimeType": mime_type, "size": size, "filename": filename}
         if "expiresIn" in params:
             file["expiresAt"] = int(time.time() * 1000) + round(params["expiresIn"] * 1000)

@@ -207,3 +207,13 @@ async def test_a_request_before_opening_raises() -> None:
         await ask(MemoryTransport({}), Message("initialize"))
     assert MemoryTransport({}).url is None
     assert await MemoryTransport({}).cookies("http://x/") == {}
+
+
+async def test_a_handler_has_no_store_without_a_session() -> None:
+    async def store(params: Mapping[str, object], call: Call) -> object:
+        return await call.artifacts.put_bytes(b"x")
+
+    async with MemoryTransport({"store": store}) as transport:
+        answer = await ask(transport, request("store"))
+    assert (answer["success"], answer["error"]["code"]) == (False, "INVALID_PARAMS")
+    assert "no session" in answer["error"]["message"]

@@ -151,7 +151,7 @@ async def test_a_call_under_way_at_the_break_fails_and_is_not_sent_again(tmp_pat
             await echo(socket, request)
 
     async with running(cut) as app, connect(app.url, store="none:", timeout=10) as session:
-        with pytest.raises(Disconnected) as caught:
+        with pytest.raises(Disconnected, match="it is opened again: call again") as caught:
             await session.call("x", {"n": 1})
         assert caught.value.retryable
         assert len(app.calls) == 1
@@ -191,7 +191,7 @@ async def test_without_reconnection_a_break_ends_the_session(tmp_path: Path) -> 
         transport = WebSocketTransport(app.url, reconnect=False)
         async with connect(app.url, transport=transport, store="none:") as session:
             for _ in range(2):
-                with pytest.raises(Disconnected):
+                with pytest.raises(Disconnected, match="; connect again"):
                     await session.call("x", idempotent=True)
             assert transport.state == "closed"
 

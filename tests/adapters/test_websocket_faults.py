@@ -60,6 +60,7 @@ async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fix
     assert len(fixture.handshakes) == 2
 
 
+@pytest.mark.requirement("R4-15f")
 @pytest.mark.parametrize("query", ["", "?deflate"])
 async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> None:
     async with session(fixture, query) as app:

@@ -57,6 +57,8 @@ def sha(data: bytes) -> str:
 # --- putting ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-4.3a", "R2-5.2b", "R2-5.2c", "R2-5.3a", "R2-5.4a", "R2-6.0b", "R2-6.0d", "R2-6.0e")
+@pytest.mark.requirement("R4-12b")
 async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) -> None:
     data = os.urandom(3 << 20)
     file = tmp_path / "given.bin"
@@ -88,6 +90,7 @@ async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) 
     assert len(await store.list()) == 5
 
 
+@pytest.mark.requirement("R2-5.2b", "R2-5.2c", "R2-5.3c")
 async def test_the_keywords_of_the_store_protocol(store: ArtifactStore) -> None:
     """docs/requirements.md R2-5.2b: MIME type, name, namespace and metadata, each of which may be left open."""
     keywords = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
@@ -170,6 +173,7 @@ async def test_reset_starts_again(store: ArtifactStore) -> None:
     assert await store.get(ref.id) == b"b" * 10
 
 
+@pytest.mark.requirement("R2-6.4g", "R2-7.1b")
 async def test_limits(opened: Open, tmp_path: Path) -> None:
     store = opened(max_bytes=1000, retention=Retention(max_artifact_bytes=500))
     assert store.max_bytes == 500
@@ -184,6 +188,7 @@ async def test_limits(opened: Open, tmp_path: Path) -> None:
     assert len(await store.list()) == 1
 
 
+@pytest.mark.requirement("R2-5.3b")
 async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> None:
     first = await store.put_bytes(PDF, filename="one.pdf", meta={"run": 1})
     second = await store.put_bytes(PDF, meta={"run": 2})
@@ -194,6 +199,7 @@ async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> N
     assert [ref.id for ref in await store.list()] == [first.id] and await store.get(first.id) == PDF
 
 
+@pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
 async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
     for wanted in ("../../etc/passwd", "a\0b", "CON", "-rf", ".bashrc", "\u202efdp.exe", "x" * 300):
         ref = await store.put_bytes(PDF, filename=wanted)
@@ -203,6 +209,7 @@ async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
     assert lie.mime_type == "text/html" and lie.source["declared_mime_type"] == "image/png"
 
 
+@pytest.mark.requirement("R2-2.1b", "R2-5.4a", "R2-5.4b")
 async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
     secret = "hunter2-" * 4
     source = {
@@ -228,6 +235,7 @@ async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-12e")
 async def test_ranges(store: ArtifactStore) -> None:
     data = os.urandom(2_500_000)
     ref = await store.put_bytes(data)
@@ -249,6 +257,7 @@ async def test_ranges(store: ArtifactStore) -> None:
             await store.get(ref.id, **bad)
 
 
+@pytest.mark.requirement("R2-5.2d", "R2-5.2e", "R2-5.2f")
 @pytest.mark.parametrize("bad", ["", "nothing_0123456789ab", "../x", "a\0b", "x" * 5000, "a_0123456789ab-xyz"])
 async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
     for method in (store.stat, store.get):
@@ -257,6 +266,7 @@ async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
     assert await store.exists(bad) is False and await store.delete(bad) is False
 
 
+@pytest.mark.requirement("R2-5.2e", "R2-5.2f")
 async def test_deleting(store: ArtifactStore) -> None:
     one, two = await store.put_bytes(PDF, namespace="one"), await store.put_bytes(PDF, namespace="two")
     assert await store.delete(one.id) is True and await store.delete(one.id) is False
@@ -311,6 +321,7 @@ async def test_fsck_of_a_whole_store(store: ArtifactStore) -> None:
 # --- scopes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.4h", "R2-7.2a", "R2-7.2c", "R4-9d", "R4-11f")
 async def test_another_sessions_artifact_is_not_found(store: ArtifactStore) -> None:
     alice, bob = store.scoped(Scope(session="alice")), store.scoped(Scope(session="bob"))
     mine = await alice.put_bytes(PDF, filename="secret.pdf")
@@ -370,6 +381,7 @@ async def left(view: ArtifactStore, keys: list[str]) -> list[int]:
     return [number for number, key in enumerate(keys) if key in there]
 
 
+@pytest.mark.requirement("R2-7.1c", "R2-7.1g")
 @pytest.mark.usefixtures("ticking_clock")
 async def test_fifo_evicts_what_was_stored_first(opened: Open) -> None:
     store = opened(retention=Retention(max_session_bytes=300, cleanup_strategy="fifo"))
@@ -384,6 +396,7 @@ async def test_fifo_evicts_what_was_stored_first(opened: Open) -> None:
     assert await left(mine, keys) == [2, 3]
 
 
+@pytest.mark.requirement("R2-6.4k", "R2-7.1f", "R2-7.1g")
 @pytest.mark.usefixtures("ticking_clock")
 async def test_lru_evicts_what_was_used_longest_ago(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=3, cleanup_strategy="lru"))
@@ -396,6 +409,7 @@ async def test_lru_evicts_what_was_used_longest_ago(opened: Open) -> None:
     assert await left(mine, keys) == [0, 2, 3]
 
 
+@pytest.mark.requirement("R2-7.1d", "R2-7.1e")
 @pytest.mark.usefixtures("ticking_clock")
 async def test_limits_of_a_trace(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_trace=2, max_trace_bytes=1000))
@@ -408,6 +422,7 @@ async def test_limits_of_a_trace(opened: Open) -> None:
     assert await left(one, keys) == [4]
 
 
+@pytest.mark.requirement("R2-7.1g")
 @pytest.mark.usefixtures("ticking_clock")
 async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=2, cleanup_strategy="none"))
@@ -422,6 +437,7 @@ async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> 
     await mine.put_bytes(b"new")
 
 
+@pytest.mark.requirement("R2-6.4j", "R2-7.1a")
 async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
@@ -445,6 +461,7 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
 
 
+@pytest.mark.requirement("R2-6.4l")
 async def test_the_end_of_a_session(opened: Open) -> None:
     for cleanup in (False, True):
         store = opened(retention=Retention(cleanup_on_session_end=cleanup))
@@ -458,6 +475,7 @@ async def test_the_end_of_a_session(opened: Open) -> None:
     assert await opened().scoped(Scope(session="o")).end_session() == 0  # no retention, nothing to do
 
 
+@pytest.mark.requirement("R2-6.0a", "R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f", "R2-7.1g")
 def test_a_retention_makes_sense() -> None:
     for bad in ({"ttl_seconds": -1}, {"max_session_bytes": -5}, {"cleanup_strategy": "random"}):
         with pytest.raises(UsageError):
@@ -478,6 +496,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.requirement("R4-9h", "R4-14l")
 async def test_the_audit_log_says_who_did_what(opened: Open, tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
     store = opened(audit=log, retention=Retention(max_artifacts_per_session=1))
@@ -574,6 +593,7 @@ def test_processes_share_an_audit_log(tmp_path: Path) -> None:
 # --- which store ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.2i", "R2-6.0c", "R2-6.4d", "R2-7.4a", "R2-7.4d")
 async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
     store = open_store("none:")
     with caplog.at_level(logging.WARNING):
@@ -588,6 +608,7 @@ async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptu
         await store.get(refs[0].id)
 
 
+@pytest.mark.requirement("R2-5.2h")
 async def test_a_store_is_found_on_its_host() -> None:
     store = MemoryStore()
 

@@ -199,6 +199,7 @@ async def _report(_call: object, params: object) -> object:
 # --- the whole path over the five methods -----------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.2a", "R2-5.2b", "R2-5.2g")
 async def test_a_host_with_five_methods_drives_the_whole_path(tmp_path: Path) -> None:
     host = FiveMethods()
     transport = MemoryTransport({"report.make": _report})
@@ -229,6 +230,7 @@ async def test_a_router_takes_a_host() -> None:
         Router({})  # type: ignore[arg-type]
 
 
+@pytest.mark.requirement("R2-5.2h")
 def test_a_store_of_a_host_is_found() -> None:
     five, full = FiveMethods(), FullHost()
     facade = Facade(full, Owner())
@@ -399,6 +401,7 @@ def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return open_store(address or request.getfixturevalue("bucket"))
 
 
+@pytest.mark.requirement("R2-5.2d")
 async def test_each_store_of_ours_serves_a_host(ours: ArtifactStore) -> None:
     host = StoreForHost(ours, FullRef)
     scope = Owner("t", "u", "s", "x")

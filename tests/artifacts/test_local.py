@@ -9,8 +9,10 @@ import os
 import stat
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLar
 # --- storing and reading ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-6g", "R0-10c")
 async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF, size=len(PDF), namespace="export.pdf", meta={"capability": "export.pdf"})
     assert ref.id == f"export_pdf_{sha(PDF)[:12]}"
@@ -399,3 +402,22 @@ async def test_file_systems_without_hard_links(
     assert await store.get(ref.id) == PDF and inner(root, "staging") == []
     assert await store.delete(ref.id)
     assert visible(root) == ["report.pdf"] and len(inner(root, "blobs")) == 1
+
+
+@pytest.mark.requirement("R2-6.5c", "R4-12b", "R4-15f")
+async def test_a_large_stream_needs_little_memory(tmp_path: Path) -> None:
+    store, block, process = LocalStore(tmp_path), bytes(1 << 20), psutil.Process()
+    await store.put_bytes(b"warm")
+    most = before = process.memory_info().rss
+
+    async def stream() -> AsyncIterator[bytes]:
+        nonlocal most
+        for _ in range(150):
+            most = max(most, process.memory_info().rss)
+            yield block
+
+    ref = await store.put_stream(stream())
+    assert ref.size_bytes == 150 << 20
+    async for _ in store.open(ref.id):
+        most = max(most, process.memory_info().rss)
+    assert most - before < 50 << 20

@@ -44,6 +44,7 @@ async def test_reader_finishes_after_delete(store: LocalStore) -> None:
         await store.get(ref.id)
 
 
+@pytest.mark.requirement("R2-6.4f", "R4-11g")
 @pytest.mark.parametrize("damage", ["flip", "longer", "shorter"])
 async def test_damage_is_noticed_quarantined_and_healed(damage: str, store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF, filename="report.pdf")

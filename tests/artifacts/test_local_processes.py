@@ -44,6 +44,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * 16)
 """
 
 
+@pytest.mark.requirement("R4-15h")
 def test_sixteen_writers_of_the_same_content(store: LocalStore, root: Path) -> None:
     assert run_script(SAME_CONTENT, root) == "True\n"
     (ref,) = asyncio.run(store.list())

@@ -12,6 +12,7 @@ from transports.artifacts import MemoryStore, NoneStore
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLarge, UsageError
 
 
+@pytest.mark.requirement("R2-6.0c", "R2-7.4a", "R2-7.4b", "R2-7.4c", "R2-7.4d", "R2-7.4e")
 async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixture) -> None:
     store = NoneStore(max_bytes=1000)
     ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", meta={"capability": "c"})
@@ -33,6 +34,7 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     assert await store.list() == [] and await store.delete(ref.id) is False
 
 
+@pytest.mark.requirement("R2-7.4a")
 async def test_a_reference_without_content_says_so_as_json() -> None:
     ref = await NoneStore().put_bytes(PDF, filename="a.pdf")
     shown = ref.as_dict()
@@ -43,6 +45,7 @@ async def test_a_reference_without_content_says_so_as_json() -> None:
     assert kept.stored and not {"truncated", "warning"} & kept.as_dict().keys()
 
 
+@pytest.mark.requirement("R2-7.4f")
 async def test_a_text_that_is_not_kept_has_a_preview_of_500_characters(tmp_path: Path) -> None:
     store = NoneStore()
     text = "é€𝄞" * 1000

@@ -30,6 +30,7 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.requirement("R0-6e", "R1-6c")
 @pytest.mark.parametrize("form", FORMS)
 @given(data=st.binary(max_size=200))
 def test_every_accepted_form_gives_the_exact_bytes(form: str, data: bytes) -> None:
@@ -134,6 +135,7 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
 # --- size (docs/protocol.md 9.9; docs/faults.md 25) -------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-14b")
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
 def test_a_declared_size_must_be_the_real_one(declared: int, actual: int) -> None:
     if declared == actual:

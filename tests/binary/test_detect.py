@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Download, Encoded, Handle
 from transports.binary.detect import Found, Place, find, find_values, replace
-from transports.binary.detect.heuristics import recognise_file
-from transports.errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, SizeMismatch, UnsupportedBinary
+from transports.binary.detect.heuristics import Heuristics, Signature
+from transports.errors import (
+    ABPError,
+    BadDescriptor,
+    BadEncoding,
+    ProtocolError,
+    SizeMismatch,
+    UnsupportedBinary,
+    UsageError,
+)
 
 NOISE = random.Random(4).randbytes(3000)
 PDF = b"%PDF-1.7\n" + NOISE
@@ -51,6 +59,7 @@ def fault(tree: object, field: str | None = None) -> ABPError:
 # --- descriptors (docs/protocol.md 9.2) -------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e")
 def test_a_documented_descriptor() -> None:
     tree = {
         "document": {
@@ -69,6 +78,7 @@ def test_a_documented_descriptor() -> None:
     assert binary.extra == {"pages": 3}
 
 
+@pytest.mark.requirement("R0-4c", "R0-6b", "R0-6c", "R0-6d", "R1-4a", "R1-4c", "R1-15a")
 @pytest.mark.parametrize(
     ("content", "mime_type", "encoding", "expected"),
     [
@@ -121,6 +131,7 @@ def test_what_is_binary_data_and_how_it_is_decoded(
     )
 
 
+@pytest.mark.requirement("R1-4f")
 @pytest.mark.parametrize("more", [{"filename": "a.html"}, {"size": 3}, {"size": 3.0}, {"filename": "a", "size": 3}])
 def test_text_with_a_name_or_a_size_is_a_file(more: dict[str, object]) -> None:
     binary = one({"content": "<p>", "mimeType": "text/html", **more})
@@ -168,6 +179,7 @@ def test_an_unknown_encoding_is_an_error(encoding: object) -> None:
     assert isinstance(error, BadEncoding) and "unknown encoding" in error.message and len(error.message) < 120
 
 
+@pytest.mark.requirement("R1-4b")
 @pytest.mark.parametrize("node", [{"content": "YWJj"}, {"mimeType": "image/png"}, {"content": 3, "mimeType": "a/b"}])
 def test_a_descriptor_needs_content_and_a_type(node: object) -> None:
     assert find(node) == []
@@ -228,6 +240,7 @@ def reference(**fields: object) -> dict[str, object]:
     return {"downloadUrl": "https://app.example/d/1", "mimeType": "application/pdf", **fields}
 
 
+@pytest.mark.requirement("R0-4d", "R1-2c", "R1-5a", "R1-5d", "R1-15a")
 def test_a_documented_reference() -> None:
     binary = one(
         {"document": reference(size=52428800, filename="large.pdf", expiresAt=1707500000000, note="n")}, "document"
@@ -237,12 +250,14 @@ def test_a_documented_reference() -> None:
     )
 
 
+@pytest.mark.requirement("R1-6a", "R1-14a")
 def test_a_download_url_goes_before_content() -> None:
     """docs/protocol.md 10.1; but an empty one is none."""
     assert isinstance(one(reference(content="YWJj", encoding="base64")).content, Download)
     assert one(reference(downloadUrl="", content="YWJj", encoding="base64")).read() == b"abc"
 
 
+@pytest.mark.requirement("R1-5b")
 @pytest.mark.parametrize("fields", [{"mimeType": None}, {"mimeType": 3}, {"downloadUrl": 7}, {"downloadUrl": ""}])
 def test_a_reference_needs_a_url_and_a_type(fields: dict[str, object]) -> None:
     assert find(reference(**fields)) == []
@@ -273,6 +288,7 @@ def test_a_data_url_is_decoded_strictly() -> None:
     assert isinstance(fault(reference(downloadUrl="data:,\ud800")), BadEncoding)
 
 
+@pytest.mark.requirement("R1-5f", "R1-5g")
 @pytest.mark.parametrize(
     ("auth", "headers", "query"),
     [
@@ -358,6 +374,7 @@ SMALL = b64(NOISE[:30])
 PLAIN = b64(NOISE[:75])  # no signature; 100 characters are long enough
 
 
+@pytest.mark.requirement("R0-6a")
 @pytest.mark.parametrize(
     ("tree", "field", "expected"),
     [
@@ -588,6 +605,7 @@ def test_hex_is_never_taken_for_a_file(start: str, upper: bool) -> None:
 # --- places -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-4e", "R2-3.2d")
 def test_binaries_are_found_in_order_at_any_depth() -> None:
     tree = {
         "cover": b"1",
@@ -726,16 +744,56 @@ def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyP
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
     monkeypatch.setattr("transports.binary.detect.heuristics._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
-    guess = recognise_file(b64(content))
+    guess = Heuristics().recognise(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)
     assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
-    assert recognise_file(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+    assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
 
 
 def test_a_guess_is_about_long_text_only() -> None:
     content = b"\x89PNG\r\n\x1a\n" + bytes(1000)
-    assert recognise_file(b64(content)) is not None
-    assert recognise_file(b64(content), min_chars=5000) is None
+    assert Heuristics().recognise(b64(content)) is not None
+    assert Heuristics(min_chars=5000).recognise(b64(content)) is None
+
+
+@pytest.mark.requirement("R2-4.2b")
+def test_a_signature_of_the_caller_comes_before_the_known_ones() -> None:
+    own = Heuristics(signatures=[Signature(b"ACME", "application/x-acme", 4), Signature(b"%PDF", "application/x-own")])
+    content = b"\1\2\3\4ACME" + bytes(range(256)) * 4
+    for text in (b64(content), content.decode("latin-1")):
+        assert Heuristics().recognise(text) is None
+        found = own.recognise(text)
+        assert found is not None and (found.mime_type, b"".join(found.chunks())) == ("application/x-acme", content)
+    pdf = own.recognise(b64(b"%PDF-1.7\n" + bytes(1000)))
+    assert pdf is not None and pdf.mime_type == "application/x-own"
+
+
+@pytest.mark.parametrize(
+    ("magic", "mime_type", "offset"),
+    [(b"ab", "a/b", 0), (b"abc", "a/b", -1), (b"abc", "a/b", 4094), (b"abc", "nonsense", 0)],
+)
+def test_a_signature_that_makes_no_sense_is_refused(magic: bytes, mime_type: str, offset: int) -> None:
+    with pytest.raises(UsageError, match=r"^Signature: "):
+        Signature(magic, mime_type, offset)
+
+
+@pytest.mark.requirement("R2-4.2e")
+def test_base64_without_a_signature_is_a_file_if_none_is_required() -> None:
+    content = bytes(range(256)) * 4
+    loose = Heuristics(require_magic_bytes=False)
+    assert Heuristics().recognise(b64(content)) is None
+    found = loose.recognise(b64(content))
+    assert found is not None and (found.mime_type, b"".join(found.chunks())) == (None, content)
+    for text in ("prose " * 400, b64(content)[:-3], "data:," + "x" * 2000):
+        assert loose.recognise(text) is None
+
+
+@pytest.mark.requirement("R2-4.2d")
+def test_content_over_the_limit_is_not_decoded() -> None:
+    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 4
+    for text in (b64(content), content.decode("latin-1")):
+        assert Heuristics(max_decode_bytes=2000).recognise(text) is not None
+        assert Heuristics(max_decode_bytes=1000).recognise(text) is None
 
 
 def test_numbers_are_no_content() -> None:

@@ -31,6 +31,7 @@ ODT = "application/vnd.oasis.opendocument.text"
 # --- names of types ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-6f", "R0-7a")
 @pytest.mark.parametrize(
     ("mime_type", "extension"),
     [
@@ -240,6 +241,7 @@ REAL = {
 }
 
 
+@pytest.mark.requirement("R2-3.2b", "R2-A.a", "R2-A.b", "R2-A.c", "R2-A.d", "R2-A.e")
 @pytest.mark.parametrize("name", REAL)
 def test_a_file_is_known_by_its_first_bytes(name: str) -> None:
     data, mime_type = REAL[name]
@@ -321,6 +323,7 @@ def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: 
 # --- file names (docs/faults.md 42) -----------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
 @pytest.mark.parametrize(
     ("suggestion", "name"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,8 +11,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Error as PlaywrightError
 
+from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
 from transports import Browser, PlaywrightTransport, Session, connect
+from transports.browser.process.find import find_browser
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
 
@@ -31,10 +32,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def light_browser() -> AsyncIterator[Browser]:
-    """Chromium's headless shell, which Playwright takes by default, where the system has it: a page costs a quarter. It
-    has no viewer for PDFs and no extensions."""
-    async with Browser(executable=shutil.which("chromium-headless-shell")) as started:
+async def whole_browser() -> AsyncIterator[Browser]:
+    """A Chromium with all its parts, for the tests of what the light one does otherwise or has not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if LIGHT:
+            patch.delenv("ABP_BROWSER")
+        choice = find_browser()
+    async with Browser(executable=choice.path if choice else None) as started:
         yield started
 
 

@@ -17,7 +17,7 @@ import pytest
 from playwright.async_api import Page
 
 from tests.support.in_process import in_process
-from tests.support.mcp_servers import target
+from tests.support.mcp_servers.warm import warm_target
 from transports import (
     ABPError,
     Browser,
@@ -102,9 +102,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def browser(light_browser: Browser) -> Browser:
-    """Hundreds of pages are opened here."""
-    return light_browser
+def mcp_target() -> Iterator[str]:
+    with warm_target() as target:
+        yield target
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def make(
     shared = request.getfixturevalue("firefox") if name == "firefox" else browser
     makers: dict[str, Callable[[], Transport]] = {
         "memory": in_process,
-        "mcp": lambda: MCPTransport(target("reference")),
+        "mcp": lambda: MCPTransport(request.getfixturevalue("mcp_target")),
         "websocket": lambda: WebSocketTransport(fixture.ws_url),
         "postmessage": lambda: PostMessageTransport(fixture.embed_url, browser=browser),
         "webmcp": lambda: WebMcpTransport(fixture.webmcp_url + "?faults", browser=browser),
@@ -129,6 +129,7 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
     assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
+@pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 async def test_behaviour(
     behaviour: Behaviour,

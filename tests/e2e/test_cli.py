@@ -6,7 +6,9 @@ import asyncio
 import hashlib
 import json
 import os
+import platform
 import pty
+import re
 import shutil
 import signal
 import socket
@@ -159,6 +161,9 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "-p", "=1"), "'=1' is not of the form -p KEY=VALUE", "-p title=Report"),
         (("call", URL, "x", "-p", "a..b=1"), "'a..b=1' is not of the form", "-p title=Report"),
         (("call", URL, "x", "-p", "a=1", "-p", "a.b=1"), "a.b: 'a' already has a value", "--params"),
+        (("call", URL, "x", "-p", "a=1", "-p", "b=1", "-p", "a=2"), "'a' is given twice", "-p 'a=[1, 2]'"),
+        (("call", URL, "x", "-p", "a.b=1", "--file", "a=photo.png"), "'a' would replace 'a.b'", "give it once"),
+        (("call", URL, "x", "--record", "/no/such/x.jsonl"), "/no/such/x.jsonl", "a folder that exists"),
         (("call", URL, "x", "--file", "image"), "'image' is not of the form --file KEY=PATH", "--file image=photo.png"),
         (("call", URL, "x", "--file", "image=/no/file"), "/no/file", "o such file"),
         (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is no regular file", "save its content"),
@@ -414,7 +419,8 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
     with abp.start("fixture", "--json") as process:
         urls = json.loads(reading(process))
         assert urls["strict_url"] == urls["url"] + "strict" and urls["embed_url"] == urls["url"] + "embed"
-        assert urls["url"].startswith("http://127.0.0.1:")
+        assert urls["ws_url"] == urls["url"].replace("http", "ws", 1) + "abp" and urls["other_origin"] != urls["url"]
+        assert urls["url"].startswith("http://127.0.0.1:") and len(urls) == 5
         port = int(urls["url"].rstrip("/").rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port)).close()
         if number == signal.SIGINT:
@@ -431,6 +437,8 @@ def test_fixture_prints_text_without_json(abp: Cli) -> None:
     with abp.start("fixture") as process:
         assert b"http://127.0.0.1:" in reading(process) and b"/strict" in reading(process)
         assert b"/embed" in reading(process)
+        assert re.fullmatch(rb"over a WebSocket: +ws://127.0.0.1:\d+/abp\n", reading(process))
+        assert re.fullmatch(rb"on a second origin: +http://127.0.0.1:\d+/\n", reading(process))
         assert b"Ctrl-C" in reading(process)
         process.terminate()
         assert process.communicate(timeout=10)[0] == b""
@@ -519,9 +527,17 @@ def test_doctor_reports_everything_and_no_secret(quick: Callable[..., Ran], tmp_
     ran = quick("doctor", "--json", env=env)
     facts = ran.document
     assert ran.status == 1 and [problem["code"] for problem in facts["problems"]] == ["BROWSER_ERROR"]
-    assert "hunter2" not in str(facts) + ran.err and "ABP_MCP_TOKEN (set)" in facts["settings"]
-    assert "ABP_LOG_LEVEL=ERROR" in facts["settings"]
-    assert facts["store"].endswith("(can be written, read and deleted)") and "MB free" in facts["output_folder"]
-    assert facts["ports"].startswith("127.0.0.1 can be listened on") and facts["sandbox"].startswith(("on", "off"))
-    assert all(f"{name} (" in facts["extras"] for name in ("cloud", "images", "mcp", "test"))
-    assert "keeps nothing" in quick("doctor", "--json", env={**env, "ABP_STORE": "none:"}).document["store"]
+    assert "hunter2" not in str(facts) + ran.err
+    assert {**env, "ABP_MCP_TOKEN": None}.items() <= facts["settings"].items()
+    assert facts["store"]["url"].startswith("file:///") and facts["store"]["works"] and facts["store"]["keeps"]
+    assert facts["output_folder"]["mode"] == "0700" and facts["output_folder"]["free_bytes"] > 0
+    assert facts["ports"]["works"] and facts["ports"]["tried"] > 0 and isinstance(facts["sandbox"], bool)
+    assert {name: bool(extra["version"]) for name, extra in facts["extras"].items()} == dict.fromkeys(
+        ("cloud", "images", "mcp", "test"), True
+    )
+    assert facts["python"]["version"] == platform.python_version()
+    text = quick("doctor", env=env).text
+    assert "ABP_MCP_TOKEN (set)" in text and "ABP_LOG_LEVEL=ERROR" in text and "MB free" in text
+    assert "(can be written, read and deleted)" in text and "127.0.0.1 can be listened on" in text
+    none = quick("doctor", "--json", env={**env, "ABP_STORE": "none:"}).document["store"]
+    assert none == {"url": "none:", "works": True, "keeps": False}

@@ -23,12 +23,6 @@ in_session = pytest.mark.asyncio(loop_scope="session")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def browser(light_browser: Browser) -> Browser:
-    """Hundreds of pages are opened here."""
-    return light_browser
-
-
 @pytest.fixture(autouse=True)
 def private(monkeypatch: pytest.MonkeyPatch) -> None:
     """`fault.redirect_away` leads to another port of this machine."""
@@ -63,6 +57,8 @@ def every_pair() -> Iterator[Any]:
             yield pytest.param(one, kind, id=f"{one.name}-{one.check}-{kind}", marks=marks)
 
 
+@pytest.mark.requirement("R0-11a", "R0-11b", "R0-11c", "R0-11d", "R1-2d", "R1-2e", "R1-3d", "R1-5c", "R1-12a", "R1-13a")
+@pytest.mark.requirement("R1-13b", "R1-13c", "R1-13d", "R1-13e")
 @pytest.mark.parametrize(("planted", "kind"), list(every_pair()))
 @in_session
 async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
@@ -83,6 +79,7 @@ async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture:
     assert found(report) == {}
 
 
+@pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-13d")
 @pytest.mark.parametrize("kind", ["page", "embedded", "websocket"])
 @in_session
 async def test_the_reference_app_passes(kind: str, fixture: Fixture, browser: Browser) -> None:

@@ -35,6 +35,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 Step = str | dict[str, Any]
 
 
+@pytest.fixture(scope="session")
+def browser(whole_browser: Browser) -> Browser:
+    """Chromium with all its parts."""
+    return whole_browser
+
+
 def steps(*do: Step) -> list[dict[str, Any]]:
     return [{"kind": step} if isinstance(step, str) else step for step in do]
 

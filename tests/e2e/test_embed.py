@@ -291,6 +291,7 @@ async def test_content_in_parameters_arrives_as_it_was_sent(host: OpenHost, fixt
     assert told["data"]["sha256"] == hashlib.sha256(b"\7" * 100_000).hexdigest()
 
 
+@pytest.mark.requirement("R1-8b")
 async def test_buffers_are_transferred_not_copied(host: OpenHost, fixture: Fixture) -> None:
     app = await host(fixture.embed_url)
     for form in ("ArrayBuffer", "Uint8Array", "subarray", "DataView", "list"):
@@ -468,6 +469,7 @@ async def test_an_origin_that_is_named_may_drive(host: OpenHost, own: str, hosti
     assert (await app.initialize())["sessionId"] == "1"
 
 
+@pytest.mark.requirement("R1-8a")
 async def test_everything_is_posted_to_the_exact_origin_of_the_host(host: OpenHost, hosting: str) -> None:
     app = await host("about:blank", initialize=False)
     await app.page.evaluate(

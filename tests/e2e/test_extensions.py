@@ -13,7 +13,7 @@ import pytest
 from transports import Browser, Session, UsageError, connect
 from transports.errors import ConnectFailed, ProfileInUse
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("whole_chromium")]
 
 SHELF = Path(__file__).parents[1] / "support" / "extension"
 

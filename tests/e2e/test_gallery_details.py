@@ -15,6 +15,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.requirement("R2-6.3l")
 async def test_details_show_all_metadata_and_check_the_hash(gallery: Gallery, browser: Browser, tmp_path: Path) -> None:
     record = await gallery.call("chart.render", csv="a,b\n1,2")
     (key,) = record["artifacts"]
@@ -57,6 +58,7 @@ async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) 
     await empty.upload("two.txt", "text/plain", b"2")
     async with visiting(empty, browser) as page:
         dialog = await opened(page, "two.txt")
+        await expect(dialog.get_by_text("1 byte", exact=True)).to_be_visible()  # and not "1 byte (1 bytes)"
         await dialog.get_by_role("button", name="Delete").click()
         question = page.get_by_role("dialog", name="Delete two.txt?")
         assert await question.evaluate("node => document.activeElement.textContent") == "Cancel"
@@ -70,6 +72,7 @@ async def test_deletion_asks_for_confirmation(empty: Gallery, browser: Browser) 
         assert [meta["filename"] for meta in stored] == ["one.txt"]
 
 
+@pytest.mark.requirement("R4-16g")
 async def test_a_signed_link_opens_without_a_token_until_it_expires(empty: Gallery, browser: Browser) -> None:
     meta = await empty.upload("shared.txt", "text/plain", b"shared")
     async with visiting(empty, browser) as page:

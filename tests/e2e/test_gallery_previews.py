@@ -20,6 +20,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.requirement("R2-6.3k")
 async def test_images_audio_and_video_are_shown_by_their_elements(empty: Gallery, browser: Browser) -> None:
     await empty.upload("p.png", "image/png", PICTURE)
     await empty.upload("s.wav", "audio/wav", tone())
@@ -31,6 +32,7 @@ async def test_images_audio_and_video_are_shown_by_their_elements(empty: Gallery
         await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
 
 
+@pytest.mark.requirement("R2-6.3k")
 async def test_a_pdf_opens_in_the_browsers_viewer(gallery: Gallery, browser: Browser) -> None:
     record = await gallery.call("export.pdf", html="<h1>A document</h1>")
     async with visiting(gallery, browser) as page:
@@ -163,6 +165,7 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
     assert [str(request) for request in fixture.requests[seen:] if "canary" in str(request)] == []
 
 
+@pytest.mark.requirement("R2-6.3i")
 @pytest.mark.parametrize(
     "name", ["\"quoted' <b>.txt", "two\nlines\r\nX-Evil: 1.txt", "../../../etc/passwd", "…‮gpj.txt", "#?&%00.txt"]
 )

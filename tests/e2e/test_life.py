@@ -6,13 +6,13 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from transports import ABPError, Browser, CallTimeout, Disconnected, connect
+from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
 from transports.browser.process import runfolder
 from transports.browser.process.runfolder import RunFolder, sweep
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
@@ -80,6 +80,45 @@ async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
         assert listed.artifacts
 
 
+async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
+    fixture: Fixture, scratch: Path, tmp_path: Path
+) -> None:
+    known = {process.pid for process in processes()}
+
+    def browsers() -> list[psutil.Process]:
+        return [process for process in processes("browser") if process.pid not in known]
+
+    async with AsyncExitStack() as sessions, Browser() as browser:
+
+        async def opened() -> Session:
+            return await sessions.enter_async_context(
+                connect(fixture.url, browser=browser, store=tmp_path / "out", timeout=60)
+            )
+
+        apps = [await opened() for _ in range(2)]
+        for _ in range(2):
+            async with apps[0].events() as events:
+                call = asyncio.ensure_future(apps[0].call("job.run", {"steps": 10_000, "delay": 10}))
+                async with asyncio.timeout(15):
+                    async for event in events:
+                        if isinstance(event, Progress):
+                            break
+            for process in browsers():
+                process.kill()
+            with pytest.raises(BrowserCrashed, match="without the cookies and storage that it held: call again"):
+                await call
+            apps += [await opened()] if len(apps) == 2 else []  # as if nothing had happened
+            for result in await asyncio.gather(*(app.call("file.list") for app in apps)):
+                assert result.artifacts
+            assert len(browsers()) == 1
+        await browser.aclose()
+        with pytest.raises(Disconnected, match="connect again") as caught:
+            await apps[0].call("file.list")
+        assert not caught.value.retryable
+        with pytest.raises(UsageError, match="not open"):
+            await opened()
+
+
 async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_replaced(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +136,7 @@ async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_
         assert time.monotonic() - started < 25
 
 
+@pytest.mark.requirement("R3-7f")
 async def test_an_exception_in_the_block_closes_everything(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         async with connect(fixture.url, store=tmp_path / "out") as app:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult
@@ -59,6 +60,7 @@ def references(tree: Any) -> dict[str, str]:
     return found
 
 
+@pytest.mark.requirement("R2-0b")
 async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
@@ -81,12 +83,14 @@ async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     assert table["download_workbook"][1] * 100 < table["download_workbook"][0]
 
 
+@pytest.mark.requirement("R2-6.1c", "R2-6.4a")
 async def test_the_preset_of_the_servers_name_applies_behind_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, target("tableau")) as client:
         answer = await client.call_tool("abp_download_workbook", {"id": "1"})
         assert "Sales Dashboard.pdf" in json.dumps(answer.structured_content)
 
 
+@pytest.mark.requirement("R2-6.2d")
 async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, target("tableau")) as client:
         listed = await called(client, "abp_resources_list")
@@ -94,6 +98,7 @@ async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) 
         read = await called(client, "abp_resources_read", uri=VIEW)
         (key,) = references(read).values()
         assert (await read_as_resource(client, f"artifact://{key}")).decode() == view_data()
+        assert (await read_as_resource(client, VIEW)).decode() == view_data()
 
 
 async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tmp_path: Path) -> None:

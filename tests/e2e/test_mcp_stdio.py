@@ -41,6 +41,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out"), **more}
 
 
+@pytest.mark.requirement("R0-2c", "R3-7a", "R4-1a", "R4-15l")
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
     parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
@@ -221,6 +222,7 @@ async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixtu
     (tmp_path / "abp.toml").write_text("[mcp]\nmax_sesions = 1\n")
     (tmp_path / "good.toml").write_text(
         f'[mcp]\napps = ["{fixture.ws_url}"]\nshow_tools = ["abp_status", "abp_data_*"]\n'
+        '[routing]\ndefault_summary_template = "Kept a {content_type}: {artifact_id}"\n'
     )
     more = environment(
         tmp_path, PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
@@ -237,8 +239,11 @@ async def test_settings_of_the_working_folder_and_of_a_named_file(fixture: Fixtu
             "abp_data_csv",
             "abp_data_json",
         }
+        answer = await client.call_tool("abp_data_csv", {"rows": [{"name": "tea", "sold": 12}]})
+        assert isinstance(answer.content[0], TextContent) and answer.content[0].text.startswith("Kept a csv: data_csv_")
 
 
+@pytest.mark.requirement("R4-9a", "R4-14k")
 async def test_signed_tokens_alone_over_http_from_the_command_line(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     (tmp_path / "key.pem").write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

@@ -118,6 +118,7 @@ async def test_tools_of_all_pages_are_capabilities_with_schema_and_annotations(a
         assert "view_name" in value(session.capabilities["get_view_as_pdf"].output_schema, "properties")
 
 
+@pytest.mark.requirement("R2-3.3d", "R2-4.3b", "R2-6.4a", "R2-B.a", "R2-B.b", "R2-B.c")
 async def test_files_in_text_and_in_structured_content_are_taken_out_by_the_preset(app: Connected) -> None:
     """docs/requirements.md R2-B; the preset applies by the server's name."""
     async with app() as session:
@@ -140,6 +141,7 @@ async def test_a_policy_of_the_caller_replaces_the_preset(app: Connected) -> Non
         assert list((await session.call("download_workbook")).artifacts) == ["content.0.text", ""]
 
 
+@pytest.mark.requirement("R2-2.3a", "R2-2.3c", "R2-3.3a", "R2-3.3c", "R2-5.4b")
 async def test_typed_content_is_stored_and_text_stays(app: Connected) -> None:
     async with app() as session:
         image = await session.call("get_view_image")
@@ -273,6 +275,7 @@ async def test_a_tool_that_comes_later_is_a_capability_too(app: Connected, tmp_p
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-2.4a", "R2-2.4b", "R2-3.5a", "R2-5.7a", "R2-5.7b", "R2-6.2a", "R2-6.2d")
 async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
     async with app() as session:
         listed = await session.resources.list()
@@ -287,6 +290,8 @@ async def test_all_pages_of_resources_and_templates(app: Connected) -> None:
         assert value((await session.call("resources.templates")).data, "resourceTemplates", 0, "name") == "notes"
 
 
+@pytest.mark.requirement("R2-2.4c", "R2-3.5b", "R2-3.5d", "R2-4.2h", "R2-4.2i", "R2-5.7c", "R2-5.7g", "R2-5.7h")
+@pytest.mark.requirement("R2-6.2d")
 async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> None:
     async with app() as session:
         note = await session.resources.read("tableau://notes/3")
@@ -304,6 +309,8 @@ async def test_short_text_is_inline_and_all_else_an_artifact(app: Connected) -> 
         )
 
 
+@pytest.mark.requirement("R2-2.4d", "R2-3.5c", "R2-4.2i", "R2-5.7d", "R2-5.7e", "R2-6.2b", "R2-6.2c", "R2-7.3a")
+@pytest.mark.requirement("R2-7.3b", "R2-7.3c")
 async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
     told: list[Notification] = []
 
@@ -332,6 +339,7 @@ async def test_a_resource_is_cached_until_it_changes(app: Connected) -> None:
         assert len(told) == 1
 
 
+@pytest.mark.requirement("R2-4.2i")
 async def test_without_the_cache_everything_is_read_again(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(cache_reads_to_artifacts=False, inline_text_if_under_chars=10**6))
     async with app(routing=policy) as session:
@@ -341,15 +349,18 @@ async def test_without_the_cache_everything_is_read_again(app: Connected) -> Non
         assert value((await session.call("record")).data, "reads") == before + 2
 
 
+@pytest.mark.requirement("R2-2.3d", "R2-3.3b", "R2-4.2g", "R2-5.7f")
 async def test_links_stay_links(app: Connected) -> None:
     async with app() as session:
         before = value((await session.call("record")).data, "reads")
         result = await session.call("export_links")
         link = value(result.data, "content", 0)
         assert (link["uri"], link["mimeType"], link["size"]) == (VIEW, "text/csv", len(view_data()))
+        assert link["fetched"] is False and "resources.read" in link["hint"]
         assert value((await session.call("record")).data, "reads") == before
 
 
+@pytest.mark.requirement("R2-2.3d", "R2-4.2g", "R2-4.3d", "R2-5.7f")
 async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> None:
     policy = RoutingPolicy(resources=ResourcePolicy(auto_read_if_size_under_bytes=100_000))
     async with app(routing=policy) as session:
@@ -362,10 +373,11 @@ async def test_small_links_are_read_if_the_policy_says_so(app: Connected) -> Non
         assert (gone["fetched"], lies["fetched"]) == (False, False)
         assert "not found" in gone["fetch_error"]
         assert "declared 5 bytes" in lies["fetch_error"]
-        assert "fetched" not in large
+        assert large["fetched"] is False and "resources.read" in large["hint"]
         assert {"content.0.contents.0.text", ""} == set(result.artifacts)
 
 
+@pytest.mark.requirement("R2-6.2e", "R2-6.2g", "R2-6.4i")
 async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(app: Connected, tmp_path: Path) -> None:
     async with app(store=tmp_path / "out") as session:
         with pytest.raises(CapabilityError) as gone:
@@ -375,10 +387,13 @@ async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(ap
             await session.resources.read("tableau://files/broken")
         with pytest.raises(SizeMismatch):
             await session.resources.read("tableau://files/7.pdf", size=12)
+        with pytest.raises(CallTimeout):
+            await session.resources.read("tableau://files/slow", timeout=0.3)
         assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
         assert (await session.resources.read("tableau://notes/1")).artifacts
 
 
+@pytest.mark.requirement("R2-6.2f")
 async def test_a_server_without_resources_logs_nothing_about_them(tmp_path: Path) -> None:
     async with connect(target("rude"), store=tmp_path) as session:
         assert not session.resources.available

@@ -51,4 +51,4 @@ def test_a_project_of_three_files_in_a_fresh_environment(published: tuple[Path, 
     said = packaging.run(
         binaries / "abp", "doctor", "--json", cwd=tmp_path, env={"ABP_OUTPUT_DIR": str(tmp_path / "out")}
     )
-    assert '"self_test":"ok' in said and "mcp (not installed)" in said
+    assert '"self_test":{"ok":true' in said and '"mcp":{"distribution":"mcp","version":null}' in said

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Route
 
 from tests.e2e.conftest import Connect
 from tests.support.pdf import text_of
@@ -32,6 +34,12 @@ from transports.protocol.messages import Message
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.fixture(scope="session")
+def browser(whole_browser: Browser) -> Browser:
+    """Chromium with all its parts."""
+    return whole_browser
 
 
 def pattern(size: int) -> bytes:
@@ -66,6 +74,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
 @pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
 async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, size: int) -> None:
     async with connected() as app:
@@ -123,6 +132,7 @@ async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -
         assert (await app.call("shape", {"shape": "empty"})).artifacts["file"].size_bytes == 0
 
 
+@pytest.mark.requirement("R1-1a")
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
 async def test_the_native_capabilities_give_whole_files(connected: Connect, fixture: Fixture, strict: bool) -> None:
     async with connected(base=fixture.strict_url if strict else fixture.url) as app:
@@ -195,6 +205,7 @@ async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: 
 # --- content into the page --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-11b")
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
 async def test_content_in_parameters_arrives_byte_for_byte(
     connected: Connect, fixture: Fixture, tmp_path: Path, size: int
@@ -337,6 +348,43 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
     with pytest.raises(NotAbpApp, match=words):
         async with connected(query, grace=0.3):
             pass
+
+
+@pytest.mark.parametrize("channel", ["cdp", "playwright"])
+async def test_a_page_without_abp_says_which_script_failed(
+    browser: Browser, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "http://app.test/"
+    context = await browser.playwright.new_context()
+    files = {
+        "": "<script src='app.js?token=s3cret'></script><script src='lib.js'></script>"
+        "<script>console.log('ready at https://me:s3cret@app.test'); Promise.reject(new Error('no data'))</script>",
+        "app.js": "window.abp = {\n  call: (;\n};",
+    }
+
+    async def serve(route: Route) -> None:
+        body = files.get(route.request.url.removeprefix(url).partition("?")[0])
+        kind = "text/javascript" if route.request.url.startswith(f"{url}app") else "text/html"
+        await route.fulfill(status=404 if body is None else 200, body=body or "", content_type=kind)
+
+    async def refuse(*_: object) -> object:
+        raise PlaywrightError("CDP session is only available in Chromium")
+
+    await context.route(f"{url}**", serve)
+    if channel == "playwright":
+        monkeypatch.setattr(type(context), "new_cdp_session", refuse)
+    try:
+        with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded; the page says: ") as caught:
+            async with connect(url, transport=PlaywrightTransport(url, context=context, grace=0.3), store="none:"):
+                pass
+    finally:
+        await context.close()
+    message, details = caught.value.message, caught.value.details
+    assert "SyntaxError" in message and "no data" in message and "lib.js: " in message
+    assert channel == "playwright" or "app.js?…:2:" in message
+    assert "404" in value(details, "failed_requests", 0)
+    assert value(details, "console", -1).startswith("console.log: ready at ")
+    assert "s3cret" not in str(caught.value.as_dict())
 
 
 async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connect) -> None:

@@ -17,7 +17,7 @@ from transports import Browser, Session, UsageError, connect
 from transports.errors import BrowserNotFound, ProfileInUse
 from webapp_fixture import Fixture, digest
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("whole_chromium")]
 
 MB = 1 << 20
 

@@ -123,12 +123,14 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
 
         def test_blocking(abp_fixture_app, abp_app):
             abp_app.call("file.generate", {"bytes": 2000, "as": "url", "auth": "bearer"})
+            abp_app._runner.run(abp_app.transport.wrapped.page.evaluate("console.warn('mind the gap')"))
             assert False, "on purpose"
 
         @pytest.mark.asyncio
         async def test_async(abp_fixture_app, abp_app_async):
             async with abp_app_async() as app:
                 await app.call("file.list")
+                await app.transport.wrapped.page.evaluate("console.warn('mind the gap')")
                 assert False, "on purpose"
 
         @pytest.mark.asyncio
@@ -142,11 +144,14 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
     result = ran(pytester, "--abp-output=kept")
     result.assert_outcomes(passed=1, failed=2, skipped=1)
     kept = pytester.path / "kept"
-    result.stdout.fnmatch_lines([f"kept in {kept}/*test_blocking: session.jsonl, session.txt, trace.zip*, artifacts"])
+    result.stdout.fnmatch_lines(
+        [f"kept in {kept}/*test_blocking: session.jsonl, session.txt, page.txt*, trace.zip*, artifacts"]
+    )
     assert sorted(folder.name.rpartition("-")[2] for folder in kept.iterdir()) == ["test_async", "test_blocking"]
     for folder in kept.iterdir():
         with zipfile.ZipFile(folder / "trace.zip") as trace:
             assert "trace.trace" in trace.namelist()
+        assert "console.warning: mind the gap\n" in (folder / "page.txt").read_text(encoding="utf-8")
     (blocking,) = kept.glob("*test_blocking")
     log = (blocking / "session.txt").read_text(encoding="utf-8")
     asked = re.findall(r"→ ask \d+ request (\S+)", log)

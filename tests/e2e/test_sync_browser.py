@@ -64,7 +64,7 @@ def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
             transport = PlaywrightTransport(workbench, browser=browser.wrapped)
             with connect(workbench, transport=transport, store=tmp_path) as app:
                 assert app.call("file.generate", {"megabytes": 2}).artifacts
-        processes = [psutil.Process(pid) for pid in browser.wrapped._pids]
+        processes = [psutil.Process(pid) for pid in browser.wrapped._process.pids]
         assert all(process.is_running() for process in processes)
     assert not any(map(psutil.Process.is_running, processes))
 
@@ -111,7 +111,7 @@ def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page)
     asynchronous, runner = to_async(page), PageRunner(page)
 
     async def install() -> PageAgent:
-        agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None)
+        agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None, lambda lost: lost)
         await agent.install("codec.js", "effects.js")
         await asynchronous.goto(workbench)
         return agent

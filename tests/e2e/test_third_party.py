@@ -53,7 +53,7 @@ def test_it_passes_the_contract_suite_where_it_is_installed(package: Path, site:
 def test_the_command_finds_it(site: Path, tmp_path: Path) -> None:
     path = os.pathsep.join((str(site), str(ROOT)))
     printed = run(sys.executable, "-m", "transports.surfaces.cli", "doctor", "--json", cwd=tmp_path, PYTHONPATH=path)
-    assert "abp+unix (abp-unix-socket 1.0.0)" in printed
+    assert '"name":"abp+unix","distribution":"abp-unix-socket","version":"1.0.0"' in printed
 
 
 def test_a_deviation_that_does_not_show_fails(package: Path, site: Path) -> None:

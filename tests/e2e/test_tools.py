@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 from PIL import Image
@@ -14,9 +15,12 @@ from playwright.async_api import Page
 
 from tests.e2e.conftest import Connect
 from tests.support.pdf import pages_of, text_of
+from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
-from transports.base import PdfOptions, ScreenshotOptions
+from transports.base import Clip, PdfOptions, ScreenshotOptions
 from webapp_fixture import Fixture
+
+__all__ = ["slow_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -52,7 +56,8 @@ async def test_the_options_are_those_of_playwright(
     options: type, method: Callable[..., object], left_out: set[str]
 ) -> None:
     known = set(inspect.signature(method).parameters) - {"self", "path"}
-    assert set(options.__annotations__) == known - left_out
+    ours = {"url", "width", "height"} if options is ScreenshotOptions else set()
+    assert set(options.__annotations__) == (known - left_out) | ours
 
 
 async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect, fixture: Fixture) -> None:
@@ -68,6 +73,7 @@ async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect,
         assert len(context.pages) == 1
 
 
+@pytest.mark.requirement("R3-7a")
 async def test_screenshots_of_the_page(connected: Connect) -> None:
     async with connected() as app:
         seen = {}
@@ -85,6 +91,33 @@ async def test_screenshots_of_the_page(connected: Connect) -> None:
         assert len(seen["png"].convert("RGB").getcolors(1 << 24) or []) > 50  # something is there
 
 
+@pytest.mark.requirement("R3-7b", "R3-7a")
+async def test_screenshots_of_any_address_and_in_any_size(connected: Connect, slow_page: SlowPage) -> None:
+    async with connected() as app:
+
+        async def shot(**options: Unpack[ScreenshotOptions]) -> Image.Image:
+            ref = (await app.screenshot(timeout=30, **options)).artifacts["image"]
+            return Image.open(io.BytesIO(Path(str(ref.path)).read_bytes())).convert("RGB")
+
+        whole = await shot(url=slow_page.url)
+        assert whole.size == (1280, 800) and whole.getpixel((600, 400)) == slow_page.colour  # it has waited
+        assert (await shot(url=slow_page.url, width=640, height=480, full_page=True)).size == (640, 3000)
+        clip: Clip = {"x": 10, "y": 20, "width": 30, "height": 40}
+        assert (await shot(url=slow_page.url, clip=clip, scale="css")).size == (30, 40)
+        assert slow_page.cookies == []  # of the app's page, which is at the same host
+        assert (await shot(width=500)).size == (500, 720) and (await shot()).size == (1280, 720)
+        wrong: list[tuple[ScreenshotOptions, str]] = [
+            ({"width": 1921}, "width must be a whole number from 1 to 1920, not 1921"),
+            ({"height": 0}, "height must be a whole number from 1 to 1080, not 0"),
+            ({"url": "file:///etc/passwd"}, "must begin with http"),
+            ({"url": "http://127.0.0.1:1/?token=secret"}, "cannot open http://127.0.0.1:1/.*refuse this port"),
+        ]
+        for options, message in wrong:
+            with pytest.raises(UsageError, match=message) as caught:
+                await app.screenshot(**options)
+            assert "secret" not in caught.value.message
+
+
 async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     transport = PostMessageTransport(fixture.embed_url, browser=browser)
     async with connect(fixture.embed_url, transport=transport, store=tmp_path) as app:
@@ -93,6 +126,7 @@ async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser
         assert len(image.convert("RGB").getcolors(1 << 24) or []) > 50
 
 
+@pytest.mark.requirement("R3-7e")
 async def test_wrong_options_and_slow_pages_raise(connected: Connect) -> None:
     async with connected() as app:
         # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.e2e.test_serve_command import abp, client
 from tests.support.web_client import TOKEN, Listening
-from tests.surfaces.web.test_cli import abp, client
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -140,6 +140,7 @@ async def _ids(reader: asyncio.StreamReader, count: int) -> list[str]:
     return ids
 
 
+@pytest.mark.requirement("R2-6.3m", "R2-6.5c", "R4-15f")
 async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     allow_sockets(4096)
     store = LocalStore(tmp_path / "out")

@@ -46,12 +46,12 @@ Open = Callable[..., Session]
 
 
 @pytest.fixture
-def cases(fixture: Fixture, light_browser: Browser, tmp_path: Path) -> Open:
+def cases(fixture: Fixture, browser: Browser, tmp_path: Path) -> Open:
     """A session with the page of cases, in the shared browser."""
 
     def make(path: str = "webmcp/cases", **options: Any) -> Session:
         url = fixture.url + path
-        return connect(url, transport=WebMcpTransport(url, browser=light_browser, **options), store=tmp_path / "out")
+        return connect(url, transport=WebMcpTransport(url, browser=browser, **options), store=tmp_path / "out")
 
     return make
 
@@ -203,14 +203,14 @@ async def test_files_go_in_as_the_schema_asks(cases: Open, tmp_path: Path) -> No
     assert data["object"] == {"name": "note.txt", "type": "application/octet-stream", "data": "aGVsbG8=", "size": 5}
 
 
-async def test_auto_takes_what_the_page_has(fixture: Fixture, light_browser: Browser, tmp_path: Path) -> None:
-    async with connect(fixture.url + "webmcp/cases", browser=light_browser, store=tmp_path) as app:
+async def test_auto_takes_what_the_page_has(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+    async with connect(fixture.url + "webmcp/cases", browser=browser, store=tmp_path) as app:
         result = await app.call("echo", {"text": "hi"})
         assert result.data == {"text": "hi", "by": "top"} and result.transport == "webmcp"
-    async with connect(fixture.url, browser=light_browser, store=tmp_path) as app:
+    async with connect(fixture.url, browser=browser, store=tmp_path) as app:
         assert app.transport.name == "playwright" and "export.pdf" in app.capabilities
     url = fixture.url + "?absent"
-    transport = PlaywrightTransport(url, browser=light_browser, protocol="auto", grace=0.2)
+    transport = PlaywrightTransport(url, browser=browser, protocol="auto", grace=0.2)
     with pytest.raises(NotAbpApp, match=r"no window\.abp and no WebMCP tools 0\.2 s after it loaded"):
         async with connect(url, transport=transport, store=tmp_path):
             pass
@@ -218,7 +218,7 @@ async def test_auto_takes_what_the_page_has(fixture: Fixture, light_browser: Bro
 
 @pytest.mark.parametrize("polyfill", ["document", "navigator"])
 async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
-    polyfill: str, fixture: Fixture, light_browser: Browser, tmp_path: Path
+    polyfill: str, fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
     try:
         folder = packages(ROOT / "tests" / "support" / "polyfills.json")
@@ -226,7 +226,7 @@ async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
         pytest.skip(str(missing))
     script = (folder / "node_modules" / f"{polyfill}-polyfill" / "dist" / "index.iife.js").read_text(encoding="utf-8")
     gone = "for (const one of [Document, Navigator]) delete one.prototype.modelContext;"
-    context = await light_browser.playwright.new_context()
+    context = await browser.playwright.new_context()
     await context.route(
         "**/polyfill.js", lambda route: route.fulfill(body=gone + script, content_type="text/javascript")
     )
@@ -250,9 +250,9 @@ async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
 
 
 async def test_a_page_that_was_open_answers_what_the_platform_gives(
-    fixture: Fixture, light_browser: Browser, tmp_path: Path
+    fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
-    context = await light_browser.playwright.new_context()
+    context = await browser.playwright.new_context()
     try:
         page = await context.new_page()
         url = fixture.url + "webmcp/cases"
@@ -271,12 +271,12 @@ async def test_a_page_that_was_open_answers_what_the_platform_gives(
 # --- adapters: pages without any protocol -----------------------------------------------------------------------------
 
 
-async def test_an_adapter_makes_an_app_of_any_page(light_browser: Browser, tmp_path: Path) -> None:
+async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: Path) -> None:
     example = runpy.run_path(str(EXAMPLES / "any_page.py"))
     script = EXAMPLES / "adapters" / "report.js"
     async with (
         example["serve_page"]() as url,
-        connect(url, adapter=script, browser=light_browser, store=tmp_path) as app,
+        connect(url, adapter=script, browser=browser, store=tmp_path) as app,
     ):
         assert set(app.capabilities) == {"table.csv", "chart.png", "report.download"}
         for _ in range(2):  # again after a reload
@@ -292,12 +292,12 @@ async def test_an_adapter_makes_an_app_of_any_page(light_browser: Browser, tmp_p
 
 
 async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
-    fixture: Fixture, light_browser: Browser, tmp_path: Path
+    fixture: Fixture, browser: Browser, tmp_path: Path
 ) -> None:
     script = tmp_path / "own.js"
     script.write_text("window.abp = {initialize: async () => ({}), call: async () => ({success: true, data: 1})}")
     blank = fixture.url + "static/blank.html"
-    async with connect(blank, adapter=script, browser=light_browser, store=tmp_path / "out") as app:
+    async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
         assert (await app.call("anything")).data == 1
     async with contextlib.AsyncExitStack() as stack:
         server = TestServer(web.Application())
@@ -308,14 +308,14 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
         server.app.router.add_get("/", leave)
         await stack.enter_async_context(server)
         away = str(server.make_url("/"))
-        transport = PlaywrightTransport(away, adapter=script, browser=light_browser, grace=0.2)
+        transport = PlaywrightTransport(away, adapter=script, browser=browser, grace=0.2)
         with pytest.raises(NotAbpApp, match=r"own\.js is not installed"):
             async with connect(away, transport=transport, store=tmp_path / "out"):
                 pass
     for text, reason in (("abp.capability('x'", "no JavaScript: line 1"), ("throw new Error('mine')", "mine")):
         script.write_text(text)
         with pytest.raises((UsageError, NotAbpApp), match=reason):
-            async with connect(blank, adapter=script, browser=light_browser, store=tmp_path / "out"):
+            async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out"):
                 pass
     for target, path in ((fixture.ws_url, script), (fixture.url, tmp_path / "missing.js")):
         with pytest.raises(UsageError, match="adapter"):
@@ -349,14 +349,14 @@ async def test_the_bridge_and_the_command_line_drive_such_pages(fixture: Fixture
         assert again.artifacts.keys() == {one["field"] for one in document["artifacts"]}
 
 
-async def test_conformance_judges_a_page_by_its_tools(fixture: Fixture, light_browser: Browser) -> None:
+async def test_conformance_judges_a_page_by_its_tools(fixture: Fixture, browser: Browser) -> None:
     plan = Plan(timeout=1.0, only=("echo", "numbers", "wait"))
-    report = await check_app(fixture.url + "webmcp/cases", plan, transport="webmcp", browser=light_browser)
+    report = await check_app(fixture.url + "webmcp/cases", plan, transport="webmcp", browser=browser)
     found = {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
     assert "echo: no description of text" in found["webmcp.parameters"]
     assert found["webmcp.answer"] == ("numbers",)
     assert report.kind == "webmcp"
-    own = await check_app(fixture.webmcp_url, Plan(calls=False), transport="webmcp", browser=light_browser)
+    own = await check_app(fixture.webmcp_url, Plan(calls=False), transport="webmcp", browser=browser)
     assert [one.findings for one in own.outcomes if one.status == "failed"] == []
-    nothing = await check_app(fixture.url, Plan(calls=False, timeout=1), transport="webmcp", browser=light_browser)
+    nothing = await check_app(fixture.url, Plan(calls=False, timeout=1), transport="webmcp", browser=browser)
     assert any(one.check.id == "webmcp.reached" and one.status == "failed" for one in nothing.outcomes)

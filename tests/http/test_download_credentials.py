@@ -125,6 +125,7 @@ async def test_query_is_not_repeated(get: Get, serve: Serve) -> None:
     assert server.seen[0].target == "/?token=a"
 
 
+@pytest.mark.requirement("R4-15d")
 @pytest.mark.parametrize(
     "outcome",
     [
@@ -163,6 +164,7 @@ async def test_no_secret_is_ever_shown(
 # --- 37: expiry ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-5e")
 @pytest.mark.parametrize("late", [0.0, 1.5, 300.0])
 async def test_expired_before_any_connection(get: Get, serve: Serve, late: float) -> None:
     server = await serve()
@@ -172,6 +174,7 @@ async def test_expired_before_any_connection(get: Get, serve: Serve, late: float
     assert caught.value.details["expired_seconds_ago"] == late
 
 
+@pytest.mark.requirement("R1-5e")
 async def test_not_yet_expired(get: Get, serve: Serve) -> None:
     server = await serve()
     assert (await get(Download(server.url, expires_at=(NOW + 0.5) * 1000))).data == BODY

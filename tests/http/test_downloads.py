@@ -43,6 +43,7 @@ from transports.http import Fetched
 # --- what goes well ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-8a", "R1-6b")
 async def test_whole_file(get: Get, serve: Serve) -> None:
     server = await serve(
         reply(BODY, Content_Type="Application/PDF; x=y", Content_Disposition='attachment; filename="a b.pdf"')
@@ -219,6 +220,7 @@ async def test_errors_of_the_store_come_out_as_they_are(
 PACKED = gzip.compress(BODY)
 
 
+@pytest.mark.requirement("R1-3c")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -237,6 +239,7 @@ async def test_encoding_refused(get: Get, serve: Serve, answer: bytes) -> None:
     assert get.received == 0 and server.connects == 1
 
 
+@pytest.mark.requirement("R1-3c")
 async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -> None:
     server = await serve(reply(PACKED, Content_Type="application/gzip", Content_Encoding="Identity"))
     assert (await get(server.url)).data == PACKED
@@ -245,6 +248,7 @@ async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -
 # --- 32: slow servers ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-15e")
 @pytest.mark.parametrize(
     "answer",
     [drip(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 1000), drip(reply(BODY))],

@@ -22,6 +22,7 @@ def test_an_envelope_has_the_documented_fields() -> None:
     assert "id" not in json.loads(encode_envelope(Message("shutdown", {})))
 
 
+@pytest.mark.requirement("R1-2b", "R1-11a")
 def test_content_becomes_base64_with_its_description() -> None:
     named = BinaryData(b"\x00\xff", "image/png", 2, "a.png", {"width": 1})
     bare = BinaryData(Encoded("AAE=", "base64"))
@@ -63,6 +64,7 @@ def large(content: str, **described: object) -> tuple[object, bytes]:
     return answer["data"]["file"]["content"], data
 
 
+@pytest.mark.requirement("R1-9b")
 @pytest.mark.parametrize("size", [128 * 1024, 1_000_000, 9_000_001])
 @pytest.mark.parametrize("described", [{"mimeType": "a/b"}, {"mimeType": "text/html", "encoding": "base64"}])
 def test_long_content_is_referred_to_and_not_copied(size: int, described: dict[str, object]) -> None:

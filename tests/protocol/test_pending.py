@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transports.errors import Disconnected, ProtocolError
+from transports.errors import CallTimeout, Disconnected, ProtocolError
 from transports.protocol.messages import Message
 from transports.protocol.pending import PendingReplies
 
@@ -36,6 +36,15 @@ async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
     pending.forget("a")
     assert pending.deliver(reply("a")) == "late"
     assert not future.done()
+
+
+async def test_a_timeout_says_what_was_not_answered() -> None:
+    async def send(message: Message) -> None:
+        pass
+
+    for request, what in (("initialize", " to initialize"), ("capabilities/call", "")):
+        with pytest.raises(CallTimeout, match=rf"^no answer{what} within 0\.02 s$"):
+            await PendingReplies().request(Message(request), send, timeout=0.01999999)
 
 
 async def test_a_reply_of_another_type_is_not_delivered() -> None:

@@ -15,6 +15,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.requirement("R4-15d")
 @pytest.mark.parametrize(
     ("text", "left"),
     [

@@ -129,6 +129,7 @@ def test_values_in_messages_are_cut() -> None:
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R1-12d")
 @pytest.mark.parametrize(
     "declared",
     [

@@ -40,7 +40,8 @@ def kept(cut: JSONValue, whole: JSONValue) -> bool:
     return cut == whole
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.requirement("R2-4.1f", "R2-4.4d")
+@settings(max_examples=150, deadline=None)
 @given(JSON_VALUES, st.integers(64, 3000))
 def test_what_is_left_fits_is_json_and_keeps_its_structure(value: JSONValue, limit: int) -> None:
     cut = clamp(value, limit)
@@ -61,6 +62,7 @@ def test_little_room_is_wasted(texts: list[str], limit: int) -> None:
         assert len(encode_json(clamp(whole, limit))) > limit - 16 * len(texts) - 16
 
 
+@pytest.mark.requirement("R2-4.1f")
 @pytest.mark.parametrize(
     "value",
     [{"a": "x" * 1000}, {"a": "x" * 1000, "b": "y" * 1000}, ["x" * 1000], [["x" * 1000], {"k": ["y" * 1000] * 9}]],
@@ -71,6 +73,7 @@ def test_the_limit_holds_to_the_byte(value: JSONValue) -> None:
     assert any(size >= limit - 8 for limit, size in sizes.items())
 
 
+@pytest.mark.requirement("R2-4.4b", "R2-4.4h")
 def test_small_values_stay_whole_beside_large_ones() -> None:
     cut = clamp({"id": 7, "log": "x" * 100_000, "name": "Sales", "rows": [{"n": n} for n in range(10_000)]}, 2000)
     assert isinstance(cut, dict)
@@ -81,6 +84,7 @@ def test_small_values_stay_whole_beside_large_ones() -> None:
     assert len(cut["rows"]) > 50
 
 
+@pytest.mark.requirement("R2-4.4c")
 def test_what_is_missing_is_counted() -> None:
     text = clamp("é" * 5000, 500)
     assert isinstance(text, str)

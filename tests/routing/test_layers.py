@@ -2,18 +2,30 @@
 
 import base64
 import json
+import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from transports import LocalStore, NoneStore, Router
+from transports import LocalStore, NoneStore, Router, Scope
 from transports.artifacts import MemoryStore
 from transports.binary import BinaryData, Handle
-from transports.errors import BadEncoding, SizeMismatch, StoreFull, UsageError
+from transports.errors import BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
 from transports.protocol.strict_json import JSONValue, encode_json
-from transports.routing import GITHUB, TABLEAU, FieldRule, Result, RoutingPolicy
+from transports.routing import (
+    GITHUB,
+    TABLEAU,
+    AgentLimits,
+    CustomEvent,
+    FieldRule,
+    ObservationClamped,
+    Result,
+    RoutingPolicy,
+    TransformContext,
+)
 
 NOISE = random.Random(9).randbytes(375_000)
 PDF = b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + NOISE
@@ -45,6 +57,7 @@ def layers(result: Result) -> list[tuple[str, str]]:
 # --- the incident (docs/requirements.md R2-1.1, R2-B) -----------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-1a", "R2-0a", "R2-1.1a", "R2-1.1b", "R2-1.3a", "R2-3.2a", "R2-6.1c", "R2-6.5a")
 async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: LocalStore) -> None:
     answer = {"content": b64(PDF), "name": "Sales Dashboard", "format": "pdf"}
     assert len(answer["content"]) > 500_000
@@ -59,6 +72,8 @@ async def test_half_a_megabyte_of_base64_in_a_field_that_nobody_declared(store: 
     assert b64(PDF)[100:140] not in json.dumps(routed.as_dict()) + routed.summary()
 
 
+@pytest.mark.requirement("R2-3.4a", "R2-3.4b", "R2-3.4c", "R2-4.1b", "R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-6.4a")
+@pytest.mark.requirement("R2-B.a")
 @pytest.mark.parametrize("content", [PDF, SMALL], ids=["large", "small"])
 async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes) -> None:
     answer = {"content": b64(content), "name": "Sales Dashboard", "format": "pdf"}
@@ -73,6 +88,7 @@ async def test_download_workbook_of_appendix_b(store: LocalStore, content: bytes
     assert routed.metadata == {"name": "Sales Dashboard", "format": "pdf"}
 
 
+@pytest.mark.requirement("R2-3.4a", "R2-B.b")
 async def test_get_view_as_pdf_of_appendix_b(store: LocalStore) -> None:
     answer = {"pdf_data": b64(PDF), "view_name": "Revenue by Region", "generated_at": "2025-12-22T10:30:00Z"}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="get_view_as_pdf")
@@ -81,6 +97,7 @@ async def test_get_view_as_pdf_of_appendix_b(store: LocalStore) -> None:
     assert routed.summary().startswith("Downloaded view 'Revenue by Region' as PDF (366.2 KB)")
 
 
+@pytest.mark.requirement("R2-4.4h", "R2-6.5d", "R2-B.c")
 async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) -> None:
     answer: Json = {
         "workbooks": [
@@ -98,13 +115,14 @@ async def test_list_workbooks_of_appendix_b_passes_through(store: LocalStore) ->
 # --- custom -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-2.1a", "R2-3.6a", "R2-3.6b", "R2-4.1a", "R2-4a", "R2-6.1a")
 async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) -> None:
-    async def transform(capability: str, answer: object) -> object:
-        assert capability == "download_workbook"
+    async def transform(capability: str, answer: object, context: TransformContext) -> object:
+        assert capability == context.capability == "download_workbook"
         content = base64.b64decode(str(at(answer, "content")))
         return {"workbook": BinaryData.from_bytes(content, filename="w.pdf"), "untouched": at(answer, "other")}
 
-    policy = RoutingPolicy(transformer=transform, fields=TABLEAU.fields)
+    policy = RoutingPolicy(transformer=transform, tool_fields=TABLEAU.tool_fields)
     answer = {"content": b64(SMALL), "other": b64(PDF[:3000])}
     routed = await Router(store, policy=policy).route(answer, capability="download_workbook")
     assert routed.artifacts["workbook"].filename == "w.pdf"
@@ -113,8 +131,9 @@ async def test_a_transformer_has_the_first_and_the_last_word(store: LocalStore) 
     assert layers(routed) == [("custom", ""), ("abp", "workbook")]
 
 
+@pytest.mark.requirement("R2-3.6b")
 async def test_a_transformer_that_gives_nothing_leaves_the_answer_to_the_others(store: LocalStore) -> None:
-    policy = RoutingPolicy(transformer=lambda capability, answer: None)
+    policy = RoutingPolicy(transformer=lambda capability, answer, context: None)
     routed = await Router(store, policy=policy).route({"a": b64(PDF)}, capability="x")
     assert layers(routed) == [("heuristic", "a")]
 
@@ -126,11 +145,11 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
         async def release(self, binary: object) -> None:
             released.append(cast(BinaryData, binary).content)
 
-    def explode(capability: str, answer: object) -> object:
+    def explode(capability: str, answer: object, context: object) -> object:
         raise ValueError("no")
 
     answer = {"kept": b"x", "dropped": Handle("7", 3)}
-    for transformer in (lambda capability, answer: {"kept": answer["kept"]}, explode):
+    for transformer in (lambda capability, answer, context: {"kept": answer["kept"]}, explode):
         policy = RoutingPolicy(transformer=transformer)
         router = Router(MemoryStore(), fetcher=Fetcher(), policy=policy)  # type: ignore[arg-type]
         if transformer is explode:
@@ -141,13 +160,40 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
     assert released.count(Handle("7", 3)) == 2
 
 
+@pytest.mark.requirement("R2-2.1a", "R2-3.6c")
+async def test_a_transformer_stores_content_itself_and_its_references_are_artifacts(store: LocalStore) -> None:
+    events: list[object] = []
+
+    async def transform(capability: str, answer: object, context: TransformContext) -> object:
+        context.emit("workbook/read", {"bytes": len(SMALL)})
+        ref = await context.store.put_bytes(SMALL, mime_type="application/pdf", filename="w.pdf", namespace=capability)
+        assert ref.scope == context.scope == Scope(session="s")
+        return {"artifact": ref, "pages": [{"image": PNG, "again": ref}], "name": "Q3"}
+
+    router = Router(
+        store.scoped(Scope(session="s")), policy=RoutingPolicy(transformer=transform), on_event=events.append
+    )
+    routed = await router.route({"content": b64(SMALL)}, capability="download_workbook", source={"call": "c1"})
+    ref = routed.artifacts["artifact"]
+    assert (ref.filename, [*routed.artifacts]) == ("w.pdf", ["artifact", "pages.0.again", "pages.0.image"])
+    assert at(routed.data, "artifact") == at(routed.data, "pages", 0, "again") == ref.as_dict()
+    assert routed.metadata == {"name": "Q3"}
+    assert events == [CustomEvent("c1", "download_workbook", "workbook/read", {"bytes": 14})]
+    assert "artifacts" not in routed.for_agent()
+
+    whole = RoutingPolicy(transformer=lambda capability, answer, context: ref)
+    routed = await Router(store, policy=whole).route({}, capability="x")
+    assert (routed.data, dict(routed.artifacts), routed.metadata) == (ref.as_dict(), {"": ref}, {})
+
+
 # --- configured fields ------------------------------------------------------------------------------------------------
 
 
 def policy_for(*rules: FieldRule) -> RoutingPolicy:
-    return RoutingPolicy(fields={"x": rules})
+    return RoutingPolicy(tool_fields={"x": rules})
 
 
+@pytest.mark.requirement("R2-2.2d", "R2-3.4a", "R2-3.4d", "R2-3.4e")
 @pytest.mark.parametrize(
     ("path", "answer", "places"),
     [
@@ -157,6 +203,12 @@ def policy_for(*rules: FieldRule) -> RoutingPolicy:
         ("*", {"one": b64(SMALL), "two": 7}, ["one"]),
         ("a\\.b", {"a.b": b64(SMALL), "a": {"b": b64(SMALL)}}, ["a\\.b"]),
         ("nowhere.at.all", {"file": b64(SMALL)}, [""]),
+        ("\\$a", {"$a": b64(SMALL)}, ["$a"]),
+        ("$.pages[*].image", {"pages": [{"image": b64(PNG[:30])}, {"n": 1}, {"image": b64(SMALL)}]}, None),
+        ("$['a.b'][-1]", {"a.b": ["", b64(SMALL)]}, ["a\\.b.1"]),
+        ("$..scan", {"a": [{"b": {"scan": b64(SMALL)}}], "scan": 7}, ["a.0.b.scan"]),
+        ("$.all[?@.kind == 'pdf'].file", {"all": [{"kind": "pdf", "file": b64(SMALL)}, {"file": "x"}]}, ["all.0.file"]),
+        ("$.pages[1:].image", {"pages": []}, [""]),
         ("file", {"file": ""}, [""]),
         ("file", {"file": {"not": "text"}}, [""]),
     ],
@@ -170,7 +222,7 @@ async def test_where_a_rule_points(path: str, answer: object, places: list[str] 
 
 async def test_rules_for_every_capability_come_after_its_own(store: LocalStore) -> None:
     fields = {"x": [FieldRule("file", "application/x-own")], "*": [FieldRule("*", "application/x-any")]}
-    routed = await Router(store, policy=RoutingPolicy(fields=fields)).route(
+    routed = await Router(store, policy=RoutingPolicy(tool_fields=fields)).route(
         {"file": b64(b"1" * 90), "more": b64(b"2" * 90)}, capability="x"
     )
     assert {place: ref.mime_type for place, ref in routed.artifacts.items()} == {
@@ -213,6 +265,7 @@ async def test_a_configured_field_that_is_no_base64_is_an_error(store: LocalStor
     assert await store.list() == []
 
 
+@pytest.mark.requirement("R2-6.4a")
 @pytest.mark.parametrize("beside", [{"format": "twb"}, {}], ids=["format", "no format"])
 @pytest.mark.parametrize("lines", [1, 2000], ids=["short", "long"])
 async def test_a_workbook_in_xml_is_no_broken_pdf(beside: Json, lines: int, store: LocalStore) -> None:
@@ -256,6 +309,7 @@ async def test_what_an_app_says_is_no_template(store: LocalStore) -> None:
     assert f"…' 14 bytes unknown missing unknown flag {routed.artifacts['file'].id}" in line
 
 
+@pytest.mark.requirement("R2-6.4b")
 async def test_a_file_of_githubs_rest_api(store: LocalStore) -> None:
     answer = {
         "type": "file",
@@ -275,6 +329,8 @@ async def test_a_file_of_githubs_rest_api(store: LocalStore) -> None:
 # --- content blocks of MCP --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-2.2b", "R2-2.2c", "R2-2.3a", "R2-2.3b", "R2-2.3c", "R2-3.3a", "R2-3.3b", "R2-3.3c")
+@pytest.mark.requirement("R2-4.1c")
 async def test_content_blocks_of_every_type(store: LocalStore) -> None:
     link: Json = {"type": "resource_link", "uri": "tableau://workbook/1/pdf", "mimeType": "application/pdf", "size": 9}
     text: Json = {"type": "resource", "resource": {"uri": "file:///a.txt", "mimeType": "text/plain", "text": "hello"}}
@@ -307,6 +363,7 @@ async def test_content_blocks_of_every_type(store: LocalStore) -> None:
     ]
 
 
+@pytest.mark.requirement("R2-2.3c")
 async def test_contents_of_a_resource_that_was_read(store: LocalStore) -> None:
     answer = {"contents": [{"uri": "tableau://view/1", "mimeType": "application/pdf", "blob": b64(SMALL)}]}
     routed = await Router(store).route(answer, capability="resources/read")
@@ -340,6 +397,7 @@ async def test_the_icon_of_a_link_is_a_file_and_the_link_stays(store: LocalStore
     assert at(routed.data, "content", 0, "uri") == "a://b"
 
 
+@pytest.mark.requirement("R2-3.3d", "R2-4a", "R2-6.1a")
 async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
     """docs/requirements.md R2-3.3: many servers answer text with base64 inside."""
     inner = {"content": b64(SMALL), "name": "Sales", "format": "pdf"}
@@ -356,6 +414,7 @@ async def test_json_in_the_text_of_a_block_is_read(store: LocalStore) -> None:
     assert await store.get(routed.artifacts["content.0.text.deep.0"].id) == PDF
 
 
+@pytest.mark.requirement("R2-4a", "R2-6.1a")
 async def test_rules_reach_structured_content(store: LocalStore) -> None:
     answer = {"content": [], "structuredContent": {"content": b64(SMALL), "name": "Sales"}}
     routed = await Router(store, policy=TABLEAU).route(answer, capability="download_workbook")
@@ -365,6 +424,7 @@ async def test_rules_reach_structured_content(store: LocalStore) -> None:
 # --- heuristics -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-A.f")
 async def test_a_binary_string_is_a_file(store: LocalStore) -> None:
     """docs/requirements.md R2-A has the raw head of a ZIP: a page's ``atob`` gives one character for each byte."""
     content = b"PK\x03\x04" + NOISE[:2000]
@@ -374,6 +434,7 @@ async def test_a_binary_string_is_a_file(store: LocalStore) -> None:
     assert (await Router(store).route({"zip": lossy}, capability="x")).data == {"zip": lossy}
 
 
+@pytest.mark.requirement("R2-4.2a", "R2-4.2c")
 async def test_heuristics_can_be_turned_off_or_begin_elsewhere(store: LocalStore) -> None:
     answer: Json = {"a": b64(PNG)}
     off = await Router(store, policy=RoutingPolicy(heuristics=False)).route(answer, capability="x")
@@ -382,6 +443,7 @@ async def test_heuristics_can_be_turned_off_or_begin_elsewhere(store: LocalStore
     assert list((await Router(store, policy=short).route({"a": b64(SMALL)}, capability="x")).artifacts) == ["a"]
 
 
+@pytest.mark.requirement("R2-4.2e", "R2-6.4e")
 async def test_text_that_only_begins_like_a_file_is_no_error(store: LocalStore) -> None:
     answer: Json = {"a": b64(PDF)[:-3] + "#", "b": b64(PNG)[:2001], "c": b64(PNG) + "!"}
     routed = await Router(store).route(answer, capability="x")
@@ -391,6 +453,7 @@ async def test_text_that_only_begins_like_a_file_is_no_error(store: LocalStore) 
 # --- the net for size -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-2.2a", "R2-3.1a", "R2-3.1b", "R2-3.1d", "R2-4.1e", "R2-4.2j")
 async def test_a_long_text_stays_and_is_a_file_too(store: LocalStore) -> None:
     html = "<!doctype html><p>" + "é" * 12_000
     routed = await Router(store).route({"html": html, "pages": 3}, capability="render")
@@ -414,6 +477,7 @@ async def test_the_largest_texts_get_files_of_their_own(store: LocalStore) -> No
     assert set(routed.artifacts) == {"", *(f"t{n}" for n in range(6, 26))}
 
 
+@pytest.mark.requirement("R2-4.4e", "R2-4a", "R2-6.1a")
 async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -> None:
     rows = [{"n": n} for n in range(3000)]
     routed = await Router(store).route({"chart": PNG, "rows": rows}, capability="x")
@@ -423,6 +487,7 @@ async def test_a_large_answer_beside_a_binary_is_a_file_too(store: LocalStore) -
     assert set(small.artifacts) == {"chart"}
 
 
+@pytest.mark.requirement("R2-3.1c", "R2-4.2j")
 async def test_without_limits_nothing_is_added(store: LocalStore) -> None:
     policy = RoutingPolicy(max_inline_chars=None, max_inline_bytes=None)
     routed = await Router(store, policy=policy).route({"chart": PNG, "text": "x" * 50_000}, capability="x")
@@ -451,6 +516,7 @@ async def test_a_store_that_cannot_take_the_text_says_so(store: LocalStore, monk
 # --- what an agent sees -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-4.1f", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-6.1d")
 async def test_two_megabytes_of_json(store: LocalStore) -> None:
     rows: list[JSONValue] = [{"id": n, "name": f"Größe {n}", "note": "Delivered. " * 8} for n in range(16_000)]
     routed = await Router(store).route({"rows": rows, "total": len(rows)}, capability="query")
@@ -472,6 +538,7 @@ async def test_two_megabytes_of_json(store: LocalStore) -> None:
     assert json.loads(await store.get(whole.id)) == {"rows": rows, "total": 16_000}
 
 
+@pytest.mark.requirement("R2-3.1a", "R2-3.1b", "R2-3.1c", "R2-3.1d")
 @pytest.mark.parametrize("text", ["x" * 400_000, b64(PDF)[:400_000] + "#"], ids=["prose", "broken base64"])
 async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str, store: LocalStore) -> None:
     routed = await Router(store).route(text, capability="x")
@@ -490,6 +557,7 @@ async def test_an_answer_that_is_one_long_text_is_shown_as_a_field_is(text: str,
     assert unlimited.for_agent()["data"] == "x" * 20_000
 
 
+@pytest.mark.requirement("R2-5.6c")
 async def test_what_came_beside_the_answer_is_seen_too(store: LocalStore) -> None:
     outputs = [BinaryData(PDF, "application/pdf")]
     routed = await Router(store).route({"n": 1}, capability="print", outputs=outputs, warnings=["slow"])
@@ -506,6 +574,7 @@ async def test_where_nothing_is_kept_nothing_is_promised() -> None:
     assert "not stored" in str(at(seen, "data", "text"))
 
 
+@pytest.mark.requirement("R2-7.4a")
 async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
     answer: Json = {"pdf_data": b64(PDF), "view_name": "Revenue"}
     routed = await Router(NoneStore(), policy=TABLEAU).route(answer, capability="get_view_as_pdf")
@@ -523,6 +592,7 @@ async def test_without_a_store_nothing_is_said_to_be_saved() -> None:
     assert [step.what for step in routed.steps] == [f"application/pdf, {len(PDF)} bytes, not stored"]
 
 
+@pytest.mark.requirement("R2-7.4f")
 async def test_without_a_store_texts_have_a_preview_of_500_characters() -> None:
     text = "".join(f"{n} " for n in range(10_000))
     document: Json = {"content": text, "mimeType": "text/plain", "encoding": "utf-8"}
@@ -550,8 +620,100 @@ async def test_a_limit_without_room_for_saying_where_the_rest_is(store: LocalSto
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.1b")
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="max_inline_chars"):
         RoutingPolicy(max_inline_chars=-1)
     with pytest.raises(UsageError, match="needs a path"):
         FieldRule("")
+    with pytest.raises(UsageError, match="max_field_chars must be at least 1"):
+        AgentLimits(max_field_chars=0)
+    with pytest.raises(UsageError, match="at most 200 characters"):
+        AgentLimits(truncation_suffix="x" * 201)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("pages..image", "is no path of a field"),
+        ("pages.", "is no path of a field"),
+        (".".join("a" * 65), "can match nothing: answers have 64 levels"),
+        ("$" + ".a" * 65, "can match nothing: answers have 64 levels"),
+        ("$.pages[3:3].image", "can match nothing: .* selects nothing of any list"),
+        ("$.pages[-1:-2, ::0]", "can match nothing"),
+        ("$.pages[2:0]", "can match nothing"),
+        ("$.pages[", "is no JSONPath .RFC 9535.: .*brackets"),
+        ("$ref", "a key that begins with [$] is written"),
+    ],
+)
+def test_a_path_that_can_match_nothing_is_refused(path: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        FieldRule(path)
+
+
+async def test_the_summary_of_a_file_at_a_jsonpath_has_the_fields_beside_it(store: LocalStore) -> None:
+    rule = FieldRule("$.pages[0].image", "application/pdf", "Page {n} of {title}", "{n}.pdf")
+    answer = {"title": "not beside it", "pages": [{"n": 7, "image": b64(SMALL)}]}
+    routed = await Router(store, policy=policy_for(rule)).route(answer, capability="x")
+    assert routed.summary().splitlines()[0] == "Page 7 of unknown title"
+    assert routed.artifacts["pages.0.image"].filename == "7.pdf"
+
+
+async def test_an_answer_deeper_than_any_may_be_is_refused_whatever_a_rule_says(store: LocalStore) -> None:
+    answer: object = "end"
+    for _ in range(200):
+        answer = {"a": answer}
+    with pytest.raises(ProtocolError, match="nested deeper"):
+        await Router(store, policy=policy_for(FieldRule("$..b"))).route(answer, capability="x")
+
+
+@pytest.mark.requirement("R2-4.2k")
+async def test_a_file_without_a_rule_has_the_summary_of_the_default_template(store: LocalStore) -> None:
+    policy = RoutingPolicy(default_summary_template="Binary content '{title}' stored as {artifact_id} ({size} bytes)")
+    answer = {"file": {"content": b64(SMALL), "mimeType": "application/pdf", "title": "Q3"}}
+    routed = await Router(store, policy=policy).route(answer, capability="x")
+    ref = routed.artifact()
+    assert routed.summary().splitlines()[0] == f"Binary content 'Q3' stored as {ref.id} (14 bytes)"
+
+
+@pytest.mark.requirement("R2-4.4f", "R2-4.4g")
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        ({"rows": ["z" * 90] * 999}, lambda result: result.for_agent()),
+        ({"rows": ["z" * 90] * 99}, lambda result: result.for_agent(max_bytes=2000)),
+        ({"file": b64(PDF)}, lambda result: {"summary": result.summary(max_chars=50)}),
+    ],
+    ids=["above the default", "above a limit", "summary"],
+)
+async def test_whatever_is_cut_for_an_agent_is_logged_and_told(
+    answer: object, read: Callable[[Result], JSONValue], store: LocalStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[object] = []
+    routed = await Router(store, on_event=events.append).route(answer, capability="x", source={"call": "c1"})
+    routed.summary(max_chars=5000)
+    routed.for_agent(max_bytes=200_000)
+    assert (events, caplog.messages) == ([], [])
+    shown = read(routed)
+    (event,) = events
+    assert isinstance(event, ObservationClamped) and (event.call, event.capability) == ("c1", "x")
+    assert event.original_bytes > event.clamped_bytes >= len(encode_json(shown)) - len(b'{"summary":""}')
+    (message,) = caplog.messages
+    assert (
+        message
+        == f"x: what an agent reads of the answer was cut from {event.original_bytes} to {event.clamped_bytes} bytes"
+    )
+    assert pickle.loads(pickle.dumps(routed)) == routed
+
+
+@pytest.mark.requirement("R2-4.4a", "R2-4.4b")
+async def test_what_an_agent_reads_has_the_limits_of_the_policy(store: LocalStore) -> None:
+    agent = AgentLimits(max_bytes=3000, max_field_chars=100, truncation_suffix="<{truncated_chars} more>")
+    answer = {"log": "x" * 1100, "rows": list(range(10)), "short": "y" * 100}
+    routed = await Router(store, policy=RoutingPolicy(agent=agent)).route(answer, capability="x")
+    view = routed.for_agent()
+    assert view["data"] == {**answer, "log": "x" * 100 + "<1,000 more>"}
+    assert at(view, "truncated", "id") == routed.artifacts[""].id
+    assert routed.data == answer
+    many = await Router(store, policy=RoutingPolicy(agent=agent)).route({"rows": ["z" * 90] * 99}, capability="x")
+    assert len(encode_json(many.for_agent())) <= 3000 < len(encode_json(many.for_agent(max_bytes=9000)))

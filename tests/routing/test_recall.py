@@ -1,8 +1,11 @@
 """Undeclared files are found, and nothing else is taken for one (the figures are in docs/routing.md)."""
 
+import pytest
+
 from tests.support import recall
 
 
+@pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-4.1d", "R2-6.5a")
 def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
     lines = recall.files()
     cases = sum(line.cases for line in lines)
@@ -13,6 +16,7 @@ def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
     assert sum(line.other for line in lines) <= 0.01 * cases
 
 
+@pytest.mark.requirement("R2-4.2e", "R2-A.g")
 def test_no_text_is_taken_for_a_file() -> None:
     lines = recall.look_alikes()
     assert sum(line.cases for line in lines) > 25_000

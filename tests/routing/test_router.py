@@ -39,6 +39,7 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(tmp_path)
 
 
+@pytest.mark.requirement("R0-4b")
 @pytest.mark.parametrize("policy", [None, RoutingPolicy(max_inline_bytes=0, max_inline_chars=0)])
 async def test_a_success_without_data_is_said_inline_and_stores_nothing(
     policy: RoutingPolicy | None, store: LocalStore
@@ -63,7 +64,7 @@ def test_any_json_is_stored_as_it_is(data: object) -> None:
             assert list(routed.artifacts) == [""]
             assert routed.data == data
             assert json.loads(await store.get(routed.artifacts[""].id)) == data
-            assert routed.summary().startswith(f"Output saved to file: {folder}")
+            assert f"Output saved to file: {folder}" in routed.summary(max_chars=10_000)
 
     asyncio.run(main())
 
@@ -124,8 +125,8 @@ async def test_large_text_is_decoded_piece_by_piece(store: LocalStore) -> None:
     broken = BinaryData(Encoded("A" * 100_000 + "#" * 100, "base64"), "application/x-thing")
     with pytest.raises(BadEncoding):
         await Router(store).route({"file": broken}, capability="x")
-    with pytest.raises(SizeMismatch):
-        await Router(store).route({"file": replace(encoded, size=len(content) - 1)}, capability="x")
+    with pytest.raises(SizeMismatch, match=r"^export: pages\.0: the app declared 262143 bytes and 262144 arrived"):
+        await Router(store).route({"pages": [replace(encoded, size=len(content) - 1)]}, capability="export")
     assert [ref.id for ref in await store.list()] == [routed.artifacts["file"].id]
 
 
@@ -219,6 +220,7 @@ async def test_an_output_that_fails_leaves_the_answer_as_it_is(store: LocalStore
 # --- the summary ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.5a")
 async def test_the_summary_keeps_to_its_length(store: LocalStore) -> None:
     routed = await Router(store).route({"document": PDF, "note": "é" * 5000}, capability="x")
     for limit in (1, 40, 1000):
@@ -230,9 +232,32 @@ async def test_the_summary_keeps_to_its_length(store: LocalStore) -> None:
 
 
 async def test_the_size_of_json_is_told_in_characters(store: LocalStore) -> None:
-    routed = await Router(store).route("é", capability="x")
-    assert routed.artifacts[""].size_bytes == 4
-    assert routed.summary().endswith("\nSize: 3 characters")
+    routed = await Router(store).route("é" * 600, capability="x")
+    assert routed.artifacts[""].size_bytes == 1202
+    assert routed.summary().endswith("\nSize: 602 characters")
+
+
+async def test_a_small_answer_is_in_the_summary_itself(store: LocalStore) -> None:
+    routed = await Router(store).route({"imported": 5, "names": ["é"]}, capability="import.run")
+    kept = f"Output saved to file: {routed.artifacts[''].path}"
+    assert routed.summary() == f'{{"imported": 5, "names": ["é"]}}\n{kept}'
+    assert routed.summary(with_answer=False) == kept
+    assert routed.small_answer() == '{"imported": 5, "names": ["é"]}'
+    unkept = await Router(NoneStore()).route({"imported": 5}, capability="import.run")
+    assert unkept.summary() == '{"imported": 5}\nOutput not stored: no artifact store is configured'
+
+
+@pytest.mark.parametrize(("chars", "limit", "shown"), [(498, 1000, True), (499, 1000, False), (3999, 100_000, False)])
+async def test_a_larger_answer_is_only_measured(chars: int, limit: int, shown: bool, store: LocalStore) -> None:
+    routed = await Router(store).route("x" * chars, capability="x")
+    lines = routed.summary(max_chars=limit).splitlines()
+    assert (lines[0].startswith('"xxx'), f"Size: {chars + 2} characters" in lines) == (shown, not shown)
+
+
+async def test_an_answer_with_a_file_is_no_small_one(store: LocalStore) -> None:
+    routed = await Router(store).route({"a": PDF, "n": 1}, capability="x")
+    assert routed.small_answer() is None
+    assert routed.summary().startswith("File saved: ")
 
 
 async def test_several_files_are_told_one_after_the_other(store: LocalStore) -> None:

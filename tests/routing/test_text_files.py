@@ -99,7 +99,7 @@ async def test_text_beside_the_answer_is_not_in_it(store: LocalStore) -> None:
 
 
 async def test_a_configured_field_is_taken_out_of_the_answer(store: LocalStore) -> None:
-    policy = RoutingPolicy(fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
+    policy = RoutingPolicy(tool_fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
     routed = await Router(store, policy=policy).route({"log": "one line"}, capability="x")
     assert routed.data == {"log": routed.artifact().as_dict()}
 

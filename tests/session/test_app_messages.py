@@ -192,7 +192,7 @@ async def flood(params: Mapping[str, Any], call: Call) -> object:
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-@pytest.mark.parametrize("count", [100, 100_000])
+@pytest.mark.parametrize("count", [100, 10_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
 async def test_every_notification_before_an_answer_reaches_the_callback_in_order_before_call_returns(
     app_of: Connect, is_async: bool, count: int
 ) -> None:

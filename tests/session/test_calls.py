@@ -13,8 +13,9 @@ from tests.support.events import collect_events
 from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError
 from transports.adapters.memory import Call, Handler
 from transports.base import Features
+from transports.errors import TooLarge
 from transports.protocol.messages import Message
-from transports.session.events import Retrying
+from transports.session.events import ConnectionChanged, Retrying
 
 
 def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:
@@ -150,6 +151,52 @@ async def test_a_call_under_way_when_the_connection_breaks_is_not_repeated_unles
         assert (await app.call("work", idempotent=True)).data == {"attempts": 2}
         assert transport.handshakes == 3
     assert len(called) == 2
+
+
+async def test_a_connection_that_does_not_come_back_in_time_is_named_with_its_reason(app_of: Connect) -> None:
+    transport = BreakingTransport({}, breaks=0)
+    async with app_of(transport) as app:
+        transport.emit(Message("connection/lost", {"reason": "the server is down"}))
+        async with app.events() as events:
+            async for event in events:
+                if isinstance(event, ConnectionChanged):
+                    break
+        with pytest.raises(Disconnected, match=r"^work: .*\(the server is down\) was not .* within 0\.02 s"):
+            await app.call("work", timeout=0.02)
+
+
+class RefusingAtFirst(BreakingTransport):
+    """An app that answers the handshake after a reconnection only when it is asked again."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "initialize" and self.handshakes == 1:
+            self.handshakes += 1
+            raise CapabilityError("still starting")
+        return await super().request(message, timeout=timeout)
+
+
+async def test_an_app_that_refuses_the_handshake_after_a_reconnection_is_asked_again(app_of: Connect) -> None:
+    handle, _ = failing(0, refusal("x"))
+    transport = RefusingAtFirst({"work": handle}, breaks=1)
+    async with app_of(transport) as app:
+        assert (await app.call("work", idempotent=True, timeout=FOREVER)).data == {"attempts": 1}
+    assert transport.handshakes == 3
+
+
+class OverLimit(MemoryTransport):
+    """A wire whose messages have a limit."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "capabilities/call":
+            raise TooLarge("the app sent a message over the limit of 10 bytes", details={"limit": 10})
+        return await super().request(message, timeout=timeout)
+
+
+async def test_a_message_over_the_limit_names_the_capability(app_of: Connect) -> None:
+    async with app_of(OverLimit({})) as app:
+        with pytest.raises(TooLarge, match=r"^export: the app sent a message over the limit of 10 bytes") as caught:
+            await app.call("export")
+    assert caught.value.details == {"limit": 10}
 
 
 # --- parameters, answers, hints ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,12 +16,16 @@ from transports import (
     ElicitationRequest,
     MemoryTransport,
     Notification,
+    ObservationClamped,
     Progress,
+    RoutingPolicy,
     UsageError,
+    connect,
 )
 from transports.adapters.memory import Call
 from transports.protocol.capabilities import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
+from transports.routing import CustomEvent, TransformContext
 from transports.session.events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
 
 
@@ -38,6 +43,45 @@ async def test_every_stream_has_all_events_in_order_and_ends_with_the_session(ap
         assert [event async for event in second] == events
     kinds = [CallStarted, Progress, Notification, ElicitationRequest, CallFinished]
     assert [type(event) for event in events] == kinds
+
+
+@pytest.mark.requirement("R2-4.4g")
+async def test_a_cut_of_what_an_agent_reads_is_an_event_whichever_thread_reads_it(app_of: Connect) -> None:
+    async def rows(params: Mapping[str, object], call: Call) -> object:
+        return {"rows": ["z" * 90] * 999}
+
+    def transform(capability: str, answer: object, context: TransformContext) -> object:
+        context.emit("rows/seen", 999)
+        return answer
+
+    routing = RoutingPolicy(transformer=transform)
+    async with app_of({"rows": rows}, routing=routing) as app, app.events() as events:
+        result = await app.call("rows", call_id="c1")
+        result.for_agent()
+        await asyncio.to_thread(result.for_agent)
+        await asyncio.sleep(0)
+        await app.aclose()
+        seen = [event async for event in events]
+    assert [type(event) for event in seen] == [CallStarted, CustomEvent, CallFinished, *[ObservationClamped] * 2]
+    assert seen[1] == CustomEvent("c1", "rows", "rows/seen", 999)
+    assert seen[3] == seen[4] and cast(ObservationClamped, seen[3]).call == "c1"
+    result.for_agent()  # nobody listens any more
+    await asyncio.to_thread(result.for_agent)
+
+
+@pytest.mark.requirement("R2-2.1a")
+async def test_an_app_in_this_process_stores_content_itself(app_of: Connect, tmp_path: Path) -> None:
+    async def report(params: Mapping[str, object], call: Call) -> object:
+        ref = await call.artifacts.put_text("a,b", mime_type="text/csv", filename="t.csv", namespace=call.capability)
+        return {"table": ref, "rows": 1}
+
+    async with app_of({"report": report}, record=tmp_path / "recording.jsonl") as app:
+        result = await app.call("report")
+    assert (result.artifact("table").filename, result.metadata) == ("t.csv", {"rows": 1})
+    assert await app.store.get(result.artifact().id) == b"a,b"
+    assert result.data == {"table": result.artifact().as_dict(), "rows": 1}
+    async with connect(f"replay:{tmp_path / 'recording.jsonl'}", store=tmp_path / "replayed") as replayed:
+        assert (await replayed.call("report")).data == result.data
 
 
 async def test_a_stream_begins_when_its_block_is_entered(app_of: Connect) -> None:
@@ -111,6 +155,7 @@ async def counted(params: Mapping[str, object], call: Call) -> object:
     return {"n": params["n"]}
 
 
+@pytest.mark.requirement("R2-5.1a")
 async def test_each_call_has_events_for_its_start_progress_and_end(app_of: Connect) -> None:
     async with collect_events(app_of({"counted": counted})) as (app, events):
         results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(5)))

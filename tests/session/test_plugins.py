@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transports import UsageError, connect
-from transports.session.plugins import Plugin, installed_plugins
+from transports.plugins import Plugin, installed_plugins
 from transports.surfaces.cli import main
 
 MODULE = """
@@ -92,7 +92,10 @@ def test_two_that_claim_a_scheme_are_refused(pigeons: Path) -> None:
 
 
 def test_the_doctor_lists_them(pigeons: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Plugin("pigeon", "pigeon_post:PigeonTransport", "pigeon-post 1.2") in installed_plugins()
+    assert Plugin("pigeon", "pigeon_post:PigeonTransport", "pigeon-post 1.2") in installed_plugins("abp.transports")
     main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)
-    assert "pigeon (pigeon-post 1.2)" in document["plug_ins"]
+    plugin = {"group": "abp.transports", "name": "pigeon", "distribution": "pigeon-post", "version": "1.2"}
+    assert plugin in document["plug_ins"]
+    main(["doctor"])
+    assert "pigeon (pigeon-post 1.2)" in capsys.readouterr().out

@@ -119,6 +119,8 @@ async def test_the_error_of_an_unknown_capability_suggests_close_names(app_of: C
     async with app_of({"export.pdf": hang, "export.png": hang, "other": hang}) as app:
         with pytest.raises(CapabilityError, match=r"did you mean export\.pdf") as close:
             await app.call("exprot.pdf")
+        with pytest.raises(CapabilityError, match=r"did you mean export\.png"):
+            await app.call("EXPORT.PNG")
         with pytest.raises(CapabilityError, match=r"the app has export\.pdf, export\.png, other") as far:
             await app.call("zzz")
     assert close.value.code == "UNKNOWN_CAPABILITY"
@@ -190,6 +192,7 @@ async def test_malformed_answers_with_a_clear_meaning_are_accepted(
 # --- timeouts and cancellation ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-15e")
 async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
     transport = NotingTransport({"hang": hang, "good": answering(1)})
     async with app_of(transport) as app:

@@ -21,6 +21,7 @@ from transports.errors import AddressBlocked, SizeMismatch
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-3b", "R0-4f", "R0-9a", "R0-9b", "R0-12a")
 async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> None:
     data = {"html": "<h1>Hé</h1>", "n": [1, 2.5, None, True]}
     async with app_of({"md.html": answering(data)}) as app:
@@ -31,10 +32,11 @@ async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> 
     path = Path(ref.path or "")
     assert (path.parent, path.suffix, ref.mime_type) == (tmp_path / "out", ".json", "application/json")
     assert json.loads(path.read_bytes()) == data
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    assert result.summary() == f"Output saved to file: {ref.path}\nSize: {len(text)} characters"
+    text = json.dumps(data, ensure_ascii=False)
+    assert result.summary() == f"{text}\nOutput saved to file: {ref.path}"
 
 
+@pytest.mark.requirement("R0-3a", "R0-5a", "R0-5b", "R0-5c", "R0-6e", "R0-6h", "R1-4g", "R1-14d", "R2-3.2c", "R2-5.1a")
 async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app_of: Connect) -> None:
     async with app_of({"export.pdf": answering({"document": pdf(filename="a.pdf"), "pageCount": 12})}) as app:
         result = await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
@@ -50,6 +52,7 @@ async def test_a_nested_binary_becomes_a_reference_and_its_siblings_metadata(app
     )
 
 
+@pytest.mark.requirement("R2-5.4a", "R2-5.4c")
 async def test_a_result_as_a_dict(app_of: Connect) -> None:
     async with app_of({"export.pdf": answering({"document": pdf()})}) as app:
         result = await app.call("export.pdf")
@@ -68,6 +71,7 @@ async def test_a_result_as_a_dict(app_of: Connect) -> None:
     assert ref["uri"] == f"artifact://{ref['id']}"
 
 
+@pytest.mark.requirement("R0-4a", "R0-4e", "R2-1.2a")
 @pytest.mark.parametrize(
     ("data", "places"),
     [
@@ -102,6 +106,7 @@ async def test_the_extra_fields_of_a_descriptor_are_kept(app_of: Connect) -> Non
     assert nested.metadata == {"n": 1}
 
 
+@pytest.mark.requirement("R2-6.5c", "R4-12b")
 async def test_large_content_is_fetched_by_handle_and_released(app_of: Connect) -> None:
     transport = NotingTransport({"big": answering({"file": {"content": LARGE, "mimeType": "application/x-thing"}})})
     async with app_of(transport) as app:
@@ -162,6 +167,7 @@ async def test_content_of_another_size_than_declared_is_not_stored(
     assert caught.value.result.artifacts == {}
 
 
+@pytest.mark.requirement("R0-8b")
 async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connect) -> None:
     url = "http://bob:hunter2@10.0.0.1/f.pdf?token=s3cret"
     answer = {

@@ -31,6 +31,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.mark.requirement("R0-10b")
 def test_the_defaults_are_the_bridges() -> None:
     settings = Settings.load()
     assert (settings.output_dir, settings.store, settings.headless) == (None, None, True)
@@ -42,6 +43,7 @@ def test_the_defaults_are_the_bridges() -> None:
     assert store.root == Path(tempfile.gettempdir()) / "abp-mcp-bridge"
 
 
+@pytest.mark.requirement("R0-10a")
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -105,11 +107,13 @@ async def stored(**options: Path | str) -> Path:
     return Path(result.artifacts["file"].path or "").parent
 
 
+@pytest.mark.requirement("R0-10a", "R0-10b", "R0-10c", "R0-12b")
 async def test_files_go_to_the_output_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "a"))
     assert await stored() == tmp_path / "a"
 
 
+@pytest.mark.requirement("R2-5.2g")
 async def test_the_store_comes_before_the_folder_and_the_argument_before_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

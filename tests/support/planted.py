@@ -75,6 +75,7 @@ PLANTED: tuple[Planted, ...] = (
     fault("gone", "binary.download", ALL),
     fault("gone", "binary.at_once", ALL, status=503, times=1),
     fault("expired", "binary.expiry", ALL),
+    fault("expired", "binary.lifetime", ALL, ago=-600),
     fault("redirect_away", "binary.stays", ALL),
     # behaviour
     fault("never", "answers.timeout", ALL),
@@ -175,6 +176,8 @@ PLANTED: tuple[Planted, ...] = (
     breaks("noencoding", "binary.fields", BROWSER),
     breaks("nomime", "binary.fields", BROWSER),
     breaks("nosize", "binary.size_given", BROWSER),
+    breaks("nourlsize", "binary.reference_size", BROWSER),
+    breaks("undeclared", "schema.content", BROWSER),
     breaks("detached", "binary.taken"),
     breaks("progress", "answers.progress", BROWSER, ("job.run",)),
     breaks("cancelsall", "cancel.unknown"),

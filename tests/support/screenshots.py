@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import io
+import re
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from PIL import Image
 from playwright.async_api import Page, ViewportSize
 
 from tests.support.gallery import PICTURE, Gallery, open_gallery
+from tests.support.mcp_servers import target
 from transports import Browser
 from webapp_fixture import serve
 
@@ -98,6 +100,18 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
         await form.evaluate("node => node.scrollIntoView()")
     await page.evaluate(DECODED)
     await save("form")
+    await page.get_by_role("link", name="Resources").click()
+    resources = page.get_by_role("list", name="Resources of")
+    await resources.get_by_role("button", name=re.compile(r"data\.csv")).click()
+    shown = page.locator("#resource")
+    await shown.get_by_role("button", name="Watch").click()
+    await shown.get_by_role("button", name="Stop watching").wait_for()
+    await shown.locator("table").wait_for()
+    await page.evaluate("scrollTo(0, 0)")
+    if not wide:
+        await shown.evaluate("node => node.scrollIntoView()")
+    await page.mouse.move(0, 0)
+    await save("resources")
 
 
 async def main(folder: Path) -> None:
@@ -109,6 +123,7 @@ async def main(folder: Path) -> None:
         for scheme, size in (("light", WIDE), ("dark", WIDE), ("phone", NARROW)):
             gallery = await stack.enter_async_context(open_gallery(store / scheme, browser, fixture))
             await work(gallery)
+            await gallery.served.apps.connect(target("tableau"), {})
             context = await browser.playwright.new_context(
                 color_scheme="dark" if scheme == "dark" else "light",
                 viewport=size,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,17 +130,24 @@ class Listening:
                 return event
 
 
+def _transport(app: Mapping[str, Handler] | MemoryTransport | Callable[[], MemoryTransport] | None) -> MemoryTransport:
+    if callable(app):
+        return app()
+    return app if isinstance(app, MemoryTransport) else MemoryTransport(app or {})
+
+
 @asynccontextmanager
 async def running(
-    store: ArtifactStore, app: Mapping[str, Handler] | MemoryTransport | None = None, **options: Any
+    store: ArtifactStore,
+    app: Mapping[str, Handler] | MemoryTransport | Callable[[], MemoryTransport] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Web]:
-    """A server of ``store``; every target is an in-process app made of handlers."""
+    """A server of ``store``; every target is an in-process app: made of handlers, this one, or a new one of a class."""
     where = {name: options.pop(name) for name in ("host", "activity", "users", "signer") if name in options}
 
     def made(target: str, **more: Any) -> Session:
-        transport = app if isinstance(app, MemoryTransport) else MemoryTransport(app or {})
         more.pop("transport", None)
-        return connect("memory:", transport=transport, **more)
+        return connect("memory:", transport=_transport(app), **more)
 
     chosen = Options(**{"token": TOKEN, "key": "k" * 32, **options})
     connector = aiohttp.TCPConnector(limit=0)

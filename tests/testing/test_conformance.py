@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,8 +25,11 @@ from hypothesis import strategies as st
 import webapp_fixture
 from tests.support.planted import ALL, ALLOWED, PLANTED
 from transports import BinaryData
+from transports.binary.detect import find
+from transports.protocol.declarations import Capability
 from transports.surfaces.cli import main
 from transports.testing.conformance import CHECKS
+from transports.testing.conformance.evidence import ContentItem, Evidence, Exchange, Trial
 from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture import wire
 
@@ -55,6 +58,82 @@ def quiet() -> Iterator[None]:
     yield
     root.handlers[:], root.level = handlers, level
     logging.getLogger("asyncio").setLevel(logging.NOTSET)
+
+
+# --- what answers say of their content --------------------------------------------------------------------------------
+
+
+def evidence_of(data: object, schema: Mapping[str, object] | None = None, **item: Any) -> Evidence:
+    """What is seen of an app with one capability that answers ``data``."""
+    entry = {"name": "make", "outputSchema": schema or {}}
+    contents = [
+        ContentItem(found.field, value_at(data, found.path), None, size=12, **item)
+        for found in find(data)
+    ]  # fmt: skip
+    trial = Trial(
+        Capability.model_validate(entry), entry, call=Exchange({"success": True, "data": data}), contents=contents
+    )
+    return Evidence("memory:", "page", 1.0, trials=[trial])
+
+
+def value_at(tree: Any, path: Sequence[str | int]) -> Mapping[str, object]:
+    for step in path:
+        tree = tree[step]
+    return tree if isinstance(tree, Mapping) else {}
+
+
+def findings(check: str, evidence: Evidence) -> tuple[str, ...]:
+    outcome = next(one for one in CHECKS if one.id == check).outcome(evidence)
+    return outcome.findings if outcome.status in ("failed", "warning") else ()
+
+
+@pytest.mark.requirement("R1-5c")
+def test_a_reference_needs_a_size() -> None:
+    reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf"}
+    assert findings("binary.reference_size", evidence_of({"file": reference})) == (
+        "make: file is a downloadUrl without size",
+    )
+    assert findings("binary.reference_size", evidence_of({"file": {**reference, "size": 12}})) == ()
+    assert findings("binary.size_given", evidence_of({"file": reference})) == ()
+    content = {"content": b"x", "mimeType": "application/pdf"}
+    assert findings("binary.size_given", evidence_of({"file": content})) == ("make: file has no size",)
+
+
+@pytest.mark.requirement("R1-13d")
+@pytest.mark.parametrize(("left", "finding"), [(None, ""), (7200, ""), (3590, ""), (600, "10 minutes"), (-5, "")])
+def test_a_download_url_should_live_for_an_hour(left: float | None, finding: str) -> None:
+    reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf", "size": 12}
+    found = findings("binary.lifetime", evidence_of({"file": reference}, expires_in=left))
+    assert found == ((f"make: file expires in {finding}",) if finding else ())
+
+
+FILE = {"type": "object", "properties": {"mimeType": {"const": "application/pdf"}}, "required": ["mimeType"]}
+
+
+@pytest.mark.requirement("R1-12a", "R1-12c")
+@pytest.mark.parametrize(
+    ("schema", "silent_about"),
+    [
+        (None, ["document", "pages.0.image"]),
+        ({"type": "object"}, ["document", "pages.0.image"]),
+        ({"properties": {"document": FILE}}, ["pages.0.image"]),
+        ({"properties": {"document": {**FILE, "required": []}}, "$ref": "#/$defs/x", "$defs": {"x": {}}}, []),
+        ({"properties": {"document": {**FILE, "required": []}}}, ["document", "pages.0.image"]),
+        ({"properties": {"document": FILE, "pages": {"items": {"properties": {"image": FILE}}}}}, []),
+        ({"properties": {"document": FILE, "pages": {"prefixItems": [{"additionalProperties": FILE}]}}}, []),
+        ({"additionalProperties": FILE}, ["pages.0.image"]),
+        ({"properties": {"document": FILE, "pages": {"items": {"anyOf": [{}]}}}}, []),
+        ({"properties": {"document": True}}, ["document", "pages.0.image"]),
+    ],
+)
+def test_content_should_be_described_by_the_output_schema(
+    schema: Mapping[str, object] | None, silent_about: list[str]
+) -> None:
+    content = {"content": b"%PDF-1.4 x", "mimeType": "application/pdf"}
+    evidence = evidence_of({"document": content, "pages": [{"image": content}], "bare": b"bytes"}, schema)
+    assert findings("schema.content", evidence) == tuple(
+        f"make: outputSchema does not say that {place} is content" for place in silent_about
+    )
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------

@@ -254,6 +254,7 @@ async def test_generated_addresses(app: App) -> None:
         assert bytes(await app.page.evaluate(read, file["downloadUrl"])) == b"".join(generate(5000, 2))
 
 
+@pytest.mark.requirement("R1-9c")
 async def test_base64_without_the_browsers_own(app: App) -> None:
     script = """async (sizes) => {
       const { encodeBase64, decodeBase64 } = await import('/static/lib/base64.js');

@@ -242,6 +242,7 @@ async def test_documents(app: Client) -> None:
     assert gzip.decompress(packed) == b"ab" * 1000 and packed[4:8] == bytes(4) and archive["originalSize"] == 2000
 
 
+@pytest.mark.requirement("R0-11a", "R0-11c", "R1-1a")
 async def test_data_files_and_sound(app: Client) -> None:
     assert (await app.data("data.json", csv='a,b\n1,"x ""y"""\n-2.50,007\n'))["items"] == [
         {"a": 1, "b": 'x "y"'},
@@ -262,6 +263,7 @@ async def test_data_files_and_sound(app: Client) -> None:
     assert [file["name"] for file in (await app.data("file.list"))["files"]] == ["welcome.md", "sales.csv"]
 
 
+@pytest.mark.requirement("R1-9c")
 async def test_generated_files(app: Client, fixture: Fixture) -> None:
     for form in ("base64", "buffer", "blob"):
         made = await app.data("file.generate", megabytes=1.5, seed=7, digest=True, **{"as": form})
@@ -289,6 +291,16 @@ async def test_generated_files(app: Client, fixture: Fixture) -> None:
     assert app.socket.response is not None and "workbench_session=" in app.socket.response.headers["Set-Cookie"]
 
 
+@pytest.mark.requirement("R1-2c", "R1-2d", "R1-13c", "R1-13d", "R1-13f")
+async def test_a_file_of_more_than_10_mb_is_a_download_for_an_hour_if_size_decides(app: Client) -> None:
+    small, large = [
+        (await app.data("file.generate", bytes=size, **{"as": "auto"}))["file"] for size in (10 << 20, (10 << 20) + 1)
+    ]
+    assert len(content(small)) == 10 << 20 and small.keys() == {"content", "encoding", "mimeType", "size", "filename"}
+    assert large["downloadUrl"].startswith("/downloads/10485761/") and "content" not in large
+    assert large["size"] == (10 << 20) + 1 and large["expiresAt"] / 1000 - time.time() > 3500
+
+
 async def test_shapes(app: Client) -> None:
     expected = bytes(i % 251 for i in range(700))
     made = {name: await app.data("shape", shape=name, size=700) for name in ("base64", "top", "flat", "deep", "list")}
@@ -307,6 +319,7 @@ async def test_shapes(app: Client) -> None:
     assert await app.error("shape", shape="Blob") == "INVALID_PARAMS"
 
 
+@pytest.mark.requirement("R0-11b", "R1-9a", "R1-10c")
 @pytest.mark.browser
 async def test_the_same_bytes_as_the_page(app: Client, fixture: Fixture) -> None:
     script = """async ([name, params]) => (await abp.call(name, params)).data"""

@@ -19,10 +19,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..artifacts import ArtifactStore
 from ..base import Features, Transport
 from ..binary import BinaryData, Handle
 from ..binary.detect import Place, find, replace
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, ProtocolError, UnsupportedBinary
+from ..errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    ProtocolError,
+    UnsupportedBinary,
+    UsageError,
+    no_answer,
+)
 from ..protocol.messages import PROTOCOL_VERSION, Message
 
 __all__ = ["Call", "Handler", "MemoryTransport"]
@@ -41,6 +51,12 @@ class Call:
     capability: str
     _transport: MemoryTransport = field(repr=False)
 
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """The store of the session, for content that the handler stores itself; what it returns may stand anywhere in
+        the answer. Raises :class:`~transports.errors.UsageError` if the transport is used without a session."""
+        return self._transport.store
+
     async def progress(self, **fields: object) -> None:
         """Report progress; fields as in docs/protocol.md 4.4 (``progress``, ``total``, ``percentage``, ``stage`` …)."""
         self._transport.emit(Message("progress", {"operationId": self.id, **fields}))
@@ -57,10 +73,10 @@ class Call:
 class MemoryTransport(Transport):
     """An ABP app made of coroutine functions.
 
-    A handler returns the answer's ``data`` (content as ``bytes`` or :class:`~transports.BinaryData`), or raises
-    :class:`~transports.errors.CapabilityError`. A handler that raises :class:`~transports.errors.CallTimeout` or
-    :class:`~transports.errors.Disconnected` plays a failure of the transport. ``answers`` maps capabilities to raw
-    answers, for apps that break the rules.
+    A handler returns the answer's ``data`` (content as ``bytes``, :class:`~transports.BinaryData`, or a reference of
+    what it stored with ``call.artifacts``), or raises :class:`~transports.errors.CapabilityError`. A handler that
+    raises :class:`~transports.errors.CallTimeout` or :class:`~transports.errors.Disconnected` plays a failure of the
+    transport. ``answers`` maps capabilities to raw answers, for apps that break the rules.
     """
 
     name = "memory"
@@ -75,8 +91,20 @@ class MemoryTransport(Transport):
         self._held: dict[str, bytes] = {}
         self._handle_ids = itertools.count()
         self._closed = True
+        self._store: ArtifactStore | None = None
         #: Ids of calls that were cancelled, and why.
         self.cancelled: dict[str, str] = {}
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Give handlers the store of a session, as :attr:`Call.artifacts`."""
+        self._store = store
+
+    @property
+    def store(self) -> ArtifactStore:
+        """The store of the session. Raises :class:`~transports.errors.UsageError` if there is no session."""
+        if self._store is None:
+            raise UsageError("this transport has no session, whose store a handler could use; connect with it")
+        return self._store
 
     async def open(self) -> None:
         """Start accepting requests."""
@@ -130,7 +158,7 @@ class MemoryTransport(Transport):
         task.add_done_callback(lambda _: self._running.pop(call_id, None))
         done, _ = await asyncio.wait((task,), timeout=timeout)
         if not done:
-            raise CallTimeout(f"no answer within {timeout:g} s")
+            raise no_answer("", timeout)
         if self._closed:
             raise Disconnected("the transport was closed during the call")
         if task.cancelled():

@@ -19,10 +19,11 @@ from ..base import Features
 from ..binary import BinaryData, Handle
 from ..browser.page.agent import PageAgent
 from ..browser.page.navigation import explain_load_failure
+from ..browser.page.problems import not_abp, read_problems
 from ..browser.process.launch import Browser
 from ..browser.source import PageSource, StorageState
 from ..browser.transport import PageTransport
-from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError
+from ..errors import CallTimeout, ConnectFailed, Disconnected, TransportError, UsageError, format_seconds
 from ..protocol.messages import Message
 from ..protocol.urls import redact_url
 
@@ -132,11 +133,11 @@ class PostMessageTransport(PageTransport):
         from playwright.async_api import Error
 
         self._app_session = None
-        removed = Disconnected("the embedded app's frame was removed; call again")
+        removed = Disconnected("the embedded app's frame was removed")
         frame.page.on("framedetached", lambda gone: agent.mark_lost(removed) if gone is frame else None)
         with contextlib.suppress(Error):
             self._app_session = process = await frame.page.context.new_cdp_session(frame)
-            crashed = Disconnected("the embedded app's process crashed; call again")
+            crashed = Disconnected("the embedded app's process crashed")
             process.on("Inspector.targetCrashed", lambda _: agent.mark_lost(crashed))
             await process.send("Inspector.enable")
             await self._effects.watch_frame(process)
@@ -148,19 +149,21 @@ class PostMessageTransport(PageTransport):
         """
         try:
             return await super().request(message, timeout=timeout)
-        except CallTimeout as error:
+        except CallTimeout:
             if message.type != "initialize":
                 raise
             status = f" (HTTP {self._status})" if self._status else ""
-            raise NotAbpApp(
-                f"the embedded page at {redact_url(self._target)}{status} answered no message within {timeout:g} s; "
-                "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
-                f"{HARNESS_ORIGIN}, drive it?"
-            ) from error
+            problems = await read_problems(self._require_agent().page, self._frame)
+            raise not_abp(
+                f"the embedded page at {redact_url(self._target)}{status} answered no message within "
+                f"{format_seconds(timeout)}",
+                f"does it speak ABP over postMessage (abp-embed.js), and may this origin, {HARNESS_ORIGIN}, drive it?",
+                problems,
+            ) from None
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "unloaded":
-            self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded; call again"))
+            self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded"))
         elif kind == "counts":
             self._counts = Counter(payload)
         elif kind == "unknown":

@@ -5,7 +5,9 @@
 * :mod:`.local`, :mod:`.objects`, :mod:`.memory`, :mod:`.none` — the kinds of stores.
 * :mod:`.ref`, :mod:`.metadata` — references and what a store keeps beside the content; :mod:`.content` — measuring and
   describing it.
-* :mod:`.retention`, :mod:`.eviction` — how long artifacts are kept; :mod:`.audit` — who did what with them.
+* :mod:`.retention`, :mod:`.eviction`, :mod:`.sweeping` — how long artifacts are kept; :mod:`.audit` — who did what
+  with them.
+* :mod:`.versions`, :mod:`.search` — finding them by name and by their text.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from .memory import MemoryStore
 from .none import NoneStore
 from .ref import ArtifactRef, CheckReport, Problem, Scope
 from .retention import Removal, Retention
+from .search import search
 from .staged import PutOptions, Staged
+from .sweeping import sweeping
+from .versions import is_named, versions
 
 __all__ = [
     "ArtifactRef",
@@ -46,7 +51,11 @@ __all__ = [
     "Staged",
     "StoreForHost",
     "discover_store",
+    "is_named",
     "open_store",
+    "search",
+    "sweeping",
+    "versions",
 ]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -59,6 +68,7 @@ def open_store(
     max_bytes: int = DEFAULT_MAX_BYTES,
     retention: Retention | None = None,
     audit: AuditLog | str | Path | None = None,
+    search_index: bool = False,
 ) -> ArtifactStore:
     """Return the store at an address.
 
@@ -66,7 +76,8 @@ def open_store(
     (also ``gs://``, ``az://``; needs the extra ``cloud``) or ``none:``.
 
     ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
-    ``audit`` is a file for the audit log. Nothing on the disk is touched before something is stored. Raises
+    ``audit`` is a file for the audit log; ``search_index`` keeps an index of texts in a folder, for :func:`search`, and
+    means nothing to other stores. Nothing on the disk is touched before something is stored. Raises
     :class:`~transports.errors.UsageError` for any other address.
     """
     if max_bytes < 0:
@@ -80,7 +91,7 @@ def open_store(
         from .objects.store import ObjectStore  # needs an extra
 
         return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
-    return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log)
+    return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log, search_index=search_index)
 
 
 def _folder(url: str | Path | None) -> Path | None:

@@ -150,8 +150,8 @@ class ArtifactStore(ABC):
         """Return all artifacts of this view, oldest first."""
         refs = list_(await self._list(self.scope))
         if self.retention and self.retention.ttl_seconds is not None:
-            now, policy = time.time(), self.retention
-            expired = {entry.id for entry in await self._entries(self.scope) if policy.expired(entry.stored, now)}
+            now, policy, entries = time.time(), self.retention, await self._entries(self.scope)
+            expired = {one.id for one in entries if policy.expired(one.stored, now, one.scope)}
             refs = [ref for ref in refs if ref.id not in expired]
         return refs
 
@@ -212,6 +212,10 @@ class ArtifactStore(ABC):
             self._write_audit("delete", id=artifact_id)
         return done
 
+    async def enforce_retention(self) -> Sequence[Removal]:
+        """Remove what the retention no longer allows, and return it. It takes less time than :meth:`gc`."""
+        return await self._evictor.collect(self, dry_run=False)
+
     async def gc(self, *, dry_run: bool = False) -> Sequence[Removal]:
         """Remove what the retention no longer allows, and return it; ``dry_run`` only returns it.
 
@@ -244,7 +248,7 @@ class ArtifactStore(ABC):
             ref, stored = await self._stat(artifact_id)
             if not self.scope.covers(ref.scope):
                 reason = "belongs to somebody else"
-            elif self.retention and self.retention.expired(stored, time.time()):
+            elif self.retention and self.retention.expired(stored, time.time(), ref.scope):
                 reason = "expired"
             if reason:
                 raise not_found(artifact_id)

@@ -41,7 +41,8 @@ _PIECE = 1 << 20
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST_TEXT = 1000  # characters of one text in ``source``: enough for words, not for content
 _LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
-_OPAQUE = re.compile(r"[A-Za-z0-9+/=_-]{100,}")  # base64, a token
+_SHORTEST_OPAQUE = 100
+_OPAQUE = re.compile(rf"[A-Za-z0-9+/=_-]{{{_SHORTEST_OPAQUE},}}")  # base64, a token
 _REDACTOR = Redactor()
 
 
@@ -190,8 +191,10 @@ def _json_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
     if not meta:
         return {}
     try:
-        copy = _shortened(_REDACTOR.tree(decode_json(encode_json(dict(meta)))))
-        size = len(encode_json(copy))
+        encoded = encode_json(dict(meta))
+        copy = _shortened(_REDACTOR.tree(decode_json(encoded)))
+        # redaction makes a text at most three times as long: what is far below the limit is not measured again
+        size = len(encoded) if len(encoded) < _LONGEST_SOURCE // 4 else len(encode_json(copy))
     except (TypeError, ValueError, RecursionError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error
     assert isinstance(copy, dict)
@@ -206,6 +209,8 @@ def _shortened(value: object) -> object:
             return {key: _shortened(inner) for key, inner in value.items()}
         case list():
             return [_shortened(inner) for inner in value]
+        case str() if len(value) < _SHORTEST_OPAQUE and ":" not in value:
+            return value
         case str() if "://" in value[:40] or value[:5].lower() == "data:":
             return _short(redact_url(value))
         case str():
@@ -214,5 +219,7 @@ def _shortened(value: object) -> object:
 
 
 def _short(text: str) -> str:
+    if len(text) < _SHORTEST_OPAQUE:
+        return text
     text = _OPAQUE.sub("…", text)
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"

@@ -52,8 +52,9 @@ class Evictor:
             return
         if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
             self._last_search = time.monotonic()
-            expired = [entry for entry in await store._entries(Scope()) if policy.expired(entry.stored, now)]
-            plan = [Removal("artifact", one.id, one.size, "expired") for one in expired if one.id != key]
+            entries = await store._entries(Scope())
+            expired = [one for one in entries if policy.expired(one.stored, now, one.scope) and one.id != key]
+            plan = [Removal("artifact", one.id, one.size, "expired") for one in expired]
             await self.evict(store, plan)
         if store.scope.session or store.scope.trace:
             around = Scope(store.scope.tenant, store.scope.user, store.scope.session)

@@ -19,6 +19,8 @@ __all__ = ["ID", "Metadata", "Name", "artifact_id", "candidate_ids", "damaged_me
 
 #: Ids that this library makes; nothing else is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
+#: Suggested names of one content that are remembered.
+_MAX_NAMES = 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -107,7 +109,7 @@ class Metadata:
         created = {"created": old.source["created"]} if old and "created" in old.source else {}
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
-        source = description.source | created
+        source = description.source | created | _requested_names(description, old)
         return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
 
     @property
@@ -170,6 +172,14 @@ class Metadata:
                 if isinstance(blob, str):
                     return cls(artifact_id, sha256, size, mime_type, names, source, scope, stored, blob)
         raise ValueError("fields are missing or of another type")
+
+
+def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
+    """The last file names that were suggested for the content, the newest last, as a part of its ``source``."""
+    earlier = old.source.get("requested_names") if old else None
+    names = [name for name in earlier if name != description.name] if isinstance(earlier, list) else []
+    names = [*names, description.name][-_MAX_NAMES:] if description.suggested else names
+    return {"requested_names": names} if names else {}
 
 
 def _name(pair: object) -> Name:

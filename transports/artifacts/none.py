@@ -80,7 +80,7 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
 def _beginning(head: bytes) -> str:
     """The first characters of a text in UTF-8; empty if it is not UTF-8. ``head`` may end inside a character."""
     try:
-        return codecs.getincrementaldecoder("utf-8")().decode(head)[:_PREVIEW_CHARS]
+        return codecs.utf_8_decode(head[: 4 * _PREVIEW_CHARS])[0][:_PREVIEW_CHARS]  # a character has 4 bytes at most
     except UnicodeDecodeError:
         return ""
 

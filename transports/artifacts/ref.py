@@ -10,9 +10,10 @@ from pathlib import Path
 from ..errors import UsageError
 from .files import ExportFile, copy_out
 
-__all__ = ["ArtifactRef", "CheckReport", "Problem", "Scope"]
+__all__ = ["MAX_SCOPE_CHARS", "ArtifactRef", "CheckReport", "Problem", "Scope"]
 
-_LONGEST = 200
+#: Longest value of a field of a scope, in characters.
+MAX_SCOPE_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Scope:
 
     def __post_init__(self) -> None:
         for name, value in self.items():
-            if not isinstance(value, str) or not 0 < len(value) <= _LONGEST or not value.isprintable():
-                raise UsageError(f"scope: {name} must be 1 to {_LONGEST} printable characters")
+            if not isinstance(value, str) or not 0 < len(value) <= MAX_SCOPE_CHARS or not value.isprintable():
+                raise UsageError(f"scope: {name} must be 1 to {MAX_SCOPE_CHARS} printable characters")
 
     def __bool__(self) -> bool:
         """Whether any field is set, so that something lies outside the scope."""

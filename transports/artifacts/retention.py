@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ..errors import StoreFull, TooLarge, UsageError
+from ..protocol.durations import format_duration
 from .ref import Scope
 
 __all__ = ["Entry", "Incoming", "Removal", "Retention"]
@@ -45,6 +46,20 @@ class Removal(NamedTuple):
     reason: str
 
 
+class Limits(TypedDict, total=False):
+    """The fields of a :class:`Retention`, for :meth:`Retention.only`."""
+
+    ttl_seconds: float | None
+    max_artifact_bytes: int | None
+    max_session_bytes: int | None
+    max_trace_bytes: int | None
+    max_artifacts_per_trace: int | None
+    max_artifacts_per_session: int | None
+    cleanup_strategy: Literal["lru", "fifo", "none"]
+    cleanup_on_session_end: bool
+    keep_unscoped: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` is no limit; sizes are in bytes.
@@ -52,7 +67,8 @@ class Retention:
     ``ttl_seconds`` counts from when an artifact was stored last. Session and trace limits hold within each session and
     each trace; an artifact without either is held only to ``ttl_seconds`` and ``max_artifact_bytes``.
     ``cleanup_strategy`` says what makes room when a limit is reached: the artifact that was used longest ago (``lru``),
-    the one that was stored first (``fifo``), or none (``none``: the new artifact is refused). Raises
+    the one that was stored first (``fifo``), or none (``none``: the new artifact is refused). With ``keep_unscoped``
+    artifacts without an owner do not expire, for a folder that others use as well. Raises
     :class:`~transports.errors.UsageError` for a negative limit.
     """
 
@@ -64,6 +80,7 @@ class Retention:
     max_artifacts_per_session: int | None = 1000
     cleanup_strategy: Literal["lru", "fifo", "none"] = "lru"
     cleanup_on_session_end: bool = False
+    keep_unscoped: bool = False
 
     def __post_init__(self) -> None:
         for one in fields(self)[:6]:
@@ -73,9 +90,41 @@ class Retention:
         if self.cleanup_strategy not in ("lru", "fifo", "none"):
             raise UsageError("retention: cleanup_strategy is one of lru, fifo, none")
 
-    def expired(self, stored: float, now: float) -> bool:
-        """Return whether an artifact is past its time. Both arguments are seconds since 1970."""
-        return self.ttl_seconds is not None and now - stored > self.ttl_seconds
+    @classmethod
+    def only(cls, **limits: Unpack[Limits]) -> Retention:
+        """Return a retention of these fields: limits that are not given are ``None``, not the defaults."""
+        unlimited = cls(
+            ttl_seconds=None,
+            max_artifact_bytes=None,
+            max_session_bytes=None,
+            max_trace_bytes=None,
+            max_artifacts_per_trace=None,
+            max_artifacts_per_session=None,
+        )
+        return replace(unlimited, **limits)
+
+    def expired(self, stored: float, now: float, scope: Scope) -> bool:
+        """Return whether an artifact of ``scope`` is past its time. The times are seconds since 1970."""
+        if self.ttl_seconds is None or (self.keep_unscoped and not scope):
+            return False
+        return now - stored > self.ttl_seconds
+
+    def __str__(self) -> str:
+        """The rest of the sentence "each artifact is …", such as ``removed 1 hour after it was stored``."""
+        parts = []
+        if self.ttl_seconds is not None:
+            exception = ", unless it has no owner" if self.keep_unscoped else ""
+            parts.append(f"removed {format_duration(self.ttl_seconds)} after it was stored{exception}")
+        if self.cleanup_strategy != "none":
+            levels = [level for level in ("trace", "session") if any(self._limits(level))]
+            parts += [f"removed earlier where its {level} is over a limit" for level in levels]
+        return "; ".join(parts) or "kept until it is deleted"
+
+    def _limits(self, level: str) -> tuple[int | None, int | None]:
+        """The most bytes and artifacts of a level."""
+        if level == "trace":
+            return self.max_trace_bytes, self.max_artifacts_per_trace
+        return self.max_session_bytes, self.max_artifacts_per_session
 
     def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
         """Return what must go so that the rest, together with ``incoming``, is within the limits.
@@ -86,16 +135,12 @@ class Retention:
         kept: list[Entry] = []
         out: list[Removal] = []
         for entry in entries:
-            if self.expired(entry.stored, now) and not (incoming and incoming.id == entry.id):
+            if self.expired(entry.stored, now, entry.scope) and not (incoming and incoming.id == entry.id):
                 out.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
                 kept.append(entry)
-        limits = (
-            ("trace", self.max_trace_bytes, self.max_artifacts_per_trace),
-            ("session", self.max_session_bytes, self.max_artifacts_per_session),
-        )
-        for level, max_bytes, max_count in limits:
-            evicted = self._over(kept, level, max_bytes, max_count, incoming)
+        for level in ("trace", "session"):
+            evicted = self._over(kept, level, *self._limits(level), incoming)
             out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
             kept = [entry for entry in kept if entry not in evicted]
         return out

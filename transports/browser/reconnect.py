@@ -8,8 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from itertools import count
 
-from playwright.async_api import Error as PlaywrightError
-
 from ..errors import TransportError
 from ..protocol.messages import Message
 from ..tasks import backoff_delay
@@ -29,9 +27,10 @@ async def reconnect(
 ) -> None:
     """Watch the page of ``agent`` and call ``reopen`` each time it is lost.
 
-    Failed attempts are repeated for ever, with growing, jittered delays (:func:`~transports.tasks.backoff_delay`).
-    ``emit`` gets a ``connection/lost`` event at each loss and a ``connection/restored`` one at each return, in that
-    order. Ends when it is cancelled, or at a loss that ``can_reopen`` refuses.
+    Failed attempts are repeated, whatever their reason, with growing, jittered delays
+    (:func:`~transports.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
+    ``connection/restored`` one at each return, in that order. Ends when it is cancelled, or once ``can_reopen`` says
+    that the page of a loss cannot be opened again.
     """
     while can_reopen(error := await asyncio.shield(agent.lost)):
         emit(Message("connection/lost", {"reason": error.message}))
@@ -39,7 +38,9 @@ async def reconnect(
             try:
                 agent = await reopen()
                 break
-            except (TransportError, PlaywrightError, TimeoutError) as failure:
+            except Exception as failure:  # noqa: BLE001 - of a driver that ends meanwhile, any
+                if not can_reopen(error):
+                    return
                 logger.info("the page could not be opened again: %s", failure)
             await asyncio.sleep(backoff_delay(attempt))
         emit(Message("connection/restored", {"reason": error.message}))

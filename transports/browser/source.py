@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ConnectFailed, UsageError, first_line
-from .page.agent import PageAgent
+from .page.agent import PageAgent, is_closed
 from .process.launch import Browser
 from .process.runfolder import RunFolder
 from .transfer.cdp_downloads import CdpDownloads
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PageSource", "StorageState", "Tab", "close_quietly"]
 
+#: Seconds after which a shared browser that answers nothing is taken for dead. Its end costs all its sessions their
+#: apps, so it gets more time than a browser of one session.
+_SHARED_PATIENCE = 15.0
+#: The same for a browser of one session.
+_OWN_PATIENCE = 3.0
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
@@ -97,14 +102,21 @@ class PageSource:
         for name, kind in (("page", "Page"), ("context", "BrowserContext")):
             _require_async(name, owners[name], kind)
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which a browser that answers nothing is taken for dead."""
+        return _SHARED_PATIENCE if isinstance(self.browser, Browser) else _OWN_PATIENCE
+
     async def start(self, stack: AsyncExitStack, *, timeout: float) -> Browser | None:
         """Return the running browser, or ``None`` if the page or context is the caller's.
 
-        A browser that is started here is closed with ``stack``. ``timeout`` in seconds covers the start.
+        A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
+        ``timeout`` in seconds covers the start.
         """
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
+            await self.browser.ensure_running(patience=self.patience)
             return self.browser
         browser = Browser(
             headless=self.headless,
@@ -132,13 +144,15 @@ class PageSource:
             stack.push_async_callback(close_quietly, page)
             return replace(previous, page=page)
         except Error as error:
+            if is_closed(error):
+                raise
             first = first_line(error)
             hint = ""
             if browser is not None and browser.engine == "firefox" and "unknown command" in first:
                 hint = (
                     "; this Firefox is older than this Playwright wants: update it, or run `playwright install firefox`"
                 )
-            raise ConnectFailed(f"the browser opens no page: {first}{hint}") from error
+            raise ConnectFailed(f"the browser opens no page: {first}{hint}") from None
 
     async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         if self.page is not None:
@@ -168,7 +182,7 @@ class PageSource:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not what context.storage_state() writes"
             where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
-            raise UsageError(f"storage_state={where} cannot be read: {reason}") from error
+            raise UsageError(f"storage_state={where} cannot be read: {reason}") from None
         return dict(state)
 
 
@@ -183,8 +197,6 @@ def _require_async(option: str, value: object, kind: str) -> None:
 
 async def close_quietly(thing: Page | BrowserContext) -> None:
     """Close a page or context within two seconds. Never raises: what hangs is ended with the browser."""
-    from playwright.async_api import Error
-
-    with contextlib.suppress(Error, TimeoutError):
+    with contextlib.suppress(Exception):  # also that of a driver which has ended
         async with asyncio.timeout(2.0):
             await thing.close()

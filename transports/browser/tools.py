@@ -5,21 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from playwright.async_api import Error
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from ..base import PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
-from ..errors import CallTimeout, TransportError, UsageError, first_line
+from ..errors import CallTimeout, TransportError, UsageError, first_line, format_seconds
+from ..protocol.urls import redact_url
+from .page.navigation import explain_load_failure
 from .source import Tab, close_quietly
 from .timeouts import playwright_timeout
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, ViewportSize
 
-__all__ = ["render_to_pdf", "screenshot"]
+    from .process.launch import Browser
+
+__all__ = ["Check", "render_to_pdf", "screenshot", "screenshot_of_url"]
+
+#: A function that raises if a page may not be shown, given its address.
+Check: TypeAlias = Callable[[str], Awaitable[None]]
+
+#: The view of a page that is opened for a picture, and the largest view, in CSS pixels (docs/requirements.md R3-7).
+_VIEW: ViewportSize = {"width": 1280, "height": 800}
+_MAX_VIEW = {"width": 1920, "height": 1080}
+#: Seconds that a picture waits for the network at most.
+_IDLE_TIMEOUT = 15.0
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
@@ -35,13 +49,92 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
             return BinaryData(await page.pdf(**given), "application/pdf")
 
 
-async def screenshot(page: Page, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-    """Return what the page shows now as PNG or JPEG (``type="jpeg"``), with ``full_page`` all of it; seconds."""
-    given: dict[str, Any] = _validated(options, ScreenshotOptions, "screenshot")
+async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+    """Return what the page of ``tab`` shows now, or what is at the option ``url``, as PNG or JPEG (``type="jpeg"``);
+    ``timeout`` in seconds. The other page is as that of :func:`render_to_pdf`."""
+    picture = _Picture(options, timeout)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
-            data = await page.screenshot(**given, timeout=playwright_timeout(timeout))
-    return BinaryData(data, "image/jpeg" if given.get("type") == "jpeg" else "image/png")
+            if picture.url is None:
+                return await picture.of_page(tab.page)
+            async with _separate_page(tab) as page:
+                return await picture.of_url(page, picture.url)
+
+
+async def screenshot_of_url(
+    browser: Browser, url: str, options: ScreenshotOptions, check: Check, *, timeout: float
+) -> BinaryData:
+    """Return what is at ``url`` in a context of its own of ``browser``. ``check`` is called with the address at which
+    the page is in the end; if it raises, there is no picture."""
+    picture = _Picture({**options, "url": url}, timeout)
+    with _map_errors("screenshot", timeout):
+        async with asyncio.timeout(timeout):
+            context = await browser.playwright.new_context()
+            try:
+                return await picture.of_url(await context.new_page(), url, check)
+            finally:
+                await close_quietly(context)
+
+
+class _Picture:
+    """A picture that is to be taken, with validated options."""
+
+    def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
+        self._given = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
+        self.url: str | None = self._given.pop("url", None)
+        if self.url is not None and not str(self.url).lower().startswith(("http://", "https://")):
+            raise UsageError("screenshot: url must begin with http:// or https://")
+        self._width, self._height = (self._size(name, limit) for name, limit in _MAX_VIEW.items())
+        self._timeout = timeout
+
+    def _size(self, name: str, limit: int) -> int | None:
+        size = self._given.pop(name, None)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= limit):
+            raise UsageError(f"screenshot: {name} must be a whole number from 1 to {limit}, not {size!r}")
+        return size
+
+    async def of_page(self, page: Page) -> BinaryData:
+        """The page as it is, in another size of view if one is given."""
+        if self._width is None and self._height is None:
+            return await self._taken(page)
+        before = page.viewport_size
+        if before is None:
+            raise UsageError("screenshot: this page has the size of its window; leave width and height out")
+        await page.set_viewport_size(self._view(before))
+        try:
+            await self._idle(page)
+            return await self._taken(page)
+        finally:
+            with contextlib.suppress(Error):
+                await page.set_viewport_size(before)
+
+    async def of_url(self, page: Page, url: str, check: Check | None = None) -> BinaryData:
+        """What is at ``url``, once the network is idle."""
+        await page.set_viewport_size(self._view(_VIEW))
+        try:
+            await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
+        except PlaywrightTimeout:
+            raise
+        except Error as error:
+            reason = explain_load_failure(str(error), url)
+            raise UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}") from error
+        await self._idle(page)
+        if check is not None:
+            await check(page.url)
+        return await self._taken(page)
+
+    def _view(self, default: ViewportSize) -> ViewportSize:
+        return {"width": self._width or default["width"], "height": self._height or default["height"]}
+
+    async def _idle(self, page: Page) -> None:
+        """Wait for the network; a page that is never idle is taken as it is in the end."""
+        with contextlib.suppress(PlaywrightTimeout):
+            seconds = min(_IDLE_TIMEOUT, self._timeout / 2)
+            await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
+
+    async def _taken(self, page: Page) -> BinaryData:
+        data = await page.screenshot(**self._given, timeout=playwright_timeout(self._timeout))
+        return BinaryData(data, "image/jpeg" if self._given.get("type") == "jpeg" else "image/png")
 
 
 def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:
@@ -74,12 +167,12 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 def _map_errors(what: str, timeout: float) -> Iterator[None]:
     try:
         yield
-    except TimeoutError as error:
-        raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
+    except TimeoutError:
+        raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
     except Error as error:
         first = first_line(error)
         if "Timeout" in first and "exceeded" in first:
-            raise CallTimeout(f"{what} was not ready within {timeout:g} s") from error
+            raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
         if "closed" in first or "crashed" in first:
-            raise TransportError(f"{what}: {first}") from error
-        raise UsageError(f"{what}: the browser refused: {first}") from error
+            raise TransportError(f"{what}: {first}") from None
+        raise UsageError(f"{what}: the browser refused: {first}") from None

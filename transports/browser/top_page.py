@@ -19,12 +19,12 @@ from ..base import Features
 from ..errors import (
     ConnectFailed,
     ContextLost,
-    NotAbpApp,
     OutcomeUnknown,
     PersonRequired,
     TransportError,
     UsageError,
     first_line,
+    format_seconds,
 )
 from ..protocol.messages import Message
 from ..protocol.strict_json import decode_json
@@ -32,8 +32,10 @@ from ..protocol.urls import redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
 from .page.adapters import Adapter, origin_of, read_adapter
-from .page.agent import PageAgent, load_script
+from .page.agent import PageAgent, is_closed
 from .page.navigation import explain_load_failure
+from .page.problems import not_abp, read_problems
+from .page.scripts import load_script
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
 from .source import PageSource, StorageState
@@ -120,21 +122,21 @@ class TopPageTransport(PageTransport):
             self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
             self._script_options = {"protocol": protocol, "frames": secrets.token_hex(16)}
 
-    async def _prepare_page(self, page: Page, *, now: bool) -> None:
-        """Let the frames of the page tell the agent of their tools; with ``now``, those that are loaded already too."""
+    async def _install_scripts(self, page: Page, agent: PageAgent) -> None:
+        """Install the adapter, and let the frames of the page tell the agent of their tools."""
         from playwright.async_api import Error
 
+        loaded = page is self._source.page  # it may hold an app already
         if self._adapter is not None:
+            await self._check_adapter(agent, self._adapter)
             self._page_stack.push_async_exit(await page.add_init_script(self._adapter.source))
-            if now:
+            if loaded:
                 await page.evaluate(self._adapter.source)
-        if not self._script_options:
-            return
-        makers = ", ".join(map(load_script, _TOOL_SCRIPTS))
-        source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
-        self._page_stack.push_async_exit(await page.add_init_script(source))
-        if now:
-            for frame in page.frames[1:]:
+        if self._script_options:
+            makers = ", ".join(map(load_script, _TOOL_SCRIPTS))
+            source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
+            self._page_stack.push_async_exit(await page.add_init_script(source))
+            for frame in page.frames[1:] if loaded else ():
                 with contextlib.suppress(Error):  # a frame that is going away
                     await frame.evaluate(source)
 
@@ -154,8 +156,7 @@ class TopPageTransport(PageTransport):
         if self._source.extension is not None and self._browser is not None:
             extension = await self._browser.load_extension(self._source.extension)
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
-        if self._adapter is not None:
-            await self._check_adapter(agent, self._adapter)
+        await self._install_scripts(page, agent)
         status = None
         if page is not self._source.page or not _same_document(page.url, self._target):
             try:
@@ -163,41 +164,44 @@ class TopPageTransport(PageTransport):
                     self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
                 )
             except Error as error:
+                if is_closed(error):
+                    raise
                 reason = explain_load_failure(str(error), self._target)
-                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from error
+                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
             status = response.status if response else None
         found = await self._look_for_app(agent)
-        self._require_app(found, status)
         if found["protocol"] == "webmcp":
             self.name = "webmcp"
+            agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
+        elif fault := self._fault(found):
+            seen = f"title {found['title']!r}" + (f", HTTP {status}" if status else "")
+            about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
+            raise not_abp(about, "" if found["present"] else self._advice(found), await read_problems(page))
 
     async def _look_for_app(self, agent: PageAgent) -> dict[str, Any]:
         found = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout + self._grace))
         assert isinstance(found, dict)
         return found
 
-    def _require_app(self, found: Mapping[str, Any], status: int | None) -> None:
-        if found["protocol"] == "webmcp":
-            return
-        if self._adapter is not None and (elsewhere := self._elsewhere(self._adapter)):
-            raise NotAbpApp(elsewhere)
-        page = f"the page at {redact_url(self._target)} (title {found['title']!r}" + (
-            f", HTTP {status})" if status else ")"
-        )
+    def _fault(self, found: Mapping[str, Any]) -> str:
+        """Return what is wrong with the page as an app; empty if its ``window.abp`` is whole."""
         if found["threw"]:
-            raise NotAbpApp(f"{page} has a window.abp that throws: {found['threw']}")
+            return f"has a window.abp that throws: {found['threw']}"
+        if not found["present"]:
+            protocol = self._script_options.get("protocol", "abp")
+            lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
+            return f"has {lacks[protocol]} {format_seconds(self._grace)} after it loaded"
         if found["missing"]:
-            raise NotAbpApp(f"{page} has a window.abp without {' and '.join(found['missing'])}: it is not whole")
-        if found["present"]:
-            return
-        protocol = self._script_options.get("protocol", "abp")
-        lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
-        hint = "is it the right address, and does the app speak ABP?"
-        if protocol == "webmcp":
-            hint = "is it the right address, and does the page register tools, or a form with a toolname?"
-        if not found.get("webmcp", True):
-            hint += " This browser offers the page no WebMCP (`abp doctor` says why)."
-        raise NotAbpApp(f"{page} has {lacks[protocol]} {self._grace:g} s after it loaded; {hint}")
+            return f"has a window.abp without {' and '.join(found['missing'])}: it is not whole"
+        return ""
+
+    def _advice(self, found: Mapping[str, Any]) -> str:
+        if self._adapter is not None and (elsewhere := self._elsewhere(self._adapter)):
+            return elsewhere
+        if self._script_options.get("protocol") != "webmcp":
+            return "is it the right address, and does the app speak ABP?"
+        without = "" if found["webmcp"] else "; this browser offers it no WebMCP, see `abp doctor`"
+        return f"does it register tools, or a form with a toolname?{without}"
 
     def _elsewhere(self, adapter: Adapter) -> str:
         """Return in words that the page is not one of the adapter's, or an empty text."""
@@ -210,13 +214,6 @@ class TopPageTransport(PageTransport):
         )
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
-
-    def _settle_app(self, agent: PageAgent) -> None:
-        """Lose the app when its document goes, as ever; tools are those of whatever document is there."""
-        if self.name == "webmcp":
-            agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
-        else:
-            super()._settle_app(agent)
 
     async def _announce_tools(self, agent: PageAgent) -> None:
         """Tell the session of the tools of the document that the page has navigated to."""

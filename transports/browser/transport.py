@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
-from ..errors import BrowserCrashed, CallTimeout, ConnectFailed, Disconnected, ProtocolError, TransportError, UsageError
+from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
 from ..protocol.messages import Message
 from ..protocol.strict_json import decode_json, encode_json
-from ..protocol.urls import redact_url
 from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
+from .losses import loss_error, mapping_opening_errors
 from .page.agent import PageAgent
 from .page.channel import open_channel
 from .page.reply import parse_reply
@@ -68,6 +68,7 @@ class PageTransport(Transport):
         self._browser: Browser | None = None
         self._timeout = timeout
         self._stack = contextlib.AsyncExitStack()
+        self._tab_stack = contextlib.AsyncExitStack()
         self._page_stack = contextlib.AsyncExitStack()
         self._tab: Tab | None = None
         self._reconnect_task: asyncio.Task[None] | None = None
@@ -102,59 +103,56 @@ class PageTransport(Transport):
             self._reconnect_task = asyncio.ensure_future(work)
 
     async def _open_page(self) -> PageAgent:
-        try:
+        with mapping_opening_errors(self._target, self._timeout):
             async with asyncio.timeout(self._timeout):
-                self._tab = tab = await self._source.open(self._stack, self._browser, self._tab)
-                agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event)
-                if tab.borrowed:
-                    self._page_stack.push_async_callback(agent.uninstall)
-                else:
-                    self._page_stack.callback(agent.stop_listening)
-                await agent.install(*self._scripts, now=tab.borrowed, **self._script_options)
-                await self._prepare_page(tab.page, now=tab.borrowed)
-                downloads = await tab.downloads(agent)
-                if downloads is not None:
-                    self._page_stack.callback(downloads.close)
-                self._agent = agent
-                self._effects = PageEffects(
-                    agent,
-                    tab,
-                    dialogs=self._dialogs,
-                    print_page=self._print_page,
-                    emit=self._events.put_nowait,
-                    release=self.release,
-                )
-                self._page_stack.push_async_callback(self._effects.aclose)
-                await self._effects.prepare(downloads)
-                await set_permissions(tab, agent, self._permissions)
-                self._ladder = Ladder(agent, downloads)
-                self._uploads = Uploads(agent, tab.folder)
-                await self._load_app(tab.page, agent)
-                self._settle_app(agent)
-                return agent
-        except TimeoutError as error:
-            raise ConnectFailed(
-                f"{redact_url(self._target)} did not load within {self._timeout:g} s; is it the right address?"
-            ) from error
+                return await self._open_app()
+
+    async def _open_app(self) -> PageAgent:
+        self._tab = tab = await self._source.open(self._tab_stack, self._browser, self._tab)
+        agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
+        if tab.borrowed:
+            self._page_stack.push_async_callback(agent.uninstall)
+        else:
+            self._page_stack.callback(agent.stop_listening)
+        await agent.install(*self._scripts, now=tab.borrowed, **self._script_options)
+        if (downloads := await tab.downloads(agent)) is not None:
+            self._page_stack.callback(downloads.close)
+        self._agent = agent
+        self._effects = PageEffects(
+            agent,
+            tab,
+            dialogs=self._dialogs,
+            print_page=self._print_page,
+            emit=self._events.put_nowait,
+            release=self.release,
+        )
+        self._page_stack.push_async_callback(self._effects.aclose)
+        await self._effects.prepare(downloads)
+        await set_permissions(tab, agent, self._permissions)
+        self._ladder = Ladder(agent, downloads)
+        self._uploads = Uploads(agent, tab.folder)
+        await self._load_app(tab.page, agent)
+        agent.pin()
+        return agent
 
     def _can_reopen(self, lost: TransportError) -> bool:
-        if isinstance(lost, BrowserCrashed) and (self._browser is None or self._browser is self._source.browser):
-            self.features = replace_field(self.features, reconnects=False)  # only its owner can start it again
+        """Whether the app can be opened again after ``lost``; a browser that is not ours only its owner can start."""
+        ended = isinstance(lost, BrowserCrashed) if self._browser is None else self._browser.closed
+        if ended:
+            self.features = replace_field(self.features, reconnects=False)
         return self.features.reconnects
+
+    def _on_loss(self, lost: TransportError) -> TransportError:
+        return loss_error(lost, self._browser, final=not self._can_reopen(lost))
 
     async def _reopen(self) -> PageAgent:
         await self._page_stack.aclose()
         browser = self._browser
-        if browser is not None and browser is not self._source.browser and not await browser.responds():
-            self._tab = None
-            await browser.restart()
+        if browser is not None:
+            await browser.ensure_running(patience=self._source.patience)
+            if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
+                self._tab, self._tab_stack = None, contextlib.AsyncExitStack()  # they ended with their browser
         return await self._open_page()
-
-    async def _prepare_page(self, page: Page, *, now: bool) -> None:
-        """Install what a subclass needs besides the agent; ``now`` if the page may be loaded already."""
-
-    def _settle_app(self, agent: PageAgent) -> None:
-        agent.pin()
 
     @abstractmethod
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
@@ -167,6 +165,7 @@ class PageTransport(Transport):
             await asyncio.wait((self._reconnect_task,))
         self._events.put_nowait(None)
         await self._page_stack.aclose()
+        await self._tab_stack.aclose()
         await self._stack.aclose()
 
     # --- messages -----------------------------------------------------------------------------------------------------
@@ -281,8 +280,8 @@ class PageTransport(Transport):
         return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout)
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return a picture of the page, as :func:`transports.browser.tools.screenshot`."""
-        return await tools.screenshot(self._open_tab().page, options, timeout=timeout)
+        """Return a picture of a page, as :func:`transports.browser.tools.screenshot`."""
+        return await tools.screenshot(self._open_tab(), options, timeout=timeout)
 
     def _open_tab(self) -> Tab:
         if self._tab is None:

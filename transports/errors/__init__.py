@@ -51,6 +51,7 @@ from .base import (
     StoredPart,
     UsageError,
     first_line,
+    format_seconds,
 )
 from .binary import (
     AddressBlocked,
@@ -89,6 +90,7 @@ from .transport import (
     ProfileInUse,
     ProtocolError,
     TransportError,
+    no_answer,
 )
 
 __all__ = [
@@ -130,4 +132,6 @@ __all__ = [
     "UrlExpired",
     "UsageError",
     "first_line",
+    "format_seconds",
+    "no_answer",
 ]

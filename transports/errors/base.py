@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
-__all__ = ["ABPError", "CapabilityError", "PersonRequired", "StoredPart", "UsageError", "first_line"]
+__all__ = ["ABPError", "CapabilityError", "PersonRequired", "StoredPart", "UsageError", "first_line", "format_seconds"]
 
 
 class StoredPart(Protocol):
@@ -60,6 +60,12 @@ class ABPError(Exception):
         self.details: dict[str, object] = dict(details or {})
         self.result: StoredPart | None = None
 
+    def located(self, where: str) -> Self:
+        """Put ``where``, such as the name of a capability, before the message, and return the error."""
+        self.message = f"{where}: {self.message}"
+        self.args = (self.message,)
+        return self
+
     def as_dict(self) -> dict[str, object]:
         """Return the error as JSON values: ``code``, ``message``, ``retryable``, and ``retry_after`` (seconds),
         ``alternatives`` and ``details`` where there are any."""
@@ -95,6 +101,11 @@ class PersonRequired(CapabilityError):
     session survives. Have a person send the form in a visible browser (``headless=False``), or do without the tool."""
 
     code = "PERSON_REQUIRED"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time for a message, in round numbers: ``30 s`` for 29.998, ``0.2 s`` for 0.19996."""
+    return f"{seconds:.0f} s" if 10 <= seconds < float("inf") else f"{float(f'{seconds:.3g}'):g} s"
 
 
 def first_line(error: BaseException | str) -> str:

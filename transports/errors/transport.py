@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import ABPError
+from .base import ABPError, format_seconds
 
 __all__ = [
     "BadRecording",
@@ -20,6 +20,7 @@ __all__ = [
     "ProfileInUse",
     "ProtocolError",
     "TransportError",
+    "no_answer",
 ]
 
 
@@ -138,3 +139,10 @@ class PageCrashed(Disconnected):
 class ContextLost(Disconnected):
     """Raised when the page navigated or reloaded during a call, which takes the app's state with it. The session is
     over, except where the transport initializes the new page. Call again."""
+
+
+def no_answer(request: str, timeout: float) -> CallTimeout:
+    """Return the error for a request that was not answered within ``timeout`` seconds. ``request`` names it for people;
+    it is empty, or ``capabilities/call``, for a call, whose capability the session puts before the message."""
+    what = "" if request in ("", "capabilities/call") else f" to {request}"
+    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}")

@@ -148,7 +148,8 @@ def with_suggestions(error: CapabilityError, name: str, known: Mapping[str, Capa
     three requirements that are not met. ``name`` is what was called, ``known`` what the app has."""
     hints: list[str] = []
     if error.code == "UNKNOWN_CAPABILITY":
-        close = difflib.get_close_matches(name, list(islice(known, _MAX_SEARCHED)), n=3, cutoff=0.5)
+        folded = {one.casefold(): one for one in islice(known, _MAX_SEARCHED)}
+        close = [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
         error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _MAX_SEARCHED))[:8])
         listed = ", ".join(error.alternatives) or "none"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
-from ..errors import ABPError, CallTimeout
+from ..errors import ABPError, no_answer
 from .messages import Message
 
 __all__ = ["Outcome", "PendingReplies"]
@@ -68,8 +68,8 @@ class PendingReplies:
             async with asyncio.timeout(timeout):
                 await send(message)
                 return await future
-        except TimeoutError as error:
-            raise CallTimeout(f"no answer within {timeout:g} s") from error
+        except TimeoutError:
+            raise no_answer(message.type, timeout) from None
         finally:
             self.forget(message.id)
             future.cancel()

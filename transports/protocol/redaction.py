@@ -45,9 +45,6 @@ _PATTERNS = (
     r"(?m)^\s*(?:proxy-)?(?:authorization|cookie|set-cookie|x-[\w-]*(?:key|token|secret))\s*:\s*(?P<secret>\S.*)$",
     r"\b(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",  # RFC 7519
 )
-#: Every match of the rules above and of a query holds one of these. A text without them, as most are, needs no search.
-#: "bas" stands for "basic": without regard to case a pattern's "i" is the Turkish ones too, which do not fold to it.
-_HINTS = ("=", "@", ":", "bearer", "bas", "eyj")
 _NOT_PLAIN = re.compile(r"[^a-z0-9]")
 _QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
 
@@ -71,8 +68,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
-        folded = text.casefold()
-        if any(hint in folded for hint in _HINTS):
+        if _may_hold_secrets(text.casefold()):
             text = _QUERY.sub(self._redact_query, text)
             for pattern in self._patterns:
                 text = pattern.sub(_redact_match, text)
@@ -99,9 +95,11 @@ class Redactor:
             return self.tree(value)
         if name in _NEVER_SECRET:
             return self._texts(value)
+        if not self.is_secret(name):
+            return self.tree(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else _blank(item) for key, item in value.items()}
-        return _blank(value) if self.is_secret(name) else self.tree(value)
+        return _blank(value)
 
     def _texts(self, node: object) -> object:
         """Redact texts by their form alone, whatever the names of the fields."""
@@ -140,6 +138,13 @@ def _redact_match(found: re.Match[str]) -> str:
         return REDACTED
     start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
     return found[0][:start] + REDACTED + found[0][end:]
+
+
+def _may_hold_secrets(folded: str) -> bool:
+    """Return whether a text in lower case holds what every match of the rules above and of a query holds; most hold
+    none, and need no search. "bas" stands for "basic": without regard to case a pattern's "i" is the Turkish ones too,
+    which do not fold to it."""
+    return "=" in folded or "@" in folded or ":" in folded or "bas" in folded or "bearer" in folded or "eyj" in folded
 
 
 def _bare(name: str) -> str:

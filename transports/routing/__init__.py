@@ -1,15 +1,21 @@
 """Routing of answers (docs/protocol.md 12, docs/requirements.md R2-4): files go to the store, references take their
 places, and what an agent sees stays small.
 
-* :mod:`.router` — :class:`Router`, which does it.
-* :mod:`.policy`, :mod:`.presets` — what is recognised, and the policies for well-known servers.
-* :mod:`.fields`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks and long texts.
+* :mod:`.router` — :class:`Router`, which does it; :mod:`.layers` finds the files for it.
+* :mod:`.policy`, :mod:`.presets`, :mod:`.config` — what is recognised, the policies for well-known servers, those of a
+  settings file.
+* :mod:`.fields`, :mod:`.paths`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks
+  and long texts.
 * :mod:`.references`, :mod:`.result`, :mod:`.guard` — references in answers, :class:`Result`, JSON cut to a size.
+* :mod:`.events` — what a transformer is given, and the events of the routing.
 * :mod:`.fetch` — :class:`Fetcher`, which brings content into the store.
 * :mod:`.inputs` — files that come with a call.
 """
 
-from .fetch import Fetcher
+from ..binary.detect import Signature
+from .config import RoutingConfig
+from .events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
+from .fetch import Fetcher, OnDownload
 from .guard import clamp
 from .inputs import (
     Accepted,
@@ -21,8 +27,8 @@ from .inputs import (
     is_textual,
     large_file_warning,
 )
-from .policy import FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
-from .presets import ABP, GITHUB, TABLEAU, preset
+from .policy import AgentLimits, FieldRule, ResourcePolicy, RoutingPolicy, Step, Transformer
+from .presets import ABP, GITHUB, TABLEAU, named_preset, preset
 from .result import Result
 from .router import Router
 
@@ -31,15 +37,23 @@ __all__ = [
     "GITHUB",
     "TABLEAU",
     "Accepted",
+    "AgentLimits",
+    "CustomEvent",
     "Fetcher",
     "FieldRule",
     "FileLimits",
     "GivenFile",
+    "ObservationClamped",
+    "OnDownload",
+    "OnRoutingEvent",
     "ResourcePolicy",
     "Result",
     "Router",
+    "RoutingConfig",
     "RoutingPolicy",
+    "Signature",
     "Step",
+    "TransformContext",
     "Transformer",
     "accept_files",
     "auto_read_safe",
@@ -47,5 +61,6 @@ __all__ = [
     "estimated_tokens",
     "is_textual",
     "large_file_warning",
+    "named_preset",
     "preset",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..binary.detect import Place, find, replace
+from ..binary.detect import Heuristics, Place, find, replace
 from ..errors import ProtocolError
 from ..protocol.strict_json import decode_json
 from .fields import match_fields
@@ -14,7 +14,7 @@ __all__ = ["parse_text_blocks"]
 
 
 def parse_text_blocks(
-    data: object, rules: Sequence[FieldRule], guess_from: int | None
+    data: object, rules: Sequence[FieldRule], heuristics: Heuristics | None
 ) -> tuple[object, list[Place], list[Step]]:
     """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
 
@@ -34,7 +34,7 @@ def parse_text_blocks(
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "resource_link":
             steps.append(Step("typed", f"content.{index}", "kept as a link; resources/read fetches it"))
-        elif kind == "text" and (tree := _tree(block.get("text"), rules, guess_from)) is not None:
+        elif kind == "text" and (tree := _tree(block.get("text"), rules, heuristics)) is not None:
             place = ("content", index, "text")
             parsed[place] = tree
             roots.append(place)
@@ -42,12 +42,12 @@ def parse_text_blocks(
     return replace(data, parsed), roots, steps
 
 
-def _tree(text: object, rules: Sequence[FieldRule], guess_from: int | None) -> object:
+def _tree(text: object, rules: Sequence[FieldRule], heuristics: Heuristics | None) -> object:
     """The JSON of a text that holds a file, else ``None``."""
     if not isinstance(text, str) or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         tree = decode_json(text)
-        return tree if match_fields(tree, rules) or find(tree, guess_from=guess_from) else None
+        return tree if match_fields(tree, rules) or find(tree, heuristics=heuristics) else None
     except ProtocolError:
         return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import urljoin
 
 from ..artifacts import Staged
@@ -15,7 +17,11 @@ from ..errors import ABPError, TooLarge, TransportError
 from ..http import Downloads, download
 from ..tasks import in_thread
 
-__all__ = ["Fetcher"]
+__all__ = ["Fetcher", "OnDownload"]
+
+#: Gets the place of a file that is downloaded, its bytes so far and the expected total, or ``None`` where nobody says
+#: it. After a restart of the download it counts from zero again.
+OnDownload: TypeAlias = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +38,11 @@ class Fetcher:
     limit: int = 1 << 30
     allow_private: bool = False
 
-    async def into(self, staged: Staged, binary: BinaryData) -> BinaryData:
+    async def into(
+        self, staged: Staged, binary: BinaryData, on_download: Callable[[int, int | None], None] | None = None
+    ) -> BinaryData:
         """Write the content into ``staged`` and return what is known of it now: HTTP headers may add a type or a name.
+        ``on_download`` gets the bytes so far and the expected total of what is downloaded.
 
         Raises :class:`~transports.errors.BinaryError` for content that cannot be trusted,
         :class:`~transports.errors.TransportError` if the way to it failed, and
@@ -46,7 +55,7 @@ class Fetcher:
                 if url[:5].lower() == "blob:":
                     await self._save(Handle(url), staged, binary.size)
                 else:
-                    return await self._download(reference, staged, binary)
+                    return await self._download(reference, staged, binary, on_download)
             case _:
                 with map_os_errors("write a file", staged.path.parent):
                     await in_thread(_decode, binary, staged.path)
@@ -66,7 +75,13 @@ class Fetcher:
         with map_os_errors("write a file", staged.path.parent):
             await self.transport.save(handle, staged.path, timeout=self.timeout)
 
-    async def _download(self, reference: Download, staged: Staged, binary: BinaryData) -> BinaryData:
+    async def _download(
+        self,
+        reference: Download,
+        staged: Staged,
+        binary: BinaryData,
+        on_download: Callable[[int, int | None], None] | None,
+    ) -> BinaryData:
         fetch = partial(
             download,
             reference,
@@ -76,6 +91,7 @@ class Fetcher:
             base_url=self.transport.url if self.transport else None,
             cookies=self.transport.cookies if self.transport and self.transport.features.cookies else None,
             allow_private=self.allow_private,
+            on_progress=on_download,
         )
         if isinstance(self.transport, Downloads):
             fetched = await self.transport.fetch_download(reference, staged, fetch)

@@ -4,21 +4,21 @@ I/O."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from ..artifacts import ArtifactRef
 from ..binary import BinaryData, Encoded
-from ..binary.detect import MAX_DEPTH, Place, sniff_base64
+from ..binary.detect import Place, sniff_base64
 from ..binary.media import OCTET_STREAM, extension_for
+from .paths import walk_path
 from .policy import FieldRule
 
-__all__ = ["FieldMatch", "human_size", "match_fields"]
+__all__ = ["FieldMatch", "fill_summary", "human_size", "match_fields"]
 
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-_STEP = re.compile(r"(?:[^.\\]|\\.)+")
 #: Characters below which base64 without a signature is taken for a word such as ``pending``, not for a file.
 _MAX_WORD_CHARS = 100
 _MAX_VALUE_CHARS = 200  # of an app's value in a summary
@@ -35,16 +35,22 @@ class FieldMatch:
 
     def summary(self, ref: ArtifactRef) -> str:
         """Return the rule's summary of the file, its template filled; it says so if the file was not stored."""
-        known = {
-            "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
-            "mime_type": ref.mime_type,
-            "size": str(ref.size_bytes),
-            "size_human": human_size(ref.size_bytes),
-            "artifact_id": ref.id,
-            "filename": ref.filename,
-        }
-        text = _fill(self.rule.summary, self.siblings, known)
-        return text if ref.stored else f"{text.rstrip('.')}. Note: binary content not stored."
+        return fill_summary(self.rule.summary, ref, self.siblings)
+
+
+def fill_summary(template: str, ref: ArtifactRef, siblings: Mapping[str, object]) -> str:
+    """Return a template filled with what is known of a file and of the fields beside it; it says so if the file was not
+    stored."""
+    known = {
+        "content_type": extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary",
+        "mime_type": ref.mime_type,
+        "size": str(ref.size_bytes),
+        "size_human": human_size(ref.size_bytes),
+        "artifact_id": ref.id,
+        "filename": ref.filename,
+    }
+    text = _fill(template, siblings, known)
+    return text if ref.stored else f"{text.rstrip('.')}. Note: binary content not stored."
 
 
 def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place] = ((),)) -> list[FieldMatch]:
@@ -54,12 +60,11 @@ def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place
     """
     found: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
-        for start, tree, _ in _walk_path(data, root, (), {}):
-            for place, node, siblings in _walk_path(tree, _steps(rule.path), start, {}):
-                if isinstance(node, str) and node and place not in found:
-                    binary = _content(node, rule, siblings)
-                    if binary is not None:
-                        found[place] = FieldMatch(place, binary, rule, siblings)
+        for place, node, siblings in walk_path(data, rule.path, root):
+            if isinstance(node, str) and node and place not in found:
+                binary = _content(node, rule, siblings)
+                if binary is not None:
+                    found[place] = FieldMatch(place, binary, rule, siblings)
     return list(found.values())
 
 
@@ -73,29 +78,6 @@ def human_size(size: int) -> str:
         if value < 1024 or unit == "GB":
             break
     return f"{value:.1f} {unit}"
-
-
-def _steps(path: str) -> list[str]:
-    """The steps of a path such as ``a.b\\.c.*``; ``\\*`` is a key of that name."""
-    return _STEP.findall(path)[:MAX_DEPTH]
-
-
-def _walk_path(
-    node: object, steps: Sequence[str | int], place: Place, siblings: Mapping[str, object]
-) -> Iterator[tuple[Place, object, Mapping[str, object]]]:
-    if not steps:
-        yield place, node, siblings
-        return
-    step, rest = str(steps[0]), steps[1:]
-    key = re.sub(r"\\(.)", r"\1", step)
-    if isinstance(node, dict):
-        chosen = node.items() if step == "*" else [(key, node[key])] if key in node else []
-        for name, value in chosen:
-            yield from _walk_path(value, rest, (*place, str(name)), node)
-    elif isinstance(node, list | tuple):
-        for index, value in enumerate(node):
-            if step in ("*", str(index)):
-                yield from _walk_path(value, rest, (*place, index), siblings)
 
 
 def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> BinaryData | None:

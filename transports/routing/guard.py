@@ -13,16 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..errors import UsageError
 from ..protocol.strict_json import JSONValue, encode_json
 
-__all__ = ["MAX_BYTES", "MIN_BYTES", "clamp", "json_size"]
+__all__ = ["MAX_BYTES", "MIN_AGENT_BYTES", "MIN_BYTES", "TRUNCATION_SUFFIX", "clamp", "cut_texts", "json_size"]
 
 #: Limit for what an agent reads unless the caller gives another, in bytes of compact UTF-8 JSON (docs/requirements.md
 #: R2-4.4).
 MAX_BYTES = 50_000
 #: The smallest limit in bytes: a smaller one would leave no room to say what is missing.
 MIN_BYTES = 64
+#: The smallest limit in bytes for a whole answer: a smaller one would leave no room to say where the answer is stored.
+MIN_AGENT_BYTES = 1024
 #: Bytes that each item of a list gets at least if it is kept; a field of an object too, if all fields fit with that.
 _MIN_SHARE = 256
 _ELLIPSIS = "…"
+#: The end of a text that was cut (the wording of docs/requirements.md R2-4.4).
+TRUNCATION_SUFFIX = "… [truncated: {truncated_chars} characters]"
 _MIN_VALUE = 5  # bytes of "…" with its quotes, the smallest that a value can be cut to
 
 
@@ -31,25 +35,39 @@ def json_size(value: object) -> int:
     return len(encode_json(value))
 
 
-def clamp(value: JSONValue, max_bytes: int) -> JSONValue:
-    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit.
+def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
+    """Return ``value`` if it fits into ``max_bytes``, else a copy cut to fit. ``suffix`` ends each text that is cut.
 
     Raises :class:`~transports.errors.UsageError` for a limit below :data:`MIN_BYTES`.
     """
     if max_bytes < MIN_BYTES:
         raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
-    return _fit(value, max_bytes)
+    return _fit(value, max_bytes, suffix)
 
 
-def _fit(value: JSONValue, room: int) -> JSONValue:
+def cut_texts(value: JSONValue, max_chars: int, suffix: str = TRUNCATION_SUFFIX) -> JSONValue:
+    """Return ``value`` with each text of more than ``max_chars`` characters cut to them and ended by ``suffix``; the
+    same object if there is none."""
+    if isinstance(value, str):
+        return value if len(value) <= max_chars else _cut(value, max_chars, suffix)
+    if isinstance(value, dict):
+        fields = {name: cut_texts(item, max_chars, suffix) for name, item in value.items()}
+        return fields if any(fields[name] is not item for name, item in value.items()) else value
+    if isinstance(value, list):
+        items = [cut_texts(item, max_chars, suffix) for item in value]
+        return items if any(new is not item for new, item in zip(items, value, strict=True)) else value
+    return value
+
+
+def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
     """``value`` in at most ``room`` bytes; ``room`` is enough for it, or at least :data:`_MIN_VALUE`."""
     if _fits(value, room):
         return value
     if isinstance(value, dict):
-        return _object(value, room)
+        return _object(value, room, suffix)
     if isinstance(value, list):
-        return _list(value, room)
-    return _text(value if isinstance(value, str) else encode_json(value).decode(), room)
+        return _list(value, room, suffix)
+    return _text(value if isinstance(value, str) else encode_json(value).decode(), room, suffix)
 
 
 def _fits(value: JSONValue, room: int) -> bool:
@@ -58,27 +76,27 @@ def _fits(value: JSONValue, room: int) -> bool:
     return json_size(value) <= room
 
 
-def _text(text: str, room: int) -> str:
-    """The beginning of a text, and how much is missing (the wording of docs/requirements.md R2-4.4)."""
+def _text(text: str, room: int, suffix: str) -> str:
+    """The beginning of a text, and how much is missing."""
     low, high = 0, min(len(text), room)
     while low < high:
         middle = (low + high + 1) // 2
-        if json_size(_cut(text, middle)) <= room:
+        if json_size(_cut(text, middle, suffix)) <= room:
             low = middle
         else:
             high = middle - 1
-    return _or_ellipsis(_cut(text, low), room)
+    return _or_ellipsis(_cut(text, low, suffix), room)
 
 
-def _cut(text: str, kept: int) -> str:
-    return f"{text[:kept]}{_ELLIPSIS} [truncated: {len(text) - kept:,} characters]"
+def _cut(text: str, kept: int, suffix: str) -> str:
+    return text[:kept] + suffix.replace("{truncated_chars}", f"{len(text) - kept:,}")
 
 
 def _or_ellipsis(text: str, room: int) -> str:
     return text if json_size(text) <= room else _ELLIPSIS
 
 
-def _list(items: Sequence[JSONValue], room: int) -> JSONValue:
+def _list(items: Sequence[JSONValue], room: int, suffix: str) -> JSONValue:
     """The first items, each with a share worth reading, and the number of the others."""
     room -= 2
     min_share = min(_MIN_SHARE, room // 2)
@@ -90,7 +108,7 @@ def _list(items: Sequence[JSONValue], room: int) -> JSONValue:
     left = len(items) - len(sizes)
     more: list[JSONValue] = [_more_items(left)] if left else []
     shares = _shares(sizes, room - len(sizes) - sum(json_size(item) + 1 for item in more))
-    return [*(_fit(item, share) for item, share in zip(items, shares, strict=False)), *more]
+    return [*(_fit(item, share, suffix) for item, share in zip(items, shares, strict=False)), *more]
 
 
 def _more_items(count: int) -> str:
@@ -109,7 +127,7 @@ def _sizes_of_first(items: Iterable[JSONValue], room: int, min_share: int) -> li
     return sizes
 
 
-def _object(fields: Mapping[str, JSONValue], room: int) -> JSONValue:
+def _object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValue:
     """All fields, each cut as far as needed; if not even that fits, the fields that do."""
     room -= 2
     sizes = {name: (json_size(name) + 2, json_size(value)) for name, value in fields.items()}
@@ -133,7 +151,7 @@ def _object(fields: Mapping[str, JSONValue], room: int) -> JSONValue:
     if not kept:
         return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room + 2 + (json_size(more) - 1 if more else 0))
     shares = _shares([sizes[name][1] for name in kept], room - sum(sizes[name][0] for name in kept))
-    return {name: _fit(fields[name], share) for name, share in zip(kept, shares, strict=True)} | more
+    return {name: _fit(fields[name], share, suffix) for name, share in zip(kept, shares, strict=True)} | more
 
 
 def _more_fields(count: int) -> str:

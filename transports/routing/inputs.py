@@ -14,7 +14,7 @@ from ..artifacts import ArtifactRef, ArtifactStore
 from ..binary import BinaryData, Encoded, LocalFile
 from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime
 from ..binary.signatures import sniff
-from ..errors import ABPError, BadDescriptor, TooLarge, UsageError
+from ..errors import ABPError, BadDescriptor, BadEncoding, TooLarge, UsageError
 
 __all__ = [
     "Accepted",
@@ -94,6 +94,8 @@ async def accept_files(
         try:
             known = await _artifact(given, store)
             checked[key] = _check(known or _binary(given), limits)
+        except BadEncoding as error:
+            raise _bad_argument(key, error) from error
         except ABPError as error:
             error.details.setdefault("field", key)
             raise
@@ -133,6 +135,16 @@ def _described(given: Mapping[str, object]) -> BinaryData:
         raise BadDescriptor("a file's content must be text, and its encoding base64 or utf-8")
     encoded = Encoded(content, "base64" if encoding == "base64" else "utf-8")
     return BinaryData(encoded, _text(given, "mimeType"), None, _text(given, "filename") or _text(given, "name"))
+
+
+def _bad_argument(key: str, error: BadEncoding) -> BadEncoding:
+    """The error of a file's content in the words of its sender: an app, which the decoder speaks of, had no part."""
+    reason = error.message.partition("; the app")[0]
+    return BadEncoding(
+        f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
+        "and without data:…;base64, before it",
+        details={"field": key},
+    )
 
 
 def _text(given: Mapping[str, object], key: str) -> str | None:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import cast
+
+import msgspec
 
 from ..artifacts import ArtifactRef
 from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
 from ..protocol.messages import Effect
 from ..protocol.strict_json import JSONValue, encode_json
-from .guard import MAX_BYTES, clamp, json_size
-from .policy import Step
+from .events import ObservationClamped, OnRoutingEvent
+from .guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
+from .policy import AgentLimits, Step
 from .sizes import shorten
 
 __all__ = ["Result"]
 
+logger = logging.getLogger("transports")
 
 #: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
 _FILE_EFFECTS = ("clipboard", "download", "print")
-#: The smallest limit in bytes: a smaller one would leave no room to say where the answer is stored.
-_MIN_BYTES = 1024
 #: The word for a success without data, which is answered inline (docs/requirements.md R0-4b).
 _NO_DATA = "The app answered without data."
+#: Characters of an answer that a summary shows instead of its size.
+MAX_ANSWER_CHARS = 4000
 #: Number of places that an error message names.
 _MAX_PLACES = 20
 
@@ -59,8 +64,14 @@ class Result:
     summaries: tuple[str, ...] = ()
     #: What agents see in the place of long texts, by their place in ``data``.
     previews: Mapping[Place, JSONValue] = field(default_factory=dict, repr=False)
+    #: Limits for what :meth:`for_agent` returns, those of the policy.
+    limits: AgentLimits = field(default_factory=AgentLimits, repr=False)
     #: Keys of ``artifacts`` whose references stand in ``data``.
     inline_fields: frozenset[str] = field(default=frozenset(), repr=False)
+    #: The id of the call; ``""`` outside a session.
+    call: str = field(default="", repr=False)
+    #: Gets an event when what an agent reads is cut, in the thread that reads it. It is not pickled.
+    on_clamped: OnRoutingEvent | None = field(default=None, repr=False, compare=False)
 
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return one reference: that at ``place``, or the only one.
@@ -108,24 +119,50 @@ class Result:
             document["effects"] = [effect.as_dict() for effect in self.effects]
         return document
 
-    def for_agent(self, *, max_bytes: int = MAX_BYTES) -> dict[str, JSONValue]:
+    def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
+        The default, and the limit for a single text, are those of :attr:`limits`.
 
         It has ``data`` with a preview in the place of each long text, ``artifacts`` whose references are not in
         ``data``, ``warnings`` and ``effects`` if there are any, and a ``note`` if the app answered without data. If
         that is too large, values are cut (:mod:`.guard`), and ``truncated`` says how large the answer is and where the
         whole of it is stored.
 
+        A cut is logged as a warning, and :class:`~transports.ObservationClamped` is sent (docs/requirements.md R2-4.4).
+
         Raises :class:`~transports.errors.UsageError` for a limit below 1,024 bytes.
         """
-        if max_bytes < _MIN_BYTES:
-            raise UsageError(f"max_bytes must be at least {_MIN_BYTES} (it is {max_bytes})")
-        body = self._view()
-        if json_size(body) <= max_bytes:
+        limits = self.limits
+        max_bytes = limits.max_bytes if max_bytes is None else max_bytes
+        if max_bytes < MIN_AGENT_BYTES:
+            raise UsageError(f"max_bytes must be at least {MIN_AGENT_BYTES} (it is {max_bytes})")
+        whole = body = self._view()
+        if limits.max_field_chars is not None:
+            body = cast(dict[str, JSONValue], cut_texts(whole, limits.max_field_chars, limits.truncation_suffix))
+        if body is whole and json_size(body) <= max_bytes:
             return body
         head: dict[str, JSONValue] = {"truncated": self._truncation(max_bytes // 2)}
-        cut = clamp(body, max_bytes - json_size(head) + 1)  # two objects become one: a comma for two braces
-        return {**head, **cast(dict[str, JSONValue], cut)}
+        room = max_bytes - json_size(head) + 1  # two objects become one: a comma for two braces
+        cut = clamp(body, room, suffix=limits.truncation_suffix)
+        shown = {**head, **cast(dict[str, JSONValue], cut)}
+        self.report_clamped(json_size(whole), json_size(shown))
+        return shown
+
+    def report_clamped(self, original_bytes: int, clamped_bytes: int) -> None:
+        """Log that what an agent reads of this result was cut, and send :class:`~transports.ObservationClamped`.
+
+        For surfaces that cut further than :meth:`for_agent` and :meth:`summary`, which report by themselves."""
+        logger.warning(
+            "%s: what an agent reads of the answer was cut from %d to %d bytes",
+            self.capability,
+            original_bytes,
+            clamped_bytes,
+        )
+        if self.on_clamped is not None:
+            self.on_clamped(ObservationClamped(self.call, self.capability, original_bytes, clamped_bytes))
+
+    def __getstate__(self) -> list[object]:
+        return [None if item.name == "on_clamped" else getattr(self, item.name) for item in fields(self)]
 
     def _view(self) -> dict[str, JSONValue]:
         view: dict[str, object] = {"data": replace(self.data, self.previews)}
@@ -153,27 +190,49 @@ class Result:
         full = about | {"path": ref.local_path}
         return full if json_size(full) <= room else about
 
-    def summary(self, *, max_chars: int = 1000) -> str:
+    def small_answer(self, *, max_chars: int = MAX_ANSWER_CHARS) -> str | None:
+        """Return an answer without files as JSON in one line, if it has at most ``max_chars`` characters; else
+        ``None``."""
+        if [*self.artifacts] != [""] or self.inline_fields or self.artifacts[""].size_bytes > 4 * max_chars:
+            return None
+        text = msgspec.json.format(encode_json(self.data), indent=0).decode()
+        return text if len(text) <= max_chars else None
+
+    def summary(self, *, max_chars: int = 1000, with_answer: bool = True) -> str:
         """Return the result as lines for a person or a model, in the words of docs/protocol.md 12.4, of at most
-        ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters."""
+        ``max_chars`` characters. Of what was not stored it says so, and a text has a preview of 500 characters.
+
+        An answer without files that takes at most half of ``max_chars``, and 4,000 characters, stands in the first line
+        as JSON; ``with_answer=False`` leaves that line out, for a caller that shows it in another way."""
         lines = [_NO_DATA] if self._has_no_data() else list(self.summaries)
+        answer = self.small_answer(max_chars=min(max_chars // 2, MAX_ANSWER_CHARS))
+        if answer is not None and with_answer:
+            lines.append(answer)
         for place, ref in self.artifacts.items():
-            lines += self._file_lines(ref, whole=place == "" and place not in self.inline_fields)
+            whole = place == "" and place not in self.inline_fields
+            lines += self._file_lines(ref, whole=whole, seen=answer is not None)
         if self.metadata:
             lines.append(f"Metadata: {encode_json(self.metadata).decode()}")
         lines += [f"Effect: {_format_effect(effect)}" for effect in self.effects if effect.kind not in _FILE_EFFECTS]
         lines += [f"Warning: {warning}" for warning in self.warnings]
         text = "\n".join(lines)
-        return text if len(text) <= max_chars else text[: max_chars - 1] + "…"
+        if len(text) <= max_chars:
+            return text
+        shown = text[: max_chars - 1] + "…"
+        self.report_clamped(len(text.encode(errors="replace")), len(shown.encode(errors="replace")))
+        return shown
 
-    def _file_lines(self, ref: ArtifactRef, *, whole: bool) -> list[str]:
-        """The lines about one file, or about the ``whole`` answer as JSON."""
+    def _file_lines(self, ref: ArtifactRef, *, whole: bool, seen: bool) -> list[str]:
+        """The lines about one file, or about the ``whole`` answer as JSON; where it is kept is enough if the reader has
+        ``seen`` it."""
         where = ref.path or ref.uri
         if whole:
-            text = encode_json(self.data).decode()
+            text = "" if seen else encode_json(self.data).decode()
             said = (
                 f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
             )
+            if seen:
+                return [said]
             lines = [said, f"Size: {len(text)} characters"]
         else:
             text = str(ref.source.get("preview", ""))

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from functools import partial
+from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Found, Place, field_of, find, find_values, replace
-from ..errors import ABPError, UsageError
+from ..binary.detect import Found, Place, field_of, replace
+from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
 from ..protocol.schema import check_output
 from ..protocol.strict_json import JSONValue, encode_json
 from ..protocol.urls import redact_url
-from .blocks import parse_text_blocks
-from .fetch import Fetcher
-from .fields import FieldMatch, match_fields
+from .events import OnRoutingEvent, TransformContext
+from .fetch import Fetcher, OnDownload
+from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
+from .layers import Layers
 from .policy import RoutingPolicy, Step
 from .presets import ABP
-from .references import captured_places, declared_text, metadata_of, reference_for
+from .references import captured_places, declared_text, metadata_of, reference_for, reference_metadata
 from .result import Result
 from .sizes import is_long, long_texts, preview, shorten
 
@@ -32,22 +33,15 @@ __all__ = ["Router"]
 _SMALL = 64 * 1024
 
 
-class _Recognised(NamedTuple):
-    """The outcome of the layers: the answer as they left it, its content, what the policy named, the steps taken."""
-
-    data: object
-    found: list[Found]
-    configured: Mapping[Place, FieldMatch] = {}
-    steps: Sequence[Step] = ()
-
-
 class Router:
     """Stores every file of an answer and puts a reference in its place. It needs no session::
 
         routed = await Router(store, policy=TABLEAU).route(tool_result, capability="download_workbook")
 
     ``policy`` says what is recognised, and how (docs/requirements.md R2-4); the default is for apps that speak ABP.
-    ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page.
+    ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page. ``on_event`` gets
+    :class:`~transports.ObservationClamped` when what an agent reads of a result is cut, in the thread that reads it,
+    and the events of the policy's transformer.
     """
 
     def __init__(
@@ -56,6 +50,7 @@ class Router:
         *,
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
+        on_event: OnRoutingEvent | None = None,
     ) -> None:
         found = discover_store(store)
         if found is None:
@@ -63,7 +58,8 @@ class Router:
         self._store = store = found
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
-        self._guess_from = self._policy.min_guessed_chars if self._policy.heuristics else None
+        self._on_event = on_event
+        self._layers = Layers(self._policy, self._fetcher)
 
     async def route(
         self,
@@ -77,26 +73,33 @@ class Router:
         transport: str = "",
         started: float | None = None,
         schema: Mapping[str, object] | None = None,
+        on_download: OnDownload | None = None,
     ) -> Result:
         """Store the files of ``data``, any tree of JSON values and content, and return the routed answer.
 
         ``outputs`` are files that came beside the answer, ``effects`` what the app did, ``source`` what the stored
         files shall say of their origin. ``started`` is the start of the work by :func:`time.perf_counter`, for
         ``duration_ms``. Differences from ``schema``, the capability's ``outputSchema``, become warnings.
+        ``on_download`` gets the place, the bytes so far and the total of each file that is downloaded.
 
         Files are stored one after the other, in the order of the answer. If one cannot be stored, the others are, and
         then the first :class:`~transports.errors.ABPError` is raised: its ``result`` has what was stored, its
         ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
         When the call is cancelled, content on the far side is released.
         """
-        recognised = self._plain(data) or await self._transformed(data, capability) or self._ruled(data, capability)
+        call = str((source or {}).get("call", ""))
+        context = TransformContext(capability, call, self._store, self._on_event)
+        recognised = await self._layers.recognise(data, context)
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         origin = {"capability": capability, **(source or {})}
         notes = list(warnings)
         summaries: list[str] = []
-        stored: dict[str, ArtifactRef] = {}
-        references: dict[Place, dict[str, object]] = {}
+        stored = {field_of(place): ref for place, ref in recognised.refs.items()}
+        references = {place: ref.as_dict() for place, ref in recognised.refs.items()}
+        steps += [
+            Step("custom", place, f"{ref.mime_type}, stored already as {ref.id}") for place, ref in stored.items()
+        ]
         texts: dict[Place, str] = {}
         failures: list[tuple[Found, ABPError]] = []
         waiting = deque((*found, *captured))
@@ -104,7 +107,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, origin)
+                    ref = await self._store_one(item, capability, origin, on_download)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -114,7 +117,9 @@ class Router:
                 notes += [f"{item.field or 'answer'}: {warning}" for warning in _strings(ref.source.get("warnings"))]
                 if rule := recognised.configured.get(item.path):
                     summaries.append(rule.summary(ref))
-                elif (text := declared_text(item)) is not None:
+                elif template := self._policy.default_summary_template:
+                    summaries.append(fill_summary(template, ref, reference_metadata(item)))
+                if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
                 steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
@@ -127,14 +132,15 @@ class Router:
         routed = cast(JSONValue, replace(data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            alone = not found and not captured
+            alone = not found and not captured and not recognised.refs
             previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
         # Added now, because text that is a file already needs no second file for its length.
-        with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
-        routed = cast(JSONValue, replace(routed, with_text))
-        previews |= self._text_previews(texts, stored)
+        if texts:
+            with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
+            routed = cast(JSONValue, replace(routed, with_text))
+            previews |= self._text_previews(texts, stored)
         if schema:
-            notes += check_output(schema, routed, [item.path for item in found])
+            notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
         result = Result(
             capability,
             routed,
@@ -143,62 +149,18 @@ class Router:
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
             warnings=tuple(notes),
             effects=tuple(effects),
-            metadata=metadata_of(data, found) if found or captured else {},
+            metadata=metadata_of(data, found, recognised.refs) if stored.keys() - {""} or found or captured else {},
             steps=tuple(steps),
             summaries=tuple(summaries),
             previews=previews,
-            inline_fields=frozenset([item.field for item in found]),
+            limits=self._policy.agent,
+            inline_fields=frozenset([*map(field_of, recognised.refs), *(item.field for item in found)]),
+            call=call,
+            on_clamped=self._on_event,
         )
         if failures:
-            raise self._failure(failures, result)
+            raise self._failure(capability, failures, result)
         return result
-
-    # --- the layers of docs/requirements.md R2-4.1 that look at the answer, in its order ------------------------------
-
-    def _plain(self, data: object) -> _Recognised | None:
-        """The short way, which most answers take: no transformer, no rules, no content blocks."""
-        policy = self._policy
-        if policy.transformer or policy.fields or (isinstance(data, dict) and isinstance(data.get("content"), list)):
-            return None
-        return _Recognised(data, find(data, guess_from=self._guess_from))
-
-    async def _transformed(self, data: object, capability: str) -> _Recognised | None:
-        """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
-        if self._policy.transformer is None:
-            return None
-        before = find_values(data)
-        try:
-            made = self._policy.transformer(capability, data)
-            if inspect.isawaitable(made):
-                made = await made
-        except BaseException:
-            await self._release(before, ())
-            raise
-        if made is None:
-            return None
-        found = find_values(made)
-        await self._release(before, found)
-        return _Recognised(made, found, {}, [Step("custom", "", "the transformer's answer; no other layer read it")])
-
-    def _ruled(self, data: object, capability: str) -> _Recognised:
-        """Configured fields first, then content blocks, descriptors and long texts at other places."""
-        rules = self._policy.rules(capability)
-        data, roots, steps = parse_text_blocks(data, rules, self._guess_from)
-        configured = {match.place: match for match in match_fields(data, rules, roots)}
-        found = [Found(place, match.binary) for place, match in configured.items()]
-        found += [
-            item
-            for item in find(replace(data, dict.fromkeys(configured)), guess_from=self._guess_from)
-            if not any(place[: len(item.path)] == item.path for place in configured)
-        ]
-        return _Recognised(data, found, configured, steps)
-
-    async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
-        """Release content on the far side that a transformer left out."""
-        remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
-        for item in before:
-            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:
-                await self._fetcher.release(item.binary)
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
@@ -246,7 +208,9 @@ class Router:
             if is_long(text, limit)
         }
 
-    async def _store_one(self, item: Found, capability: str, origin: Mapping[str, object]) -> ArtifactRef:
+    async def _store_one(
+        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
+    ) -> ArtifactRef:
         binary = item.binary
         if isinstance(binary, ABPError):
             raise binary
@@ -262,7 +226,7 @@ class Router:
             )
         try:
             async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary)
+                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(
                     size=known.size,
                     mime_type=known.mime_type,
@@ -273,8 +237,10 @@ class Router:
         finally:
             await self._fetcher.release(binary)
 
-    def _failure(self, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
+    def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
+        if isinstance(error, BinaryError):  # others are about the store, or the way to the app
+            error.located(f"{capability}: {item.field or 'the answer'}")
         error.details.setdefault("field", item.field)
         if isinstance(item.binary, BinaryData) and (url := self._fetcher.content_url(item.binary)):
             error.details.setdefault("url", redact_url(url))

@@ -13,12 +13,13 @@ from itertools import count
 
 from ..base import PageTools, Transport
 from ..binary.detect import Found
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected
+from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, TooLarge, format_seconds, no_answer
 from ..protocol.declarations import parse
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
+from .connection import Connection
 from .event_dispatch import EventDispatcher, OnProgress
 from .events import CallFinished, CallStarted, Retrying
 from .timeouts import seconds_left
@@ -42,18 +43,18 @@ _NOT_RUN = _SESSION_LOST | {"RATE_LIMITED"}
 class Calls:
     """The calls of one session.
 
-    They wait for ``ready``, which is set while the app is connected. ``initialize`` repeats the handshake within a
-    number of seconds.
+    They wait while ``connection`` is not ready. ``initialize`` repeats the handshake within a number of seconds.
     """
 
     def __init__(
         self,
         transport: Transport,
         events: EventDispatcher,
-        ready: asyncio.Event,
+        connection: Connection,
         initialize: Callable[[float], Awaitable[None]],
     ) -> None:
-        self._ready = ready
+        self._connection = connection
+        self._ready = connection.ready
         self._transport = transport
         self._events = events
         self._initialize = initialize
@@ -117,10 +118,12 @@ class Calls:
                     await asyncio.wait(self._cancellations, timeout=min(seconds, MAX_DELAY))
                     seconds = seconds_left(deadline)
                 if not self._ready.is_set():
-                    await self._wait_until_ready(deadline)
+                    await self._wait_until_ready(capability, deadline, timeout)
                     seconds = seconds_left(deadline)
                 attempt_id = call if attempt == 1 else str(uuid.uuid4())
-                reply = await self._send(attempt_id, call, capability, payload, content, seconds, on_progress)
+                reply = await self._send(
+                    attempt_id, call, capability, payload, content, seconds, on_progress, timeout=timeout
+                )
                 answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
                 answer.raise_for_error(capability)
                 return reply, answer
@@ -156,11 +159,16 @@ class Calls:
                 await self._initialize(seconds_left(deadline))
                 self._handshakes += 1
 
-    async def _wait_until_ready(self, deadline: float) -> None:
+    async def _wait_until_ready(self, capability: str, deadline: float, timeout: float) -> None:
         try:
             await asyncio.wait_for(self._ready.wait(), seconds_left(deadline))
-        except TimeoutError as error:
-            raise Disconnected("the connection was not there again in time; call again later") from error
+        except TimeoutError:
+            reason = f" ({self._connection.reason})" if self._connection.reason else ""
+            raise Disconnected(
+                f"{capability}: the connection{reason} was not there again within {format_seconds(timeout)}; "
+                "call again later",
+                details={"sent": False},
+            ) from None
 
     async def _send(
         self,
@@ -171,8 +179,11 @@ class Calls:
         content: Sequence[Found],
         seconds: float,
         on_progress: OnProgress | None,
+        *,
+        timeout: float,
     ) -> Message:
-        """Make one attempt. If it times out or is cancelled, the app is told, and the error does not wait for that."""
+        """Make one attempt, within ``seconds`` of the call's ``timeout``. If it times out or is cancelled, the app is
+        told, and the error does not wait for that."""
         options: dict[str, object] = {"progressToken": attempt, "callId": attempt}
         if math.isfinite(seconds):  # JSON has no infinity: an option that is left out means no limit
             options["timeout"] = math.ceil(seconds * 1000)
@@ -182,7 +193,11 @@ class Calls:
             return await self._transport.request(message, timeout=seconds)
         except CallTimeout as error:
             await self._cancel_in_app(attempt, "timeout")
-            raise CallTimeout(f"{capability}: {error.message}") from error
+            if error.message == no_answer("", seconds).message:  # the other attempts had their share of the time
+                error = no_answer("", timeout)
+            raise error.located(capability) from None
+        except TooLarge as error:
+            raise error.located(capability) from None
         except asyncio.CancelledError:
             await self._cancel_in_app(attempt, "cancelled by the client")
             raise

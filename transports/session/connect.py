@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..adapters.recording import Recording, record_transport
-from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store, open_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import UsageError
-from ..routing import RoutingPolicy
+from ..routing import RoutingConfig, RoutingPolicy, named_preset
+from .config_file import read_routing
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
+from .retention import retention_settings
 from .session import Session
 from .settings import Settings
+from .stores import open_configured_store
 from .targets import discovery_for, reject_options, transport_for
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ def connect(
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
-    routing: RoutingPolicy | None = None,
+    routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
 ) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
@@ -61,7 +64,8 @@ def connect(
     ``"playwright"`` takes the first only, ``"webmcp"`` the second; ``"postmessage"`` embeds an app in an iframe.
     ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
     the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
-    closes.
+    closes; one that is named by its URL has the retention of the ``ABP_RETENTION_*`` variables. With a retention, a
+    session stores to a scope of its own, and each call to a trace of its own.
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
 
@@ -78,9 +82,11 @@ def connect(
     Callbacks are plain or coroutine functions. An elicitation handler returns ``{"success": True, "data": {…}}``, or
     raises to decline; without one a question is answered with the default that the app itself names, else declined, and
     a destructive one never with yes. ``requested_capabilities`` are names that the app is told in ``initialize``;
-    ``routing`` says what becomes of an answer's parts (:class:`~transports.RoutingPolicy`). ``record`` is a
-    file that the conversation is written to, without secrets, or a :class:`~transports.Recording` that names
-    more of those.
+    ``routing`` says what becomes of an answer's parts: a :class:`~transports.RoutingPolicy`, the name of a preset
+    (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
+    settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
+    name. ``record`` is a file that the conversation is written to, without secrets, or a
+    :class:`~transports.Recording` that names more of those.
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
     :class:`~transports.errors.TransportError`.
@@ -128,10 +134,16 @@ def connect(
         on_notification=on_notification,
         on_elicitation=on_elicitation,
         requested_capabilities=requested_capabilities,
-        routing=routing,
+        routing=_routing(routing, settings),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
     )
+
+
+def _routing(routing: RoutingPolicy | RoutingConfig | str | None, settings: Settings) -> RoutingPolicy | RoutingConfig:
+    if routing is None:
+        return read_routing(settings.config)
+    return named_preset(routing) if isinstance(routing, str) else routing
 
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:
@@ -140,11 +152,4 @@ def _open_store(store: object, settings: Settings) -> ArtifactStore:
         if found is None:
             raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
         return found
-    try:
-        return open_store(
-            store or settings.store or settings.output_dir,
-            max_bytes=settings.max_artifact_bytes,
-            audit=settings.audit_log,
-        )
-    except UsageError as error:
-        raise error if store else UsageError(f"ABP_STORE: {error.message}") from None
+    return open_configured_store(settings, store, retention=retention_settings())

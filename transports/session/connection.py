@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from ..errors import ABPError
 from ..protocol.capabilities import Capabilities
+from ..tasks import backoff_delay
 from .events import ConnectionChanged, Event
 from .handshake import Handshake
 
@@ -32,6 +34,9 @@ class Connection:
         emit: Callable[[Event], None],
     ) -> None:
         self.ready = asyncio.Event()
+        #: Why the connection was lost the last time.
+        self.reason = ""
+        self._losses = 0
         self._handshake = handshake
         self._timeout = timeout
         self._resubscribe = resubscribe
@@ -39,17 +44,27 @@ class Connection:
 
     def lost(self, reason: str) -> None:
         """Hold calls back until the connection is restored."""
+        self.reason = reason
+        self._losses += 1
         self.ready.clear()
         self._emit(ConnectionChanged(False, reason))
 
     async def restored(self, reason: str) -> None:
-        """Initialize the app, which knows nothing of this session any more, then let calls through."""
-        before = self._handshake.capabilities
-        try:
-            await self._handshake.initialize(self._timeout)
-        except ABPError as error:
-            logger.warning("reconnected, but the app refused to begin again: %s", error.message)
-            return
+        """Initialize the app, which knows nothing of this session any more, then let calls through.
+
+        An app that refuses, as one that has just been started may do, is asked again with growing delays, until the
+        connection is lost once more.
+        """
+        before, losses = self._handshake.capabilities, self._losses
+        for attempt in count(1):
+            try:
+                await self._handshake.initialize(self._timeout)
+                break
+            except ABPError as error:
+                logger.warning("reconnected, but the app refused to begin again: %s", error.message)
+            await asyncio.sleep(backoff_delay(attempt))
+            if self._losses != losses:
+                return  # the next restoration begins anew
         await self._resubscribe()
         self.ready.set()
         self._emit(ConnectionChanged(True, reason))

@@ -20,6 +20,7 @@ from ..protocol.strict_json import encode_json
 from ..tasks import cancel_and_wait, spawn
 from .callbacks import Callbacks, invoke
 from .connection import Connection
+from .download_progress import DownloadProgress
 from .events import ConnectionChanged, Event, EventStreams
 
 __all__ = ["EventDispatcher", "OnElicitation", "OnNotification", "OnProgress"]
@@ -70,8 +71,10 @@ class EventDispatcher:
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> EventDispatcher:
+        self._loop = asyncio.get_running_loop()
         spawn(self._read_events(), self._tasks)
         return self
 
@@ -104,6 +107,18 @@ class EventDispatcher:
         if isinstance(event, ConnectionChanged):
             name = "connection/restored" if event.connected else "connection/lost"
             self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
+
+    def emit_threadsafe(self, event: Event) -> None:
+        """Add an event to every stream, from any thread; nothing happens once the session's loop is closed."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self.emit(event)
+        elif self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.emit, event)
 
     async def _read_events(self) -> None:
         async for message in self._transport.events():
@@ -156,7 +171,13 @@ class EventDispatcher:
         call, on_progress = self._attempts.get(attempt, ("", None))
         if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
             ((call, on_progress),) = self._attempts.values()
-        progress = progress.model_copy(update={"call": call})
+        self._deliver_progress(progress.model_copy(update={"call": call}), on_progress)
+
+    def download_progress(self, call: str, on_progress: OnProgress | None) -> DownloadProgress:
+        """Return what makes progress of ``call``, as an app's own, out of the bytes of its downloads."""
+        return DownloadProgress(lambda progress: self._deliver_progress(progress, on_progress), call)
+
+    def _deliver_progress(self, progress: Progress, on_progress: OnProgress | None) -> None:
         for callback in (on_progress, self._on_progress):
             if callback is not None:
                 self._callbacks.submit(callback, progress)

@@ -12,7 +12,7 @@ from ..errors import ABPError, UsageError
 from ..protocol.capabilities import CapabilitiesChanged
 from ..protocol.messages import Effect
 from ..protocol.payloads import ElicitationRequest, Notification, Progress
-from ..routing import Result
+from ..routing import CustomEvent, ObservationClamped, Result
 
 if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
@@ -78,7 +78,8 @@ class CallFinished:
 
 
 #: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
-#: result can list it: it began outside any call, or it ended the page.
+#: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` comes
+#: when a result is read for an agent, after its call.
 Event: TypeAlias = (
     CallStarted
     | CallFinished
@@ -89,6 +90,8 @@ Event: TypeAlias = (
     | ConnectionChanged
     | Retrying
     | Effect
+    | ObservationClamped
+    | CustomEvent
 )
 
 

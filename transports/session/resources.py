@@ -13,6 +13,7 @@ from ..base import ResourcePage, ResourceTools, Transport
 from ..binary import BinaryData, Encoded, verify_size
 from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
+from ..errors.tracebacks import short_traceback
 from ..protocol.capabilities import Capabilities
 from ..protocol.declarations import Resource, ResourceTemplate, parse
 from ..protocol.payloads import Notification
@@ -21,10 +22,12 @@ from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
 from .resource_cache import ResourceCache
 
-__all__ = ["Resources"]
+__all__ = ["READ_HINT", "Resources"]
 
 logger = logging.getLogger("transports")
 
+#: What stands beside a link that was not read (docs/requirements.md R2-4.3).
+READ_HINT = "not read; resources.read reads it, with this uri"
 #: Pages of a list that are read at most; a faulty server may have no last one.
 _MAX_PAGES = 1000
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
@@ -66,7 +69,7 @@ _T = TypeVar("_T", Resource, ResourceTemplate)
 class Route(Protocol):
     """Stores an answer as a result: :meth:`.results.Results.from_data` of the session."""
 
-    def __call__(self, data: object, capability: str, started: float) -> Awaitable[Result]: ...
+    def __call__(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]: ...
 
 
 class Resources:
@@ -101,14 +104,17 @@ class Resources:
         """Whether the app says that it has resources."""
         return isinstance(self._transport, ResourceTools) and self._transport.has_resources
 
+    @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
         return await self._all(Resource, "resources.list", timeout)
 
+    @short_traceback
     async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
         return await self._all(ResourceTemplate, "resources.templates", timeout)
 
+    @short_traceback
     async def read(
         self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None
     ) -> Result:
@@ -121,6 +127,11 @@ class Resources:
         true (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of
         another size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
+        return await self._read(uri, size=size, fresh=fresh, timeout=timeout)
+
+    async def _read(
+        self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None, call: str = ""
+    ) -> Result:
         tools = self._tools()
         if not fresh and (cached := await self._cache.get(uri)) is not None:
             return cached
@@ -130,13 +141,19 @@ class Resources:
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")
         prepared = [self._for_routing(item, size if len(contents) == 1 else None) for item in contents]
-        result = await self._route({"contents": prepared}, "resources.read", started)
+        result = await self._route({"contents": prepared}, "resources.read", started, call)
         if self.policy.cache_reads_to_artifacts:
             self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
         else:
             self._cache.discard(uri)
         return result
 
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The URIs that are subscribed to."""
+        return frozenset(self._subscribed)
+
+    @short_traceback
     async def subscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """Ask the server for ``notifications/resources/updated`` with ``{uri}``, which come as events of the session.
 
@@ -145,6 +162,7 @@ class Resources:
         await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(timeout))
         self._subscribed.add(uri)
 
+    @short_traceback
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription."""
         self._subscribed.discard(uri)
@@ -158,37 +176,38 @@ class Resources:
         self.names = frozenset(str(entry["name"]) for entry in generated)
         return capabilities.merge(generated) if generated else capabilities
 
-    async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None) -> Result:
-        """Return the result of a generated capability."""
+    async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None, call: str) -> Result:
+        """Return the result of a generated capability, made by the call of the id ``call``."""
         if capability == "resources.read":
-            return await self.read(
-                params["uri"], size=params.get("size"), fresh=params.get("fresh", False), timeout=timeout
-            )
+            size, fresh = params.get("size"), params.get("fresh", False)
+            return await self._read(params["uri"], size=size, fresh=fresh, timeout=timeout, call=call)
         started = time.perf_counter()
         page = await self._page(capability, params.get("cursor"), timeout)
         key = "resources" if capability == "resources.list" else "resourceTemplates"
         more = {"nextCursor": page.cursor} if page.cursor is not None else {}
-        return await self._route({key: [*page.items], **more}, capability, started)
+        return await self._route({key: [*page.items], **more}, capability, started, call)
 
-    async def read_links(self, result: Result) -> Result:
-        """Return ``result`` with its small resource links read, if the policy says so.
+    async def read_links(self, result: Result, call: str) -> Result:
+        """Return the result of a call with its small resource links read, if the policy says so.
 
-        A link that cannot be read stays a link, with the reason as ``fetch_error``.
+        Every other link gets ``fetched: false``: with a ``hint`` that names the capability which reads it, or with the
+        reason as ``fetch_error`` if it could not be read.
         """
-        limit = self.policy.auto_read_if_size_under_bytes if self.policy.enabled else 0
         blocks = result.data.get("content") if isinstance(result.data, dict) else None
-        if not limit or not isinstance(blocks, list) or not self.available:
+        if not self.policy.enabled or not isinstance(blocks, list):
             return result
         artifacts, steps, places = dict(result.artifacts), list(result.steps), dict[Place, object]()
         for index, block in enumerate(blocks):
             if not isinstance(block, dict) or block.get("type") != "resource_link":
                 continue
             uri, size = block.get("uri"), block.get("size")
-            if not isinstance(uri, str) or not isinstance(size, int) or size >= limit:
+            if not (isinstance(uri, str) and isinstance(size, int) and self._is_read_at_once(size)):
+                hint = {"hint": READ_HINT} if self.available else {}
+                places["content", index] = {**block, "fetched": False, **hint}
                 continue
             place = f"content.{index}"
             try:
-                read = await self.read(uri, size=size)
+                read = await self._read(uri, size=size, call=call)
             except ABPError as error:
                 places["content", index] = {**block, "fetched": False, "fetch_error": error.message}
                 steps.append(Step("resources", place, f"could not be read: {error.message}"))
@@ -200,6 +219,9 @@ class Resources:
         inline_fields = result.inline_fields | (artifacts.keys() - result.artifacts.keys())
         data = cast(JSONValue, replace(result.data, places))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
+
+    def _is_read_at_once(self, size: int) -> bool:
+        return self.available and size < self.policy.auto_read_if_size_under_bytes
 
     def on_notification(self, notification: Notification) -> None:
         """Drop from the cache what the server says has changed, before any listener can ask for it."""

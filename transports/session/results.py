@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from ..artifacts import ArtifactStore
+from ..artifacts import ArtifactStore, Scope
+from ..artifacts.ref import MAX_SCOPE_CHARS
 from ..base import Transport
 from ..protocol.declarations import Capability
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
-from ..routing import Fetcher, Result, Router, RoutingPolicy
+from ..routing import Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingPolicy
 from .settings import Settings
 
 __all__ = ["Results"]
+
+#: Files that a warning names.
+_MAX_NAMED = 5
 
 
 class Results:
@@ -30,23 +36,29 @@ class Results:
         self._store = store
         self._settings = settings
         self._app_id = app_id
+        #: Gets the events of the routing, in any thread.
+        self.on_event: OnRoutingEvent = lambda _: None
         self.use_policy(policy)
 
     def use_policy(self, policy: RoutingPolicy) -> None:
         """Route by ``policy`` from now on."""
-        fetcher = Fetcher(
+        self._policy = policy
+        self._fetcher = Fetcher(
             self._transport,
             timeout=self._settings.download_timeout / 1000,
             limit=self._store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
         )
-        self._router = Router(self._store, policy=policy, fetcher=fetcher)
+        self._router = Router(
+            self._store, policy=policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event)
+        )
 
     async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
-        return await self._router.route(
+        result = await self._router_of(call).route(
             data, capability=capability, source=self._source(call), transport=self._transport.name, started=started
         )
+        return await self._with_evictions(result)
 
     async def from_answer(
         self,
@@ -58,12 +70,14 @@ class Results:
         call: str,
         warnings: Sequence[str],
         started: float,
+        on_download: OnDownload,
     ) -> Result:
-        """Store an app's answer, with the files and side effects that the transport saw beside it.
+        """Store an app's answer, with the files and side effects that the transport saw beside it. ``on_download`` is
+        told how far each file behind a ``downloadUrl`` is.
 
         Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
         """
-        return await self._router.route(
+        result = await self._router_of(call).route(
             answer.data,
             capability=capability,
             outputs=reply.outputs,
@@ -73,7 +87,31 @@ class Results:
             schema=declared.output_schema if declared else None,
             transport=self._transport.name,
             started=started,
+            on_download=on_download,
         )
+        return await self._with_evictions(result)
+
+    def _router_of(self, call: str) -> Router:
+        """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
+        unless the store's owner has chosen one."""
+        if not self._store.retention or self._store.scope.trace:
+            return self._router
+        fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
+        view = self._store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
+        return Router(
+            view, policy=self._policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event)
+        )
+
+    async def _with_evictions(self, result: Result) -> Result:
+        """Return the result with a warning for files that had to make room for later ones of the same result."""
+        if not self._store.retention or len(result.artifacts) < 2:
+            return result
+        gone = [field for field, ref in result.artifacts.items() if not await self._store.exists(ref.id)]
+        if not gone:
+            return result
+        named = ", ".join(gone[:_MAX_NAMED]) + (f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else "")
+        warning = f"the answer is over the limits of the retention; removed again: {named}"
+        return replace(result, warnings=(*result.warnings, warning))
 
     def _source(self, call: str) -> dict[str, object]:
         return {"app": self._app_id(), **({"call": call} if call else {})}

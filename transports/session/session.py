@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
+from ..artifacts.in_process import TakesStore
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
+from ..errors.tracebacks import short_traceback
 from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
 from ..protocol.messages import Message
-from ..routing import ABP, Result, RoutingPolicy, preset
+from ..routing import ABP, Result, RoutingConfig, RoutingPolicy
 from ..tasks import cancel_and_wait
 from .calls import Calls
 from .connection import Connection
@@ -57,24 +59,26 @@ class Session:
         on_notification: OnNotification | None = None,
         on_elicitation: OnElicitation | None = None,
         requested_capabilities: Sequence[str] = (),
-        routing: RoutingPolicy | None = None,
+        routing: RoutingPolicy | RoutingConfig | None = None,
         discover: Callable[[], Awaitable[Discovery]] | None = None,
         close_store: bool = False,
     ) -> None:
         #: The transport that the session uses.
         self.transport = transport
-        # At the end of a session a store removes what is in the session's scope: it needs one of its own.
-        cleans_up = store.retention and store.retention.cleanup_on_session_end and not store.scope.session
+        # The limits of a session, and its end, concern what is in its scope: it needs one of its own.
+        needs_scope = store.retention and not store.scope.session
         #: The store that results go to.
-        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if cleans_up else store
+        self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
+        if isinstance(transport, TakesStore):
+            transport.use_store(self.store)
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         self._discover = discover
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
-        self._policy = routing
-        policy = routing or ABP
+        self._routing = routing or RoutingConfig()
+        policy = self._routing if isinstance(self._routing, RoutingPolicy) else ABP
         self._results = Results(transport, self.store, settings, policy, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
         self.resources = Resources(
@@ -97,7 +101,8 @@ class Session:
             connection=self._connection,
             notified=self.resources.on_notification,
         )
-        self._calls = Calls(transport, self._events, self._connection.ready, self._handshake.initialize)
+        self._results.on_event = self._events.emit_threadsafe
+        self._calls = Calls(transport, self._events, self._connection, self._handshake.initialize)
 
     @property
     def info(self) -> AppInfo:
@@ -122,6 +127,7 @@ class Session:
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
 
+    @short_traceback
     async def __aenter__(self) -> Self:
         if self._state != "new":
             raise UsageError("a session is opened once; make another with connect()")
@@ -136,8 +142,8 @@ class Session:
             await stack.enter_async_context(self.transport)
             await stack.enter_async_context(self._events)
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
-            if self._policy is None and self.transport.features.presets:
-                policy = preset(self.info.id)
+            if isinstance(self._routing, RoutingConfig):
+                policy = self._routing.policy(self.info.id, presets=self.transport.features.presets)
                 self._results.use_policy(policy)
                 self.resources.policy = policy.resources
             if discovery is not None:
@@ -153,6 +159,7 @@ class Session:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @short_traceback
     async def aclose(self) -> None:
         """Send ``shutdown`` to the app and close the transport. Calls under way fail with
         :class:`~transports.errors.Disconnected`; callbacks get what has arrived. Idempotent."""
@@ -166,6 +173,7 @@ class Session:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
+    @short_traceback
     async def call(
         self,
         capability: str,
@@ -189,6 +197,8 @@ class Session:
         reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event.
 
         Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
+        A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
+        the answer, ``progress`` and ``total`` are bytes.
 
         ``call_id`` names the call in events and in what it stores, and must be unique; a call gets a random one
         otherwise.
@@ -218,7 +228,7 @@ class Session:
         declared = self.capabilities.get(capability)
         warnings = self._handshake.check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
-            return await self.resources.call(capability, params or {}, seconds)
+            return await self.resources.call(capability, params or {}, seconds, call)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, answer = await self._calls.request(
@@ -226,11 +236,13 @@ class Session:
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self._handshake.capabilities) from None
+        report = self._events.download_progress(call, on_progress)
         result = await self._results.from_answer(
-            reply, answer, capability, declared, call=call, warnings=warnings, started=started
+            reply, answer, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
-        return await self.resources.read_links(result)
+        return await self.resources.read_links(result, call)
 
+    @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:
         """Copy an artifact of this session, a reference or an id, from any store to ``path``.
 
@@ -239,6 +251,7 @@ class Session:
         """
         return await self.store.export(artifact, path)
 
+    @short_traceback
     async def render_to_pdf(
         self, /, html: str, *, timeout: float | None = None, **options: Unpack[PdfOptions]
     ) -> Result:
@@ -252,9 +265,11 @@ class Session:
         seconds, tools = self._page_tools("render_to_pdf", timeout)
         return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
 
+    @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
-        """Store a picture of the app's page as the artifact ``image``; ``timeout`` in seconds. Raises as
-        :meth:`render_to_pdf`. ``options`` are those of Playwright's ``page.screenshot`` (``full_page=True``, …)."""
+        """Store a picture of the app's page, or of another ``url=``, as the artifact ``image``; ``timeout`` in seconds.
+        Raises as :meth:`render_to_pdf`. ``options`` are ``width=``, ``height=`` and those of Playwright's
+        ``page.screenshot`` (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`."""
         seconds, tools = self._page_tools("screenshot", timeout)
         return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
 
@@ -288,7 +303,6 @@ class Session:
 
         It holds what happens from the beginning of the block: calls and their progress, notifications, questions
         (answered by the handler, not here), repetitions, changes of the connection and of the capabilities. It ends
-        when the session closes. Any number may listen. A listener may be 10,000 events behind; then the oldest is lost
-        and a warning is logged.
+        when the session closes. Any number may listen; one that is 10,000 events behind loses the oldest, with a log.
         """
         return self._events.streams.stream()

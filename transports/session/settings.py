@@ -34,6 +34,8 @@ class Settings(BaseSettings):
     allow_private_addresses: bool = False
     store: str | None = None
     audit_log: Path | None = None
+    search_index: bool = False
+    config: Path | None = None
 
     @field_validator("log_level")
     @classmethod
@@ -49,7 +51,7 @@ class Settings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            raise settings_error(error, lambda field: f"ABP_{field.upper()}") from error
+            raise settings_error(error, lambda field: f"ABP_{field.upper()}") from None
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:

@@ -11,8 +11,9 @@ from ..base import Transport
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError
 from ..http import Discovery, discover
+from ..plugins import installed_plugins
 from ..protocol.urls import redact_url
-from .plugins import installed_plugins, make_transport
+from .plugins import GROUP, make_transport
 from .settings import Settings
 from .timeouts import timeout_seconds
 
@@ -139,7 +140,7 @@ def _transport_names(target: str) -> tuple[str, ...]:
     except ValueError:  # http://[, a port of 99999 and the like
         known = False
     if not known:
-        also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins())
+        also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
         raise UsageError(
             f"{redact_url(target)!r} is no target; give the app's address, such as http://127.0.0.1:8000/ or "
             f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "

@@ -12,6 +12,8 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from ..errors import ABPError
+from ..errors.tracebacks import shortened
 from .loop import SHARED, Runner
 
 __all__ = [
@@ -78,8 +80,12 @@ def blocking(
     """Return the blocking method for a coroutine method of what is wrapped."""
 
     def call(self: Blocking[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
         coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
-        return self._runner.run(coroutine)
+        try:
+            return self._runner.run(coroutine)
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
 
     return namesake(call, method)
 
@@ -88,7 +94,11 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
     """Return the blocking function for a coroutine function."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return SHARED.run(function(*args, **kwargs))
+        __tracebackhide__ = True
+        try:
+            return SHARED.run(function(*args, **kwargs))
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
 
     return namesake(call, function)
 

@@ -25,6 +25,7 @@ class Browser(Resource[launch.Browser]):
     load_extension = blocking(launch.Browser.load_extension)
     responds = blocking(launch.Browser.responds)
     restart = blocking(launch.Browser.restart)
+    ensure_running = blocking(launch.Browser.ensure_running)
     close = closing(launch.Browser.aclose)
 
     @property
@@ -36,6 +37,16 @@ class Browser(Resource[launch.Browser]):
     def attached(self) -> bool:
         """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
         return self.wrapped.attached
+
+    @property
+    def closed(self) -> bool:
+        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        return self.wrapped.closed
+
+    @property
+    def after_restart(self) -> str:
+        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        return self.wrapped.after_restart
 
     @property
     def shares_context(self) -> bool:

@@ -15,7 +15,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
-from ..errors import CallTimeout, Disconnected
+from ..errors import ABPError, CallTimeout, Disconnected, format_seconds
+from ..errors.tracebacks import shortened
 from .bridge import Blocking, namesake
 from .loop import Runner
 
@@ -120,7 +121,9 @@ class _OpenManager(Generic[T]):
         await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
         if not self._task.done():
             self._task.cancel()
-            raise CallTimeout(f"it did not close within {_CLOSE_TIMEOUT:g} s; parts of it may still be there")
+            raise CallTimeout(
+                f"it did not close within {format_seconds(_CLOSE_TIMEOUT)}; parts of it may still be there"
+            )
         return self._task.result()
 
     async def _leave_and_release(self) -> None:
@@ -136,14 +139,22 @@ class Resource(Blocking[M]):
     _open_manager: _OpenManager[Any] | None = None
 
     def __enter__(self) -> Self:
+        __tracebackhide__ = True
         manager = _OpenManager(self.wrapped, self._runner)
-        manager.enter()
+        try:
+            manager.enter()
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
         weakref.finalize(self, manager.abandon).atexit = False
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._close(*exc_info)
+        __tracebackhide__ = True
+        try:
+            self._close(*exc_info)
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
 
     def _close(self, *exc_info: object) -> None:
         if self._open_manager is None:

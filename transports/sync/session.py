@@ -11,7 +11,7 @@ from ..adapters.recording import Recording
 from ..artifacts import HostFacade, HostStore
 from ..base import Transport
 from ..protocol.declarations import AppInfo, Capability
-from ..routing import RoutingPolicy
+from ..routing import RoutingConfig, RoutingPolicy
 from ..session import connect as asynchronous
 from ..session import resources, session
 from ..session.event_dispatch import OnElicitation, OnNotification, OnProgress
@@ -44,6 +44,11 @@ class Resources(Blocking[resources.Resources]):
         """Whether the app says that it has resources."""
         return self.wrapped.available
 
+    @property
+    def subscriptions(self) -> frozenset[str]:
+        """The URIs that are subscribed to."""
+        return self.wrapped.subscriptions
+
 
 class Session(Resource[session.Session]):
     """An app that is connected, made by :func:`connect`.
@@ -61,6 +66,7 @@ class Session(Resource[session.Session]):
 
     def open(self) -> Self:
         """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""
+        __tracebackhide__ = True
         return self.__enter__()
 
     @property
@@ -124,7 +130,7 @@ def connect(
     on_notification: OnNotification | None = None,
     on_elicitation: OnElicitation | None = None,
     requested_capabilities: Sequence[str] = (),
-    routing: RoutingPolicy | None = None,
+    routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
 ) -> Session:
     """As :func:`transports.connect`, whose docstring replaces this one."""

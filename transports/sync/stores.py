@@ -8,7 +8,7 @@ from typing import Self
 
 from .. import artifacts, routing
 from ..artifacts import HostFacade, HostStore, Scope
-from ..routing import Fetcher, RoutingPolicy
+from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
 from .bridge import Blocking, blocking, described, iterating, made_by, taking_parameters_of
 from .lifetime import Resource, closing, managing
 
@@ -49,6 +49,7 @@ class ArtifactStore(Resource[artifacts.ArtifactStore]):
     get = blocking(artifacts.ArtifactStore.get)
     export = blocking(artifacts.ArtifactStore.export)
     delete = blocking(artifacts.ArtifactStore.delete)
+    enforce_retention = blocking(artifacts.ArtifactStore.enforce_retention)
     gc = blocking(artifacts.ArtifactStore.gc)
     end_session = blocking(artifacts.ArtifactStore.end_session)
     fsck = blocking(artifacts.ArtifactStore.fsck)
@@ -98,9 +99,10 @@ class Router(Blocking[routing.Router]):
         *,
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
+        on_event: OnRoutingEvent | None = None,
     ) -> None:
         inner = store.wrapped if isinstance(store, ArtifactStore) else store
-        super().__init__(routing.Router(inner, fetcher=fetcher, policy=policy))
+        super().__init__(routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event))
 
     route = blocking(routing.Router.route)
 

@@ -1,16 +1,17 @@
-"""What a failed test leaves behind: recordings of its sessions, a trace of the page, and the files of its store."""
+"""What a failed test leaves behind: recordings of its sessions, what its pages say is wrong, a trace, its files."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from ..adapters.recording import Recorder
 from ..base import Transport
+from ..browser.page.problems import read_problems
 from ..browser.transport import PageTransport
 from ..sync.loop import SHARED
 
@@ -33,6 +34,7 @@ class FailureReport:
         self._recordings = recordings
         self._sessions: list[Path] = []
         self._traced: PageTransport | None = None
+        self._page: tuple[PageTransport, Callable[[Coroutine[Any, Any, None]], None]] | None = None
 
     def new_recording(self) -> Path:
         """Return the file to record one more session of the test in: ``session.jsonl``, ``session-2.jsonl``, …"""
@@ -45,6 +47,12 @@ class FailureReport:
         open: a recording is good up to its last whole line."""
         self._folder.mkdir(parents=True, exist_ok=True)
         written = [name for recording in self._sessions if recording.is_file() for name in self._keep(recording)]
+        if self._page is not None:
+            (page, run), self._page = self._page, None
+            with contextlib.suppress(Exception):  # the page may be what has failed
+                run(self._write_problems(page))
+        if (self._folder / "page.txt").is_file():
+            written.append("page.txt (what the page says is wrong)")
         if self._traced is not None:
             traced, self._traced = self._traced, None
             SHARED.run(_stop(traced, self._folder / "trace.zip"))
@@ -72,6 +80,17 @@ class FailureReport:
             shutil.copyfile(file, self._folder / "artifacts" / file.name)
         return bool(files)
 
+    def watch_page(self, transport: Transport, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Have :meth:`write` keep what the page of a blocking session says is wrong. ``run`` runs work in its loop."""
+        if (page := _page_of(transport)) is not None:
+            self._page = page, run
+
+    async def _write_problems(self, transport: PageTransport) -> None:
+        """Write script errors, failed requests and the last console lines of a page to ``page.txt``, if any."""
+        if transport.page is not None and (lines := (await read_problems(transport.page)).lines()):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
     def start_trace(self, transport: Transport) -> None:
         """Start a Playwright trace of a blocking session, if it has a page. It ends by :meth:`write`, which keeps it,
         or by :meth:`discard_trace`."""
@@ -87,8 +106,8 @@ class FailureReport:
 
     @contextlib.asynccontextmanager
     async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
-        """Trace a session in the test's own event loop, if it has a page. The trace is kept if an exception leaves the
-        block, unless it is a ``passing`` one, such as that of ``pytest.skip``."""
+        """Trace a session in the test's own event loop, if it has a page. The trace, and what the page says is wrong,
+        are kept if an exception leaves the block, unless it is a ``passing`` one, such as that of ``pytest.skip``."""
         page = _page_of(transport)
         if page is None:
             yield
@@ -98,7 +117,9 @@ class FailureReport:
         try:
             yield
         except BaseException as error:
-            path = None if isinstance(error, passing) else self._folder / "trace.zip"
+            if not isinstance(error, passing):
+                path = self._folder / "trace.zip"
+                await self._write_problems(page)
             raise
         finally:
             await _stop(page, path)

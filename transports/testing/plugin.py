@@ -169,6 +169,7 @@ def abp_app(
     report = _new_report(request, tmp_path)
     options = {"record": _recording(report, abp_target), **options}
     with connect(abp_target, transport=abp_transport, store=abp_artifacts, **options) as app:
+        report.watch_page(app.transport, app._runner.run)
         if "page" not in options:
             report.start_trace(app.transport)
         try:

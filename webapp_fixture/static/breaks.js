@@ -59,6 +59,8 @@ const answers = {
   result: filesAs({ files: 'none' }),
   noencoding: filesAs({ files: [], file: { content, mimeType: 'application/octet-stream', size: 12 } }),
   nosize: filesAs({ files: [], file: { content, mimeType: 'application/octet-stream', encoding: 'base64' } }),
+  nourlsize: filesAs({ files: [], file: { downloadUrl: 'data:text/plain,twelve%20bytes', mimeType: 'text/plain' } }),
+  undeclared: filesAs({ files: [], file: { content, mimeType: 'application/octet-stream', encoding: 'base64', size: 12 } }),
   detached: filesAs({ files: [], get file() { return { content: detached(), mimeType: 'application/octet-stream' }; } }),
   nomime: filesAs({ files: [], file: { content: new ArrayBuffer(12), size: 12 } }),
 };

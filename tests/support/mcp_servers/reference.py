@@ -119,4 +119,5 @@ async def main() -> None:
     await app.conversation.aclose()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -234,6 +234,8 @@ async def read_resource(ctx: Any, params: Any) -> ReadResourceResult:
         return ReadResourceResult(
             contents=[BlobResourceContents(uri=uri, mime_type="application/pdf", blob=b64(PDF))], ttl_ms=_HOUR
         )
+    if uri == "tableau://files/slow":
+        await asyncio.Event().wait()
     if uri == "tableau://files/broken":
         return ReadResourceResult(contents=[BlobResourceContents(uri=uri, blob="AAA=BBB*")])
     if uri.startswith("tableau://notes/") or uri.endswith("/lies"):

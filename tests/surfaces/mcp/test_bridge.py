@@ -14,7 +14,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
 
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
 from transports import MemoryTransport
 from transports import connect as connect_app
 from transports.protocol.messages import Message
@@ -26,6 +26,7 @@ __all__ = ["era", "serve"]
 # --- the straight path ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-8c", "R4-12d")
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [
@@ -56,10 +57,11 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert listed["total"] == 2
 
 
+@pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")
 async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
-        assert words(answer).startswith("Output saved to file: ")
+        assert words(answer).startswith('{"text": "HI"}\nOutput saved to file: ')
         (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
         document = answer.structured_content
         assert set(document) >= {"success", "capability", "transport", "data", "duration_ms", "warnings", "artifacts"}
@@ -67,6 +69,7 @@ async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve:
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
 
 
+@pytest.mark.requirement("R0-1b", "R4-7a")
 async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
     class Declared(MemoryTransport):
         async def request(self, message: Message, *, timeout: float) -> Message:
@@ -94,6 +97,54 @@ async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Se
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
+@pytest.mark.requirement("R4-3d")
+async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
+    careful: dict[str, object] = {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    reading: dict[str, object] = {"readOnlyHint": True, "title": "Reads", "destructiveHint": "no", "somethingElse": 1}
+    declared: dict[str, list[dict[str, object]]] = {
+        "row.delete": [careful, {**careful, "idempotentHint": False}],
+        "row.read": [reading, reading],
+    }
+
+    class Declared(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            reply = await super().request(message, timeout=timeout)
+            if message.type == "capabilities/list":
+                at = apps.transports.index(self)
+                reply.payload = [{"name": name, "annotations": hints[at]} for name, hints in declared.items()]
+            return reply
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            self.transports.append(Declared(dict.fromkeys(declared, shout)))
+            return connect_app("memory:", transport=self.transports[-1], **options)
+
+    apps = Some()
+    async with serve(apps) as client:
+
+        async def hints() -> dict[str, object]:
+            tools = (await client.list_tools()).tools
+            return {
+                tool.name: tool.annotations and tool.annotations.model_dump(by_alias=True, exclude_none=True)
+                for tool in tools
+            }
+
+        alone = await hints()
+        assert alone["abp_row_delete"] == careful and alone["abp_row_read"] == {"readOnlyHint": True}
+        assert alone["abp_call"] is None  # it depends on the capability
+        lookup = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+        assert {alone[name] == lookup for name in ("abp_status", "abp_artifacts", "abp_read_artifact")} == {True}
+        await called(client, "abp_connect", url=URL)
+        shared = await hints()  # what only one app promises is no promise of the tool
+        assert shared["abp_row_delete"] == {name: careful[name] for name in careful if name != "idempotentHint"}
+        assert shared["abp_row_read"] == {"readOnlyHint": True}
+
+
 async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
     async with serve() as client:
         second = await called(client, "abp_connect", url=URL)
@@ -109,6 +160,7 @@ async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
         assert len(status["sessions"]) == 2
 
 
+@pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
 async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
@@ -155,6 +207,7 @@ async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     assert reported == [(50, 100), (100, 100)]
 
 
+@pytest.mark.requirement("R3-7d")
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()
     async with serve(apps) as client:

@@ -211,14 +211,14 @@ def test_choices_keep_their_titles() -> None:
     schema = {"type": "object", "properties": {**fields, "deep": {"type": "array", "items": {"type": "object"}}}}
     form = client_request_for(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
     assert isinstance(form, Form)
-    assert form.schema["properties"] == {**fields, "deep": {"type": "string"}}
+    assert form.question.schema["properties"] == {**fields, "deep": {"type": "string"}}
 
 
 def test_forms_hold_only_what_mcp_allows() -> None:
     from transports import ElicitationRequest
 
     select = client_request_for(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
-    assert isinstance(select, Form) and select.schema["properties"] == {
+    assert isinstance(select, Form) and select.question.schema["properties"] == {
         "selected": {
             "type": "array",
             "items": {"anyOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]},
@@ -228,7 +228,10 @@ def test_forms_hold_only_what_mcp_allows() -> None:
         "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
     }
     form = client_request_for(ElicitationRequest(method="elicitation/input", params=deep))
-    assert isinstance(form, Form) and form.schema["properties"] == {"a": {"type": "string"}, "b": {"type": "number"}}
+    assert isinstance(form, Form) and form.question.schema["properties"] == {
+        "a": {"type": "string"},
+        "b": {"type": "number"},
+    }
     assert client_request_for(ElicitationRequest(method="sampling/create", params={})) is None
 
 

@@ -44,6 +44,12 @@ async def test_an_artifact_is_exported_once_and_replaces_no_file(serve: Serve, r
         assert sorted(root.rglob("*")) == [root / "deep", target]  # nothing half-made is left
 
 
+async def test_a_tool_that_may_write_a_file_is_not_marked_as_reading_only(serve: Serve, root: Path) -> None:
+    async with serve(options={"export_roots": (root,)}) as client:
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_read_artifact"]
+        assert tool.annotations and tool.annotations.read_only_hint is False
+
+
 async def test_concurrent_exports_write_the_file_once(serve: Serve, root: Path) -> None:
     async with serve(options={"export_roots": (root,)}) as client:
         refs = [(await called(client, "abp_text_shout", text=str(at)))["artifacts"][0] for at in range(5)]
@@ -104,6 +110,7 @@ async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None
     assert names(root) == ["deep"]
 
 
+@pytest.mark.requirement("R4-13f")
 @pytest.mark.parametrize("era", ERAS)
 async def test_results_carry_urls_if_there_is_a_link_function(tmp_path: Path, era: str) -> None:
     def link(ref: ArtifactRef) -> str | None:

@@ -57,6 +57,8 @@ async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterato
         yield client
 
 
+@pytest.mark.requirement("R4-3b", "R4-4e", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c")
+@pytest.mark.requirement("R4-14d", "R4-15b")
 @pytest.mark.parametrize("era", ERAS)
 async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None:
     async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
@@ -93,6 +95,33 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         assert len((await called(ann, "abp_status"))["sessions"]) == 1
 
 
+@pytest.mark.requirement("R4-9d")
+async def test_sessions_of_one_user_see_nothing_of_each_other_where_that_is_asked(tmp_path: Path) -> None:
+    for isolated in (True, False):
+        folder = tmp_path / str(isolated)
+        async with (
+            served(folder, isolate_sessions=isolated) as url,
+            client_of(url, ANN, "legacy") as one,
+            client_of(url, ANN, "legacy") as two,
+        ):
+            await called(one, "abp_connect", url=URL)
+            made = (await called(one, "abp_text_shout", text="secret"))["artifacts"][0]
+            assert json.loads(await read_as_resource(one, made["uri"])) == {"text": "SECRET"}
+            assert (await called(two, "abp_artifacts"))["total"] == (0 if isolated else 1)
+            assert len((await called(two, "abp_status"))["sessions"]) == (0 if isolated else 1)
+            assert (await two.call_tool("abp_read_artifact", {"id": made["id"]})).is_error is isolated
+        async with (  # another run of the bridge, and clients without sessions
+            served(folder, isolate_sessions=isolated) as url,
+            client_of(url, ANN, "2026-07-28") as later,
+            client_of(url, ANN, "2026-07-28") as beside,
+        ):
+            assert (await called(later, "abp_artifacts"))["total"] == (0 if isolated else 1)
+            await called(later, "abp_connect", url=URL)
+            await called(later, "abp_text_shout", text="of this run")
+            assert (await called(beside, "abp_artifacts"))["total"] == (1 if isolated else 2)
+
+
+@pytest.mark.requirement("R4-11e", "R4-15a")
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -117,17 +146,43 @@ async def test_requests_need_a_token_and_a_local_host_and_origin(
         assert response.status == status
 
 
-async def test_requests_are_limited_in_size(tmp_path: Path) -> None:
-    content = base64.b64encode(bytes(6 << 20)).decode()
-    async with served(tmp_path, max_request_bytes=12 << 20) as url, client_of(url, ANN, "2026-07-28") as client:
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.requirement("R4-10a", "R4-9e", "R4-12a", "R4-14e", "R4-15c")
+async def test_one_limit_of_size_holds_and_above_it_is_a_typed_error(tmp_path: Path, era: str) -> None:
+    limit = 6 << 20
+    async with served(tmp_path, max_file_bytes=limit) as url, client_of(url, ANN, era) as client:
         await called(client, "abp_connect", url=URL)
-        document = await called(client, "abp_file_digest", files=[{"param": "file", "content": content}])
-        assert document["success"]
-        async with (
-            aiohttp.ClientSession(headers={"Authorization": f"Bearer {ANN}"}) as http,
-            http.post(url, data=io.BytesIO(bytes(16 << 20)), headers={"Content-Type": "application/json"}) as response,
-        ):
-            assert response.status == 413
+
+        def files(size: int) -> dict[str, Any]:
+            return {"files": [{"param": "file", "content": base64.b64encode(bytes(size)).decode()}]}
+
+        assert (await called(client, "abp_file_digest", **files(limit)))["success"]
+        refused = await client.call_tool("abp_file_digest", files(limit + 1))
+        assert refused.structured_content["error"]["code"] == "TOO_LARGE"
+        with pytest.raises(MCPError, match=r"files in it may have 6,291,456 together \(max_file_bytes\)") as caught:
+            await client.call_tool("abp_file_digest", files(3 * limit))  # the client is told, and not cut off
+        assert caught.value.error.data == {"code": "TOO_LARGE", "limit": limit}
+        assert (await called(client, "abp_file_digest", **files(1)))["success"]
+    defaults = Options()
+    assert defaults.max_request_bytes > defaults.max_file_bytes * 4 / 3  # a file of the largest size fits
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
+async def test_a_request_that_is_too_large_is_read_to_its_end(tmp_path: Path, declared: bool) -> None:
+    body = bytes(3 << 20)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 1 << 16):
+            yield body[start : start + (1 << 16)]
+
+    async with (
+        served(tmp_path, max_file_bytes=0) as url,
+        aiohttp.ClientSession(headers={"Authorization": f"Bearer {ANN}"}) as http,
+        http.post(
+            url, data=io.BytesIO(body) if declared else chunks(), headers={"Content-Type": "application/json"}
+        ) as response,
+    ):
+        assert response.status == 413 and (await response.json())["error"]["data"]["code"] == "TOO_LARGE"
 
 
 async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import ResourceLink, TextContent
 
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_with_tool, serve, words
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import Bridge, Options
@@ -154,9 +155,50 @@ async def test_without_rules_an_address_may_hold_a_user(serve: Serve) -> None:
         await called(client, "abp_connect", url="ws://user:secret@app.example/")
 
 
+async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(**options: Any) -> None:
+        raise UsageError("a browser is started")
+
+    monkeypatch.setattr("transports.browser.process.launch.Browser", started)
+    refused = {
+        "http://127.0.0.1:8000/": "not on the public Internet",
+        "http://2130706433/": "not on the public Internet",
+        "http://169.254.169.254/latest/meta-data": "not on the public Internet",
+        "http://[::1]/": "not on the public Internet",
+        "http://localhost/": "not on the public Internet",
+        "http://bad.example/": "may not be connected",
+        "file:///etc/passwd": "plainly",
+    }
+    async with serve(connected=False, options={"blocked_hosts": ("bad.*",)}) as client:
+
+        async def said(url: str, **more: object) -> str:
+            answer = await client.call_tool("abp_screenshot", {"url": url, **more})
+            assert answer.is_error
+            return words(answer)
+
+        for url, reason in refused.items():
+            assert reason in await said(url), url
+        assert "a browser is started" in await said("https://1.1.1.1/")
+        assert "not both" in await said("https://1.1.1.1/", session="a")
+        for wrong in ({"width": 1921}, {"height": 0}, {"options": {"path": "/tmp/x"}}):
+            assert "INVALID_PARAMS" in await said("https://1.1.1.1/", **wrong)
+        await called(client, "abp_connect", url="ws://127.0.0.1:8000/abp")
+        assert "a browser is started" in await said("http://127.0.0.1:8000/page")  # where an app is
+        assert "not on the public Internet" in await said("http://127.0.0.1:8001/")
+        monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
+        assert "a browser is started" in await said("http://127.0.0.1:8001/")
+    monkeypatch.delenv("ABP_ALLOW_PRIVATE_ADDRESSES")
+    async with serve(connected=False, options={"allowed_hosts": ("127.*",)}) as client:
+        assert "a browser is started" in await said("http://127.0.0.1:8001/")
+        assert "may not be connected" in await said("https://1.1.1.1/")
+
+
 # --- tools ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-10e")
 async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -> None:
     async with serve(options={"hide_tools": ("abp_screenshot", "abp_job_*")}) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
@@ -173,9 +215,59 @@ async def test_only_some_tools_are_shown(serve: Serve) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["abp_connect", "abp_text_shout"]
 
 
+# --- artifacts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R4-10c", "R4-10d")
+async def test_limits_of_what_is_read(serve: Serve) -> None:
+    limits = [
+        ({}, (False, True)),
+        ({"large_file_threshold_tokens": 3}, (True, False)),
+        ({"max_auto_read_size_bytes": 14}, (False, False)),
+    ]
+    for options, expected in limits:
+        async with serve(options=options) as client:
+            answer = await client.call_tool("abp_text_shout", {"text": "hello"})  # {"text":"HELLO"}: 16 bytes
+            (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+            (entry,) = (await called(client, "abp_artifacts", limit=1))["artifacts"]
+            for about in (link.meta, entry):
+                assert about and (about["large_file_warning"], about["auto_read_safe"]) == expected, options
+
+
+@pytest.mark.requirement("R4-10e")
+async def test_file_tools_can_be_switched_off(serve: Serve) -> None:
+    async with serve(options={"enable_file_tools": False}) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert not {"abp_artifacts", "abp_read_artifact"} & set(tools)
+        assert not any("files" in tools[name].input_schema["properties"] for name in ("abp_call", "abp_file_digest"))
+        assert client.instructions and "abp_read_artifact" not in client.instructions
+        for hidden in ("abp_artifacts", "abp_read_artifact"):
+            with pytest.raises(MCPError, match="no tool"):
+                await client.call_tool(hidden, {"id": "a"})
+        files = [{"param": "text", "content": "QQ=="}]
+        refused = await client.call_tool("abp_call", {"capability": "text.shout", "files": files})
+        assert refused.is_error and "files" in words(refused)
+        await client.call_tool("abp_text_shout", {"text": "a", "files": files})  # the app's own parameter, if any
+        assert len((await client.list_resources()).resources) == 1  # nothing was stored of it
+
+
+@pytest.mark.requirement("R4-10f")
+async def test_artifacts_need_not_be_resources(serve: Serve) -> None:
+    async with serve(options={"enable_artifact_resources": False}) as client:
+        answer = await client.call_tool("abp_text_shout", {"text": "hi"})
+        assert [type(item) for item in answer.content] == [TextContent]
+        (artifact,) = answer.structured_content["artifacts"]
+        assert (await client.list_resources()).resources == []
+        assert (await client.list_resource_templates()).resource_templates == []
+        with pytest.raises(MCPError, match="enable_artifact_resources"):
+            await client.read_resource(artifact["uri"])
+        assert await read_with_tool(client, artifact["id"]) == b'{"text":"HI"}'
+
+
 # --- files and browsers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-9e", "R4-9f", "R4-10a", "R4-10b")
 @pytest.mark.parametrize(
     ("options", "files", "said"),
     [

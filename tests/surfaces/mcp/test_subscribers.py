@@ -21,7 +21,11 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from tests.support.mcp_clients import Apps, ResourceNotifications, Serve, called, era, serve
+from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, era, serve
+from tests.support.resources import ResourceApp
+from tests.support.web_client import eventually
+from transports import Session
+from transports import connect as connect_app
 from transports.artifacts import open_store
 from transports.testing import Call
 
@@ -78,6 +82,46 @@ async def test_the_server_declares_resource_subscriptions(serve: Serve, era: str
     async with serve() as client:
         resources = client.server_capabilities.resources
         assert resources and resources.subscribe and resources.list_changed
+
+
+async def test_subscriptions_to_resources_of_servers_are_passed_on(serve: Serve, era: str) -> None:
+    class Servers(Apps):
+        def __call__(self, target: str, **options: Any) -> Session:
+            options.pop("transport", None)
+            self.transports.append(ResourceApp())
+            return connect_app("memory:", transport=self.transports[-1], **options)
+
+    servers, notifications = Servers(), ResourceNotifications()
+
+    def app(number: int) -> ResourceApp:
+        found = servers.transports[number]
+        assert isinstance(found, ResourceApp)
+        return found
+
+    async def subscribed(number: int, *uris: str) -> None:
+        await eventually(lambda: app(number).subscribed == set(uris))
+
+    async with (
+        serve(servers, connected=False, message_handler=notifications.message) as client,
+        notifications.subscribed(client, era, "note:///long"),
+    ):
+        session = (await called(client, "abp_connect", url=URL))["session"]  # connected after the subscription
+        await subscribed(0, "note:///long")
+        async with notifications.subscribed(client, era, "file:///x/picture.png"):
+            await subscribed(0, "note:///long", "file:///x/picture.png")
+            app(0).change("note:///long")
+            await notifications.until("note:///long")
+            app(0).change("file:///x/picture.png")
+            await notifications.until("file:///x/picture.png")
+            if era == "legacy":
+                request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri="file:///x/picture.png"))
+                await client.session.send_request(request, EmptyResult)
+        await subscribed(0, "note:///long")
+        await called(client, "abp_disconnect", session=session)
+        await called(client, "abp_connect", url=URL)
+        await subscribed(1, "note:///long")
+        app(1).change("note:///long")
+        await notifications.until("note:///long")
 
 
 # --- what apps say ----------------------------------------------------------------------------------------------------

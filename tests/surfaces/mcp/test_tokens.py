@@ -81,6 +81,7 @@ async def status(url: str, bearer: str) -> int:
         return response.status
 
 
+@pytest.mark.requirement("R2-7.2d", "R4-7f")
 @pytest.mark.parametrize("algorithm", list(KEYS))
 async def test_the_subject_is_the_user(tmp_path: Path, algorithm: str) -> None:
     key, _ = KEYS[algorithm]
@@ -109,6 +110,7 @@ def forged(header: dict[str, str], secret: bytes) -> str:
     return b".".join([*parts, base64.urlsafe_b64encode(mac).rstrip(b"=")]).decode()
 
 
+@pytest.mark.requirement("R4-9a", "R4-14k", "R4-15a")
 @pytest.mark.parametrize("way", ["file", "server"])
 async def test_invalid_tokens_are_refused(tmp_path: Path, way: str) -> None:
     (tmp_path / "key.pem").write_bytes(pem(RSA))

@@ -8,7 +8,8 @@ import io
 import json
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
-from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
+from transports import ArtifactRef, BinaryData, CapabilityError, MemoryStore, NoneStore, Router
 from transports.adapters.memory import Handler
 from transports.errors import SizeMismatch
 from transports.protocol.strict_json import encode_json
+from transports.surfaces.mcp.artifact_view import ArtifactView
 from transports.surfaces.mcp.tool_results import call_result, error_result
 from transports.testing import Call
 
@@ -36,12 +38,19 @@ def noise(side: int, seed: int = 1) -> Image.Image:
     return Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(side * side * 3))
 
 
+@cache
 def png(side: int) -> bytes:
     out = io.BytesIO()
     noise(side).save(out, "PNG")
     return out.getvalue()
 
 
+@cache
+def pdf() -> bytes:
+    return b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20)
+
+
+@cache
 def bomb() -> bytes:
     """An image of 12,000 × 12,000 pixels, of which Pillow only warns, in a file of 620 KB."""
     out = io.BytesIO()
@@ -60,6 +69,8 @@ def picture(data: bytes) -> dict[str, object]:
     return {"image": BinaryData.from_bytes(data, mime_type="image/png", filename="a.png")}
 
 
+@pytest.mark.requirement("R0-2c", "R0-9c", "R2-6.1d", "R3-1a", "R3-1b", "R3-1d", "R3-1e", "R3-3a", "R3-4a", "R3-4d")
+@pytest.mark.requirement("R3-5a", "R3-5b", "R3-5e", "R3-6a", "R3-7c", "R3-8b", "R3-8c", "R4-15g")
 @pytest.mark.parametrize(
     ("what", "inline"),
     [
@@ -76,22 +87,21 @@ def picture(data: bytes) -> dict[str, object]:
     ],
 )
 async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: Serve, what: str, inline: str) -> None:
-    small, large = png(315), png(1300)
-    pdf = b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20)
     rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
-    contents: dict[str, object] = {
-        "1 KB of text": "x" * 1024,
-        "400 KB of broken base64": base64.b64encode(small).decode() + "#",
-        "2 MB of JSON": {"rows": rows},
-        "2 MB of JSON beside a binary": {"rows": rows, "file": b"\x00\x01" * 100},
-        "300 KB PNG": picture(small),
-        "5 MB PNG": picture(large),
-        "a bomb": picture(bomb()),
-        "50 MB PDF": {"document": BinaryData.from_bytes(pdf, mime_type="application/pdf")},
-        "500 artifacts": {"pages": [os.urandom(40) for _ in range(500)]},
-        "a megabyte of warnings": {"x" * 1000 + str(n): n for n in range(1000)},
+    makers: dict[str, Callable[[], object]] = {
+        "1 KB of text": lambda: "x" * 1024,
+        "400 KB of broken base64": lambda: base64.b64encode(png(315)).decode() + "#",
+        "2 MB of JSON": lambda: {"rows": rows},
+        "2 MB of JSON beside a binary": lambda: {"rows": rows, "file": b"\x00\x01" * 100},
+        "300 KB PNG": lambda: picture(png(315)),
+        "5 MB PNG": lambda: picture(png(1300)),
+        "a bomb": lambda: picture(bomb()),
+        "50 MB PDF": lambda: {"document": BinaryData.from_bytes(pdf(), mime_type="application/pdf")},
+        "500 artifacts": lambda: {"pages": [os.urandom(40) for _ in range(500)]},
+        "a megabyte of warnings": lambda: {"x" * 1000 + str(n): n for n in range(1000)},
     }
-    async with serve(giving(make=contents[what])) as client:
+    content = makers[what]()
+    async with serve(giving(make=content)) as client:
         answer = await client.call_tool("abp_make", {})
         assert not answer.is_error, answer
         assert size(answer) <= LIMIT
@@ -99,7 +109,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
         shown = [base64.b64decode(image.data) for image in images]
         assert sum(map(len, shown)) <= 500_000
         if inline == "itself":
-            assert shown == [small]
+            assert shown == [png(315)]
         elif inline == "thumbnail":
             with Image.open(io.BytesIO(shown[0])) as seen:
                 assert max(seen.size) <= 800 and images[0].meta and images[0].meta["thumbnail"]
@@ -114,7 +124,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             if link.size < 10 << 20:
                 assert await read_with_tool(client, link.uri) == data
         if what == "400 KB of broken base64":
-            assert size(answer) < 3000 and json.loads(data) == contents[what]
+            assert size(answer) < 3000 and json.loads(data) == content
         if what.startswith("2 MB of JSON"):  # its form is kept, and it says where all of it is
             document = answer.structured_content
             assert document["truncated"]["uri"] in {link.uri for link in links}
@@ -122,7 +132,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
         if what == "2 MB of JSON beside a binary":
             assert rows == json.loads(await read_as_resource(client, links[-1].uri))["rows"]
         if what == "50 MB PDF":
-            assert data == pdf
+            assert data == pdf()
 
 
 async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> None:
@@ -139,7 +149,8 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     def link(ref: ArtifactRef) -> str:
         return f"https://files.test/{ref.id}"
 
-    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, link=link)
+    view = ArtifactView(link=link)
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
@@ -148,9 +159,21 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
     with pytest.raises(SizeMismatch) as caught:
         await Router(store).route(broken, capability="half")
-    failed = error_result(caught.value, LIMIT, link)
+    failed = error_result(caught.value, LIMIT, view)
     assert [type(item) for item in failed.content] == [TextContent]
     assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
+
+
+async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:
+    store = MemoryStore()
+    note = BinaryData.from_bytes(b"words", mime_type="text/plain")
+    routed = await Router(store).route({**picture(png(20)), "note": note}, capability="draw")
+    for ref in routed.artifacts.values():
+        await store.delete(ref.id)
+    view = ArtifactView()
+    answer = await call_result(routed, session="s", store=store, max_bytes=LIMIT, max_image_bytes=500_000, view=view)
+    assert [type(item) for item in answer.content] == [TextContent, ResourceLink, ResourceLink]
+    assert "Images: 0 of 1 shown" in words(answer) and not answer.is_error
 
 
 async def test_a_long_error_is_cut(serve: Serve) -> None:
@@ -164,6 +187,7 @@ async def test_a_long_error_is_cut(serve: Serve) -> None:
         assert answer.structured_content["success"] is False
 
 
+@pytest.mark.requirement("R4-14h")
 async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
     async def half(params: Mapping[str, object], call: Call) -> object:
         return {"good": b"\x00good", "bad": {"content": "AAAA", "encoding": "base64", "mimeType": "a/b", "size": 9}}
@@ -178,6 +202,8 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-2d", "R4-3c", "R4-5c", "R4-6a", "R4-6b", "R4-6c", "R4-8d", "R4-8e", "R4-8h", "R4-12c")
+@pytest.mark.requirement("R4-13e", "R4-14f", "R4-14g", "R4-14i", "R4-14j", "R4-15i", "R4-3e", "R4-8c", "R4-8f", "R4-8g")
 async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve) -> None:
     async with serve(giving(make=[b"\x00%d" % number for number in range(120)])) as client:
         await called(client, "abp_make")
@@ -191,11 +217,21 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         assert first.meta and first.size == first.meta["size_bytes"] == 2 and not first.meta["auto_read_safe"]  # binary
         assert seen[0].meta and seen[0].meta["estimated_tokens"] == -(-seen[0].meta["size_bytes"] // 4) > 10_000
         assert [warning[:6] for warning in seen[0].meta["warnings"]] == ["large:"]
+        assert seen[0].meta["large_file_warning"] and not seen[0].meta["auto_read_safe"]
+        assert "tokens; large: read ranges" in str(seen[0].description)
+        assert first.meta["large_file_warning"] is False and "large" not in str(first.description)
+        for one in (first, seen[0]):  # what reading does, and when the artifact was made
+            assert one.meta and one.meta["readOnlyHint"] is one.meta["idempotentHint"] is True
+            assert one.annotations and str(one.annotations.last_modified).startswith("20")
+        listed = await called(client, "abp_artifacts", limit=100)
+        assert [entry["large_file_warning"] for entry in listed["artifacts"]] == [True, *[False] * 99]
+        assert {entry["auto_read_safe"] for entry in listed["artifacts"]} == {False}
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602
 
 
+@pytest.mark.requirement("R4-11g")
 @pytest.mark.parametrize(
     "uri", ["artifact://nothing_000000000000", "file:///etc/passwd", "artifact://", "artifact://a?offset=x"]
 )
@@ -206,6 +242,7 @@ async def test_reading_an_unknown_resource(serve: Serve, uri: str) -> None:
         assert refused.value.error.code == -32602
 
 
+@pytest.mark.requirement("R4-6d", "R4-12e", "R4-16d")
 async def test_ranges(serve: Serve) -> None:
     data = random.Random(3).randbytes(9000)
     async with serve(giving(make=data), options={"max_resource_bytes": 5000}) as client:
@@ -216,6 +253,7 @@ async def test_ranges(serve: Serve) -> None:
         assert b"".join(parts) == data and len(parts[0]) == 5000
 
 
+@pytest.mark.requirement("R0-2c", "R4-12e", "R4-16c")
 async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
     text = "a" + "€\n\x01" * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
@@ -228,6 +266,7 @@ async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
             assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
 
 
+@pytest.mark.requirement("R4-11g")
 async def test_an_unknown_artifact_is_an_error_result(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_read_artifact", {"id": "nothing"})
@@ -238,6 +277,8 @@ async def test_an_unknown_artifact_is_an_error_result(serve: Serve) -> None:
 # --- files in ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R4-1a", "R4-2a", "R4-2b", "R4-3a", "R4-4g", "R4-5a", "R4-7a", "R4-7b", "R4-7c", "R4-7d")
+@pytest.mark.requirement("R4-7e", "R4-13b", "R4-14a", "R4-14b", "R4-14c")
 async def test_files_as_content_as_artifact_and_from_an_allowed_folder(serve: Serve, tmp_path: Path) -> None:
     data = random.Random(4).randbytes(200_000)
     root = tmp_path / "root"
@@ -299,6 +340,10 @@ async def test_invalid_files(serve: Serve, file: Mapping[str, str]) -> None:
         for tool, more in (("abp_file_digest", {}), ("abp_call", {"capability": "file.digest"})):
             answer = await client.call_tool(tool, {**more, "files": [file]})
             assert answer.is_error
+            if file.get("content") == "not base64!":  # whose content it is, and how to correct it
+                assert words(answer).startswith("file: content: the text is not strictly valid base64 (")
+                assert "RFC 4648" in words(answer) and "the app" not in words(answer)
+                assert "Next: correct the argument files" in words(answer)
 
 
 async def test_a_capability_with_parameters_called_session_and_files(serve: Serve) -> None:

@@ -42,6 +42,8 @@ async def test_every_route_needs_a_token(web: Web) -> None:
         ("GET", "/calls"), ("GET", "/calls/x"), ("DELETE", "/calls/x"), ("POST", "/calls/x/answer"), ("GET", "/apps"),
         ("POST", "/apps"), ("DELETE", f"/apps/{app.key}"), ("GET", f"/apps/{app.key}/capabilities/x"),
         ("POST", f"/apps/{app.key}/calls"), ("GET", "/metrics"), ("POST", "/tokens"),
+        ("GET", f"/resources/{app.key}"), ("POST", f"/resources/{app.key}"),
+        ("GET", f"/resources/{app.key}/a%3A%2F%2Fb"),
     ]  # fmt: skip
     for access in (
         {},
@@ -125,6 +127,7 @@ async def test_listening_for_other_machines_needs_a_chosen_token(store: Artifact
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.3e", "R2-7.2b")
 async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     mine, theirs = await web.served.apps.connect("memory:", {}), await web.served.apps.connect("memory:", {})
     own = await put_artifact(web.store.scoped(Scope(session=mine.key)), b"mine")
@@ -144,7 +147,12 @@ async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
                 same = unknown.body.replace(b"artifact_000000000000", ref.id.encode())
                 assert answer.body == same
     assert [one["id"] for one in (await guest.get("/artifacts")).json["artifacts"]] == [own.id]
-    assert (await guest.get(f"/artifacts?session={theirs.key}")).json == {"artifacts": [], "next": None, "total": 0}
+    assert (await guest.get(f"/artifacts?session={theirs.key}")).json == {
+        "artifacts": [],
+        "next": None,
+        "total": 0,
+        "retention": None,
+    }
     assert [app["session"] for app in (await guest.get("/apps")).json["apps"]] == [mine.key]
     assert (await guest.ask("DELETE", f"/apps/{theirs.key}")).status == 404
     assert (await guest.post(f"/apps/{theirs.key}/calls", {"capability": "x"})).status == 404
@@ -181,9 +189,37 @@ async def test_tokens_of_users_open_their_own_scope(store: ArtifactStore) -> Non
         assert (await ann.get("/metrics")).status == 403
 
 
+@pytest.mark.requirement("R2-7.2b")
+async def test_a_tenant_sees_its_own_and_nothing_else(store: ArtifactStore) -> None:
+    tenants = "acme=token-of-acme-0123, other=token-of-other-012"
+    async with running(store, {}, tenants=tenants) as web:
+        acme, other = (web.with_token(part.partition("=")[2]) for part in tenants.split(", "))
+        made = await web.post("/tokens", {"tenant": "acme", "user": "ann", "expires": 60})
+        ann = web.with_token(made.json["token"])
+        app = (await web.post("/apps", {"url": "http://app.test/", "tenant": "acme", "user": "ann"})).json["session"]
+        (shared,) = (await acme.post("/artifacts", data=b"of the tenant")).json["artifacts"]
+        (anns,) = (await ann.post("/artifacts", data=b"of Ann")).json["artifacts"]
+        assert (await web.get(f"{shared['url']}/meta")).json["scope"] == {"tenant": "acme"}
+        meta = (await acme.get(f"{anns['url']}/meta")).json
+        assert meta["scope"] == {"tenant": "acme", "user": "ann"} and meta["source"]["capability"] == "upload"
+        for visitor, seen in ((acme, [200, 200, 200]), (ann, [404, 200, 200]), (other, [404, 404, 404])):
+            paths = (shared["url"], anns["url"], f"/resources/{app}")
+            assert [(await visitor.get(path)).status for path in paths] == seen
+        login = await ann.post("/login", {"token": ann.token}, token=False)  # a cookie keeps the scope
+        cookie = {"Cookie": login.headers["set-cookie"].partition(";")[0]}
+        assert (await web.get(anns["url"], token=False, headers=cookie)).status == 200
+        assert (await web.get(shared["url"], token=False, headers=cookie)).status == 404
+        assert (await other.get("/apps")).json["apps"] == []
+        assert (await acme.post("/tokens", {"tenant": "other"})).status == 403
+    for bad in ("acme", "=token-of-acme-0123", "acme=short", "a=token-of-acme-0123,b=token-of-acme-0123"):
+        with pytest.raises(ValueError, match=r"(?i)token"):
+            Options(tenants=bad)
+
+
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.6b", "R2-7.2d")
 async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) -> None:
     now = [2_000_000_000.0]
     ref, other = await put_artifact(store), await put_artifact(store, b"other")
@@ -213,7 +249,8 @@ async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) 
         await store.delete(ref.id)
         now[0] -= 30
         assert (await web.get(url, token=False)).status == 404
-    token = Signer("k" * 32).session_token("s", 4e9)  # what is signed for one thing is not good for another
+    # what is signed for one thing is not good for another
+    token = Signer("k" * 32).scope_token(Scope(session="s"), 4e9)
     assert not Signer("k" * 32).link_opens(token.removeprefix("abps."), "s")
 
 
@@ -245,6 +282,7 @@ async def test_links_made_by_another_process(store: ArtifactStore, monkeypatch: 
     assert find_server(store.url) is None
 
 
+@pytest.mark.requirement("R2-5.6b")
 async def test_an_object_store_makes_presigned_links(bucket: str) -> None:
     from transports.artifacts import open_store
 

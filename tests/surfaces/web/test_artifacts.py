@@ -30,6 +30,7 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-1.3b", "R2-5.6a", "R2-6.3a")
 async def test_content_and_headers_of_an_artifact(web: Web) -> None:
     ref = await put_artifact(web.store)
     answer = await web.get(f"/artifacts/{ref.id}")
@@ -189,13 +190,15 @@ async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
 # --- what there is ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-6.3b", "R4-4d")
 async def test_meta(web: Web) -> None:
     ref = await put_artifact(web.store, meta={"capability": "a.b", "app": "App", "call": "c-1"}, namespace="a.b")
     meta = (await web.get(f"/artifacts/{ref.id}/meta")).json
     assert meta == {
         "id": ref.id, "uri": ref.uri, "filename": "digits.txt", "mime_type": "text/plain", "size_bytes": 10,
         "sha256": ref.sha256, "created": ref.source["created"], "session": None, "capability": "a.b", "app": "App",
-        "call": "c-1", "preview": "text", "url": f"/artifacts/{ref.id}",
+        "call": "c-1", "preview": "text", "url": f"/artifacts/{ref.id}", "source": dict(ref.source),
+        "scope": {},
     }  # fmt: skip
 
 
@@ -337,6 +340,7 @@ async def test_raw_uploads(web: Web) -> None:
     assert meta["filename"] == "Über.txt"
 
 
+@pytest.mark.requirement("R4-4a")
 async def test_several_files_as_a_form(web: Web) -> None:
     form = aiohttp.FormData()
     for n in range(3):
@@ -347,6 +351,7 @@ async def test_several_files_as_a_form(web: Web) -> None:
     assert await web.store.get(answer.json["artifacts"][1]["id"]) == b"B" * 1000
 
 
+@pytest.mark.requirement("R4-15c")
 async def test_uploads_have_limits(tmp_path: Path) -> None:
     store = open_store(tmp_path / "out", max_bytes=500_000)
     async with running(store, max_upload_bytes=400_000, upload_types="image/*, text/plain") as web:

@@ -15,6 +15,7 @@ from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
 from transports.surfaces.shared.activity import Activity, LogGap
 from transports.surfaces.shared.store_watcher import StoreChange
+from transports.surfaces.web.artifact_meta import artifact_meta
 
 
 async def shout(params: Mapping[str, object], call: Call) -> object:
@@ -209,13 +210,14 @@ async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactSto
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R2-5.6d", "R2-6.3f", "R2-6.3h")
 async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
     async with web.listen() as events:
         ref = await put_artifact(other)
-        assert (await events.next())[1:] == ("artifact_stored", (await web.get(f"/artifacts/{ref.id}/meta")).json)
-        await put_artifact(other, filename="another.txt")  # the same content, named anew
-        assert (await events.next())[1:] == ("resource_updated", {"uri": ref.uri})
+        assert (await events.next())[1:] == ("artifact_stored", artifact_meta(ref))
+        again = await put_artifact(other, filename="another.txt")  # the same content, named anew
+        assert (await events.next())[1:] == ("artifact_updated", artifact_meta(again))
         await other.delete(ref.id)
         assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
 

@@ -24,7 +24,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...errors import ABPError, ConnectFailed, first_line
+from ...errors import ABPError, ConnectFailed, first_line, format_seconds
 from ...protocol.initialize import package_version
 from ...protocol.messages import Message
 from ...tasks import cancel_and_wait
@@ -114,9 +114,9 @@ class Connection:
                 httpx2.HTTPError,
                 TimeoutError,
             ) as error:
-                raise self._connect_error(error, timeout, stderr.summary() if stderr else "") from error
+                raise self._connect_error(error, timeout, stderr.summary() if stderr else "") from None
             except ExceptionGroup as group:
-                raise self._connect_error(root_cause(group), timeout, "") from group
+                raise self._connect_error(root_cause(group), timeout, "") from None
             stack.push_async_callback(self._stop_all)
             self._listen_to_lists()
             yield
@@ -125,7 +125,8 @@ class Connection:
         if isinstance(error, ABPError):
             return error
         if isinstance(error, TimeoutError):
-            return ConnectFailed(f"{self.server} did not answer within {timeout:g} s{stderr}; is it an MCP server?")
+            within = f"within {format_seconds(timeout)}"
+            return ConnectFailed(f"{self.server} did not answer {within}{stderr}; is it an MCP server?")
         if self.lost.done():
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__

@@ -110,7 +110,7 @@ async def _start(server: StdioServer) -> asyncio.subprocess.Process:
         )
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from error
+        raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
 
 
 async def _read(

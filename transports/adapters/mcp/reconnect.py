@@ -43,9 +43,8 @@ class Reconnector:
     def connection(self) -> Connection:
         """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
         if self._connection is None or self._connection.lost.done():
-            raise Disconnected(
-                "the MCP server is not there now; wait until it is back, or connect again", details={"sent": False}
-            )
+            advice = "it is tried until it is back: call again" if self._reconnect else "connect again"
+            raise Disconnected(f"the MCP server is not there now; {advice}", details={"sent": False})
         return self._connection
 
     async def open(self) -> None:

@@ -114,13 +114,13 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
     try:
         return await work
     except MCPError as error:
-        raise _error(connection, error) from error
+        raise _error(connection, error) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise ProtocolError(f"the server's answer is not what MCP says: {where}: {first['msg']}") from error
+        raise ProtocolError(f"the server's answer is not what MCP says: {where}: {first['msg']}") from None
     except (ValueError, RecursionError) as error:  # pydantic, of what is nested too deeply
-        raise ProtocolError(f"the server's answer cannot be read: {error}") from error
+        raise ProtocolError(f"the server's answer cannot be read: {error}") from None
 
 
 def _error(connection: Connection, error: MCPError) -> ABPError:

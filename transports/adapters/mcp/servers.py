@@ -108,7 +108,7 @@ def _from_command(line: str) -> StdioServer:
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"mcp+stdio: the command cannot be split ({error}); quote it as for a shell") from error
+        raise UsageError(f"mcp+stdio: the command cannot be split ({error}); quote it as for a shell") from None
     if not words or not words[0]:
         raise UsageError("mcp+stdio: names no command; give one, such as mcp+stdio:npx -y some-server")
     return StdioServer(words[0], tuple(words[1:]))
@@ -131,9 +131,9 @@ def _from_file(place: str) -> Server:
     try:
         document = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from error
+        raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no JSON ({type(error).__name__}); correct it") from error
+        raise UsageError(f"{file} is no JSON ({type(error).__name__}); correct it") from None
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise UsageError(f"{file} lists no servers; it needs an object mcpServers")

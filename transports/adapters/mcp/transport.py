@@ -34,7 +34,7 @@ from mcp_types import (
 )
 
 from ...base import Features, ResourcePage, Transport
-from ...errors import CallTimeout, CapabilityError, ProtocolError, TooLarge, UsageError
+from ...errors import CapabilityError, ProtocolError, TooLarge, UsageError, no_answer
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from .connection import Connection
 from .questions import Questions
@@ -120,7 +120,7 @@ class MCPTransport(Transport):
         A server without tools, or whose list cannot be read, has no capabilities.
         """
         payload: Any = message.payload
-        async with _deadline(timeout):
+        async with _deadline(message.type, timeout):
             match message.type:
                 case "initialize":
                     result: object = await self._initialize()
@@ -220,7 +220,7 @@ class MCPTransport(Transport):
             params = ReadResourceRequestParams(uri=uri, input_responses=responses, request_state=state)
             return ReadResourceRequest(params=params)
 
-        async with _deadline(timeout):
+        async with _deadline("resources/read", timeout):
             result = await send_request(connection, make)
         read: dict[str, object] = {"contents": result.get("contents", [])}
         if connection.is_modern:
@@ -239,7 +239,7 @@ class MCPTransport(Transport):
         if not connection.is_modern:
             await self._resource(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), timeout)
             return
-        async with _deadline(timeout):
+        async with _deadline("resources/subscribe", timeout):
             await map_errors(connection, connection.listen(uri))
 
     async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
@@ -252,7 +252,7 @@ class MCPTransport(Transport):
 
     async def _resource(self, request: Request[Any, Any], timeout: float) -> Mapping[str, Any]:
         connection = self._reconnector.connection()
-        async with _deadline(timeout):
+        async with _deadline(request.method, timeout):
             return await send_request(connection, lambda *_: request)
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -269,12 +269,12 @@ class MCPTransport(Transport):
 
 
 @contextlib.asynccontextmanager
-async def _deadline(timeout: float) -> AsyncIterator[None]:
+async def _deadline(request: str, timeout: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(timeout):
             yield
-    except TimeoutError as error:
-        raise CallTimeout(f"no answer within {timeout:g} s") from error
+    except TimeoutError:
+        raise no_answer(request, timeout) from None
 
 
 def _resource_page(result: Mapping[str, Any], key: str) -> ResourcePage:

@@ -148,8 +148,8 @@ def parse_json_text(text: str) -> object:
     """Return JSON that stands in a text, read as a message is. Raises :class:`~transports.errors.ProtocolError`."""
     try:
         data = text.encode()
-    except UnicodeEncodeError as error:
-        raise ProtocolError("the text holds half of a surrogate pair") from error
+    except UnicodeEncodeError:
+        raise ProtocolError("the text holds half of a surrogate pair") from None
     return with_content(decode_with_runs(data, _KEY, _keep_run))
 
 

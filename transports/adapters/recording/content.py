@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from ...artifacts import ArtifactRef
 from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import BadEncoding
@@ -110,6 +111,8 @@ def _extract(node: object, path: Place, found: list[tuple[Place, object]]) -> ob
         case BinaryData() | Broken() | bytes() | bytearray() | memoryview() | str():
             found.append((path, node))
             return None
+        case ArtifactRef():  # stored by the app; a replay has the reference, not the file
+            return node.as_dict()
         case _:
             return node
 

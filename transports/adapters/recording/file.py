@@ -142,7 +142,7 @@ class Reader:
             reason = error.strerror or str(error)
             raise BadRecording(
                 f"cannot read the recording {path}: {reason}; make one with record= or `abp call --record`"
-            ) from error
+            ) from None
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
             raise self.error(1, "this is no recording", "name a file that record= or `abp call --record` has written")
@@ -171,13 +171,13 @@ class Reader:
         try:
             return Header.model_validate_json(data)
         except ValidationError as error:
-            raise self._wrong(1, error) from error
+            raise self._wrong(1, error) from None
 
     def _entry(self, at: int, data: bytes) -> Entry:
         try:
             return ENTRY.validate_json(data)
         except ValidationError as error:
-            raise self._wrong(at, error) from error
+            raise self._wrong(at, error) from None
 
     def _wrong(self, at: int, error: ValidationError) -> BadRecording:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -196,7 +196,7 @@ class Reader:
                     digest.update(chunk)
         except OSError as error:
             what = f"its content {path} cannot be read ({error.strerror or error})"
-            raise self.error(line, what, "put the file back, or record again") from error
+            raise self.error(line, what, "put the file back, or record again") from None
         if digest.hexdigest() != leaf.sha256:
             raise self.error(line, f"its content {path} was changed", "put the file back as it was, or record again")
         return path

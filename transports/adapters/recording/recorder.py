@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from ...artifacts import Staged
+from ...artifacts import ArtifactStore, Staged
+from ...artifacts.in_process import TakesStore
 from ...base import PageTools, Transport
 from ...binary import Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
@@ -66,6 +67,11 @@ class Recorder(Transport):
         self._packer: ContentPacker | None = None
         self._state: object = None
         self._discovers = False
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Give the wrapped transport the store of the session, if it takes one."""
+        if isinstance(self.wrapped, TakesStore):
+            self.wrapped.use_store(store)
 
     @property
     def url(self) -> str | None:

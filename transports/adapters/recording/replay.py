@@ -20,7 +20,7 @@ from typing import Any
 from ...artifacts import Staged
 from ...base import Features, Transport
 from ...binary import BinaryData, Download, Handle
-from ...errors import CallTimeout, Disconnected
+from ...errors import Disconnected, no_answer
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
 from ...protocol.redaction import Redactor
@@ -108,7 +108,7 @@ class ReplayTransport(Transport):
             async with asyncio.timeout(timeout):
                 action, answer = await self._play(ask)
         except TimeoutError:
-            raise CallTimeout(f"no answer within {timeout:g} s") from None
+            raise no_answer(message.type, timeout) from None
         has_content = answer.leaves or answer.outputs
         reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
         reply.id = message.id

@@ -6,7 +6,7 @@ import ssl
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge
+from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError, TooLarge, format_seconds
 from ...protocol.urls import redact_url
 
 __all__ = ["close_error", "open_error"]
@@ -22,7 +22,7 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
             return ConnectFailed(f"{address} answered HTTP {status} instead of a WebSocket{hint}")
         case TimeoutError():
-            return ConnectFailed(f"{address} did not answer within {timeout:g} s; is the app running?")
+            return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
         case ssl.SSLError():
             reason = error.reason or "TLS failed"
             return ConnectFailed(f"{address}: {reason}; give an ssl= context that trusts its certificate")
@@ -32,11 +32,13 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     return ConnectFailed(f"{address} did not become a WebSocket ({type(error).__name__}); check the address")
 
 
-def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float) -> ABPError:
+def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:
     """Return the error for requests that were under way when the connection ended (RFC 6455 §7.4.1).
 
     ``max_bytes`` is our limit of a message, ``silence`` the seconds after which a silent peer is given up.
+    ``reconnects`` says that the transport opens the connection again.
     """
+    advice = "it is opened again: call again" if reconnects else "connect again"
     code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
     ours = closed.sent is not None and not closed.rcvd_then_sent
     if code == 1009 and ours:
@@ -50,8 +52,6 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float) -> 
     if code == 1002 and ours:
         return ProtocolError("the app sent frames that break RFC 6455")
     if code == 1011 and ours:
-        return Disconnected(f"the app answered no ping for {silence:g} s; connect again")
+        return Disconnected(f"the app answered no ping for {format_seconds(silence)}; {advice}")
     reason = closed.rcvd.reason if closed.rcvd else ""
-    return Disconnected(
-        f"the connection is gone (code {code or 1006}{': ' + reason[:80] if reason else ''}); connect again"
-    )
+    return Disconnected(f"the connection is gone (code {code or 1006}{': ' + reason[:80] if reason else ''}); {advice}")

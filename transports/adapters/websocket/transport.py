@@ -141,7 +141,7 @@ class WebSocketTransport(Transport):
         try:
             return await open_connection(self._target, **self._options)
         except (InvalidURI, InvalidHandshake, OSError) as error:  # TimeoutError and SSLError are kinds of OSError
-            raise open_error(self._target, error, timeout=self._timeout) from error
+            raise open_error(self._target, error, timeout=self._timeout) from None
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class WebSocketTransport(Transport):
             return Disconnected(f"the connection broke: {type(error).__name__}")
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
-        return close_error(closed, max_bytes=self._max_bytes, silence=self._silence)
+        return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
 
     async def _receive(self, data: bytes) -> bool:
         """Handle one message; returns false if it is not UTF-8, so that the connection must be closed.
@@ -251,15 +251,14 @@ class WebSocketTransport(Transport):
     async def _send(self, message: Message) -> None:
         connection = self._connection
         if connection is None:
-            raise Disconnected(
-                f"the connection is {self._state}; wait for it, or connect again", details={"sent": False}
-            )
+            advice = "call again" if self._state == "reconnecting" else "connect again"
+            raise Disconnected(f"the connection is {self._state}; {advice}", details={"sent": False})
         async with self._send_lock:  # messages wait here unencoded: a slow peer costs time, not memory
             text = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
             try:
                 await connection.send(text, text=True)
             except ConnectionClosed as closed:
-                raise self._close_error(closed) from closed
+                raise self._close_error(closed) from None
 
     async def aclose(self) -> None:
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""

@@ -25,6 +25,7 @@ from .catalog import Catalog
 from .index import Index
 from .maintenance import Maintenance
 from .staging import LocalStaged
+from .text_index import TextIndex
 from .tree import Tree
 
 __all__ = ["LocalStore", "default_root"]
@@ -45,6 +46,7 @@ class LocalStore(ArtifactStore):
         .abp/blobs/ab/<sha256>                       the content, once
         .abp/meta/<id>.json                          an artifact exists if and only if this does
         .abp/index.sqlite                            a searchable copy of the metadata; may be deleted at any time
+        .abp/text.sqlite                             the words of texts, with ``search_index``; the same
         .abp/staging, locks, quarantine              files on their way in; locks; damaged content
 
     Nothing is made before something is stored; a root that does not exist gets mode 0700, files get 0600. Several
@@ -62,7 +64,10 @@ class LocalStore(ArtifactStore):
         max_bytes: int = DEFAULT_MAX_BYTES,
         retention: Retention | None = None,
         audit: AuditLog | None = None,
+        search_index: bool = False,
     ) -> None:
+        """``search_index`` makes an index of the words of text artifacts at the first search; the others as in
+        :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         default = default_root()
         self.root = (root or default).expanduser().absolute()
@@ -73,6 +78,8 @@ class LocalStore(ArtifactStore):
         self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)
         self._maintenance = Maintenance(self._tree, self._blobs, self._catalog)
+        #: The index that :func:`transports.artifacts.search` looks into, if there is one.
+        self.text_index = TextIndex(self._tree) if search_index else None
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"

@@ -12,7 +12,7 @@ and trees with another value in the place of content. No I/O.
 
 from .content import sniff_base64
 from .descriptors import DESCRIPTOR_KEYS, declares_base64
-from .heuristics import MIN_GUESSED
+from .heuristics import MIN_GUESSED, Heuristics, Signature
 from .paths import MAX_DEPTH, Found, Layer, Place, field_of, replace
 from .walk import find, find_values
 
@@ -21,8 +21,10 @@ __all__ = [
     "MAX_DEPTH",
     "MIN_GUESSED",
     "Found",
+    "Heuristics",
     "Layer",
     "Place",
+    "Signature",
     "declares_base64",
     "field_of",
     "find",

@@ -9,7 +9,16 @@ from ...errors import BadEncoding, UnsupportedBinary
 from ..data import BinaryData, Broken, Encoded, Handle, padded
 from ..signatures import sniff
 
-__all__ = ["BASE64", "content_value", "decode_data_url", "excerpt", "is_base64", "is_base64_encoding", "sniff_base64"]
+__all__ = [
+    "BASE64",
+    "base64_head",
+    "content_value",
+    "decode_data_url",
+    "excerpt",
+    "is_base64",
+    "is_base64_encoding",
+    "sniff_base64",
+]
 
 
 def content_value(node: object) -> BinaryData | None:
@@ -67,11 +76,17 @@ def is_base64(text: str) -> bool:
 
 def sniff_base64(text: str) -> str | None:
     """Return the MIME type whose signature base64 text begins with, even if the rest is broken, or ``None``."""
-    run = _NO_BASE64.split(text[:5464], maxsplit=1)[0]  # 4,098 bytes
+    return sniff(base64_head(text))
+
+
+def base64_head(text: str) -> bytes:
+    """Return the first 4,098 bytes of base64 text, fewer if it ends or is broken before that. Bits that are missing at
+    the end of a broken text are zero."""
+    run = _NO_BASE64.split(text[:5464], maxsplit=1)[0]
     try:
-        return sniff(b"".join(Encoded(run + "A" * (-len(run) % 4), "base64").chunks()))
+        return b"".join(Encoded(run + "A" * (-len(run) % 4), "base64").chunks())
     except BadEncoding:
-        return None
+        return b""
 
 
 def excerpt(value: object) -> str:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
-from ...errors import BadEncoding
+from ...errors import BadEncoding, UsageError
 from ..data import BinaryData, Encoded
+from ..media import normalise_mime
 from ..signatures import sniff
-from .content import BASE64, decode_data_url, sniff_base64
+from .content import BASE64, base64_head, decode_data_url
 
-__all__ = ["MIN_GUESSED", "recognise_file"]
+__all__ = ["MIN_GUESSED", "Heuristics", "Signature"]
 
 #: Characters below which text is never taken for a file unless something declares it (docs/requirements.md R2-4.2).
 MIN_GUESSED = 1000
@@ -25,28 +28,94 @@ _MAX_KEPT_CHARS = 64 << 20
 #: Control characters that are common in files and absent from text.
 _CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 _HEAD = 4096
+#: Bytes of a signature at least: text matches shorter ones by chance.
+_MIN_MAGIC = 3
 
 
-def recognise_file(text: str, min_chars: int = MIN_GUESSED) -> BinaryData | None:
-    """Return ``text`` of at least ``min_chars`` characters as content if it is a file, else ``None``.
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Bytes that files of a type have at an ``offset``: at least three, of the first 4,096.
 
-    It may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:`` URL, or a
-    binary string. All of it must be strictly valid; what is not is no error but plain text.
+    Raises :class:`~transports.errors.UsageError` for bytes and places that cannot be looked for, and for a type that is
+    no MIME type.
     """
-    if len(text) < min_chars:
-        return None
-    inline = decode_data_url(text)
-    bare = text if inline is None else str(inline.text) if isinstance(inline, Encoded) else ""
-    if (first := bare[:100].find("\n")) > 0 and BASE64.fullmatch(bare[: first - (bare[first - 1] == "\r")]):
-        bare = bare.replace("\r", "").replace("\n", "")  # as RFC 2045 has it: lines of 60, 64 or 76 characters
-    mime_type = sniff_base64(bare)
-    if mime_type is None:
-        return _binary_string(text)
-    content = _decode(bare)
-    if content is None or not _plausible(mime_type, content):
-        return None
-    data, _ = content
-    return BinaryData(data if data is not None else Encoded(bare, "base64"), mime_type)
+
+    magic: bytes
+    mime_type: str
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.magic) < _MIN_MAGIC or not 0 <= self.offset <= _HEAD - len(self.magic):
+            raise UsageError(
+                f"Signature: magic must have at least {_MIN_MAGIC} bytes, all within the first {_HEAD:,} of a file"
+            )
+        if normalise_mime(self.mime_type) is None:
+            raise UsageError(f"Signature: {self.mime_type!r} is no MIME type, such as application/x-report")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heuristics:
+    """Settings of the search for files that nothing declares (docs/requirements.md R2-4.2).
+
+    Text of ``min_chars`` characters or more is looked at, if it decodes to ``max_decode_bytes`` at most (``None``: no
+    limit). ``signatures`` are tried before those of :func:`~transports.binary.signatures.sniff`. With
+    ``require_magic_bytes=False``, base64 without a known signature is a file too, of no known type; then hashes, keys
+    and long words of one alphabet are taken for files as well.
+    """
+
+    min_chars: int = MIN_GUESSED
+    signatures: Sequence[Signature] = ()
+    require_magic_bytes: bool = True
+    max_decode_bytes: int | None = None
+
+    def recognise(self, text: str) -> BinaryData | None:
+        """Return ``text`` as content if it is a file, else ``None``.
+
+        It may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:`` URL,
+        or a binary string. All of it must be strictly valid; what is not is no error but plain text.
+        """
+        if len(text) < self.min_chars:
+            return None
+        inline = decode_data_url(text)
+        bare = text if inline is None else str(inline.text) if isinstance(inline, Encoded) else ""
+        if (first := bare[:100].find("\n")) > 0 and BASE64.fullmatch(bare[: first - (bare[first - 1] == "\r")]):
+            bare = bare.replace("\r", "").replace("\n", "")  # as RFC 2045 has it: lines of 60, 64 or 76 characters
+        head = base64_head(bare)
+        own = self._own_type(head)
+        mime_type = own or sniff(head)
+        if mime_type is None:
+            return self._binary_string(text) or (None if self.require_magic_bytes else self._unknown(bare))
+        content = self._decode(bare)
+        if content is None or not (own or _plausible(mime_type, content)):
+            return None
+        data, _ = content
+        return BinaryData(data if data is not None else Encoded(bare, "base64"), mime_type)
+
+    def _own_type(self, head: bytes) -> str | None:
+        return next((own.mime_type for own in self.signatures if head.startswith(own.magic, own.offset)), None)
+
+    def _unknown(self, bare: str) -> BinaryData | None:
+        content = self._decode(bare) if bare else None
+        return None if content is None else BinaryData(Encoded(bare, "base64"))
+
+    def _decode(self, bare: str) -> tuple[bytes | None, bytes] | None:
+        return _decode(bare) if self._within(len(bare) * 3 // 4) else None
+
+    def _binary_string(self, text: str) -> BinaryData | None:
+        """A binary string, in which each character is a byte: pages get it from ``atob`` and ``readAsBinaryString``."""
+        try:
+            head = text[:_HEAD].encode("latin-1")
+            own = self._own_type(head)
+            mime_type = own or sniff(head)
+            if mime_type is None or not self._within(len(text)) or not _CONTROL_CHARS.search(text):
+                return None
+            data = text.encode("latin-1")
+        except UnicodeEncodeError:
+            return None
+        return BinaryData(data, mime_type) if own or _plausible(mime_type, (data, head)) else None
+
+    def _within(self, size: int) -> bool:
+        return self.max_decode_bytes is None or size <= self.max_decode_bytes
 
 
 def _decode(text: str) -> tuple[bytes | None, bytes] | None:
@@ -62,19 +131,6 @@ def _decode(text: str) -> tuple[bytes | None, bytes] | None:
     except BadEncoding:
         return None
     return None, first[:_HEAD]
-
-
-def _binary_string(text: str) -> BinaryData | None:
-    """A binary string, in which each character is a byte: pages get it from ``atob`` and ``readAsBinaryString``."""
-    try:
-        head = text[:_HEAD].encode("latin-1")
-        mime_type = sniff(head)
-        if mime_type is None or not _CONTROL_CHARS.search(text):
-            return None
-        data = text.encode("latin-1")
-    except UnicodeEncodeError:
-        return None
-    return BinaryData(data, mime_type) if _plausible(mime_type, (data, head)) else None
 
 
 def _plausible(mime_type: str, content: tuple[bytes | None, bytes]) -> bool:

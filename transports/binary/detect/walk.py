@@ -9,7 +9,7 @@ from ..data import BinaryData
 from .content import content_value
 from .descriptors import read_descriptor
 from .flat_form import read_flat_form
-from .heuristics import MIN_GUESSED, recognise_file
+from .heuristics import Heuristics
 from .mcp_blocks import read_block
 from .paths import MAX_DEPTH, Found, Place
 
@@ -18,93 +18,116 @@ __all__ = ["find", "find_values"]
 #: Types that never hold content. They are skipped before any other test: an answer may hold a million numbers.
 _NUMBERS = frozenset((int, float, bool, NoneType))
 _PLAIN = _NUMBERS | {str, list, dict, tuple}
+_DEFAULT, _OFF = Heuristics(), Heuristics(min_chars=1 << 62)
 _BLOCKS = frozenset(("image", "audio", "resource"))
 
 
-def find(data: object, *, guess_from: int | None = MIN_GUESSED) -> list[Found]:
+def find(
+    data: object,
+    *,
+    heuristics: Heuristics | None = _DEFAULT,
+    others: list[tuple[Place, object]] | None = None,
+) -> list[Found]:
     """Return all content in an answer's ``data``, in order.
 
-    Text that nothing declares is checked by the heuristics if it has at least ``guess_from`` characters (``None``:
-    never). Content whose descriptor is invalid is returned as its error, so that the content beside it is not lost.
+    Text that nothing declares is checked by the ``heuristics`` (``None``: never). Content whose descriptor is invalid
+    is returned as its error, so that the content beside it is not lost. Values that are neither JSON nor content are
+    added to ``others`` with their places.
 
     Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
     """
-    found: list[Found] = []
-    _walk(data, (), found, 1 << 62 if guess_from is None else guess_from)
-    return found
+    search = _Search(heuristics or _OFF, others)
+    search.walk(data, ())
+    return search.found
 
 
-def find_values(data: object) -> list[Found]:
+def find_values(data: object, *, others: list[tuple[Place, object]] | None = None) -> list[Found]:
     """Return the values that are content by their type alone: ``bytes``, :class:`~transports.BinaryData`, handles.
 
-    No descriptor is read and no heuristic is applied. Raises as :func:`find`.
+    No descriptor is read and no heuristic is applied. ``others`` as in :func:`find`; raises as it does.
     """
-    found: list[Found] = []
-    _walk_values(data, (), found)
-    return found
+    search = _Search(_OFF, others)
+    search.walk_values(data, ())
+    return search.found
 
 
-def _walk_values(node: object, path: Place, found: list[Found]) -> None:
-    if isinstance(node, dict | list | tuple):
-        _check_depth(path)
-        for step, value in node.items() if isinstance(node, dict) else enumerate(node):
-            if type(value) not in _NUMBERS:
-                _walk_values(value, (*path, step if isinstance(step, int) else str(step)), found)
-    else:
-        _content(node, path, found)
+class _Search:
+    """A search of one answer: its settings, and what it has found so far."""
 
+    __slots__ = ("_heuristics", "_min_chars", "_others", "found")
 
-def _walk(node: object, path: Place, found: list[Found], guess_from: int) -> None:
-    if isinstance(node, dict):
-        _check_depth(path)
-        _object(node, path, found, guess_from)
-    elif isinstance(node, list | tuple):
-        _check_depth(path)
-        for index, value in enumerate(node):
-            kind = type(value)
-            if kind not in _NUMBERS and (kind is not str or len(value) >= guess_from):
-                _walk(value, (*path, index), found, guess_from)
-    elif isinstance(node, str):
-        if len(node) >= guess_from and (binary := recognise_file(node, guess_from)) is not None:
-            found.append(Found(path, binary, "heuristic"))
-    else:
-        _content(node, path, found)
+    def __init__(self, heuristics: Heuristics, others: list[tuple[Place, object]] | None) -> None:
+        self.found: list[Found] = []
+        self._heuristics = heuristics
+        self._min_chars = heuristics.min_chars
+        self._others = others
 
-
-def _object(node: dict[str, object], path: Place, found: list[Found], guess_from: int) -> None:
-    block_keys: Place = ()
-    block_type = node.get("type")
-    if ((type(block_type) is str and block_type in _BLOCKS) or "blob" in node) and (block := read_block(node, path)):
-        block_keys = block[0]
-        found.append(Found((*path, *block_keys), block[1], "typed"))
-    if not block_keys and (isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN):
-        try:
-            if (binary := read_descriptor(node)) is not None:
-                found.append(Found(path, binary))
-                return
-        except ABPError as error:
-            found.append(Found(path, error))
-            return
-        flat = read_flat_form(node)
-    else:
-        flat = None
-    for name, value in node.items():
-        kind = type(value)
-        if flat is not None and name == flat[0]:
-            found.append(Found((*path, flat[0]), flat[1]))
-        elif kind in _NUMBERS or (kind is str and len(value) < guess_from) or (block_keys and name == block_keys[0]):  # type: ignore[arg-type]
-            continue
+    def walk_values(self, node: object, path: Place) -> None:
+        """Look for content by its type in ``node``."""
+        if isinstance(node, dict | list | tuple):
+            _check_depth(path)
+            for step, value in node.items() if isinstance(node, dict) else enumerate(node):
+                if type(value) not in _NUMBERS:
+                    self.walk_values(value, (*path, step if isinstance(step, int) else str(step)))
         else:
-            _walk(value, (*path, str(name)), found, guess_from)
+            self._leaf(node, path)
 
+    def walk(self, node: object, path: Place) -> None:
+        """Look for content of all forms in ``node``."""
+        if isinstance(node, dict):
+            _check_depth(path)
+            self._object(node, path)
+        elif isinstance(node, list | tuple):
+            _check_depth(path)
+            min_chars = self._min_chars
+            for index, value in enumerate(node):
+                kind = type(value)
+                if kind not in _NUMBERS and (kind is not str or len(value) >= min_chars):
+                    self.walk(value, (*path, index))
+        elif isinstance(node, str):
+            if len(node) >= self._min_chars and (binary := self._heuristics.recognise(node)) is not None:
+                self.found.append(Found(path, binary, "heuristic"))
+        else:
+            self._leaf(node, path)
 
-def _content(node: object, path: Place, found: list[Found]) -> None:
-    try:
-        binary: BinaryData | ABPError | None = content_value(node)
-    except ABPError as error:
-        binary = error
-    if binary is not None:
-        found.append(Found(path, binary))
+    def _object(self, node: dict[str, object], path: Place) -> None:
+        found, min_chars = self.found, self._min_chars
+        block_keys: Place = ()
+        block_type = node.get("type")
+        if ((type(block_type) is str and block_type in _BLOCKS) or "blob" in node) and (
+            block := read_block(node, path)
+        ):
+            block_keys = block[0]
+            found.append(Found((*path, *block_keys), block[1], "typed"))
+        if not block_keys and (isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN):
+            try:
+                if (binary := read_descriptor(node)) is not None:
+                    found.append(Found(path, binary))
+                    return
+            except ABPError as error:
+                found.append(Found(path, error))
+                return
+            flat = read_flat_form(node)
+        else:
+            flat = None
+        for name, value in node.items():
+            kind = type(value)
+            if flat is not None and name == flat[0]:
+                found.append(Found((*path, flat[0]), flat[1]))
+            elif kind in _NUMBERS or (kind is str and len(value) < min_chars) or (block_keys and name == block_keys[0]):  # type: ignore[arg-type]
+                continue
+            else:
+                self.walk(value, (*path, str(name)))
+
+    def _leaf(self, node: object, path: Place) -> None:
+        try:
+            binary: BinaryData | ABPError | None = content_value(node)
+        except ABPError as error:
+            binary = error
+        if binary is not None:
+            self.found.append(Found(path, binary))
+        elif self._others is not None and type(node) not in _PLAIN:
+            self._others.append((path, node))
 
 
 def _check_depth(path: Place) -> None:

@@ -91,8 +91,8 @@ class AppDownloads:
         """Move a finished download to ``path``. Raises :class:`~transports.errors.TransportError` if it is gone."""
         try:
             await asyncio.to_thread(move_file, self._folder / guid, path)
-        except FileNotFoundError as error:
-            raise TransportError("this download is not there any more") from error
+        except FileNotFoundError:
+            raise TransportError("this download is not there any more") from None
 
     def remove(self, guid: str) -> None:
         """Delete a finished download. One that is gone already is ignored."""

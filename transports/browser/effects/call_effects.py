@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...binary import BinaryData, Handle
-from ...errors import ABPError, CallTimeout, TransportError
+from ...errors import ABPError, CallTimeout, TransportError, format_seconds
 from ...protocol.messages import Effect, Message
 from ...protocol.strict_json import JSONValue
 
@@ -150,7 +150,7 @@ class EffectTracker:
             if await self._finished(output, deadline - now()):
                 outputs += self._result(output, warnings)
             elif output.required:
-                raise CallTimeout(f"{output.what} was not ready within {timeout:g} s")
+                raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
             else:
                 warnings.append(f"{output.what} was not finished in time; it comes with a later call")
                 late.append(output)

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from .agent import load_script
+from .scripts import load_script
 
 __all__ = ["Adapter", "origin_of", "read_adapter"]
 

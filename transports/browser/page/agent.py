@@ -11,8 +11,6 @@ import contextlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +25,16 @@ from ...errors import (
     TransportError,
     UsageError,
     first_line,
+    no_answer,
 )
 from ...protocol.strict_json import decode_json
 from .channel import Channel, PageObject
+from .scripts import load_script
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["INLINE_BYTES", "PageAgent", "load_script"]
+__all__ = ["INLINE_BYTES", "PageAgent", "is_closed"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
@@ -56,6 +56,9 @@ _CLOSE_DELAY = 0.1
 _RESPONSE_TIMEOUT = 1.0
 #: Seconds for each step of removing the agent from a page that stays open.
 _UNINSTALL_TIMEOUT = 2.0
+#: The methods of the agent that are requests of the protocol, as error messages call them.
+_REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
+_LOOK = "a look at the page"
 _NAVIGATED_MESSAGES = (
     "Cannot find context",
     "navigated or closed",
@@ -68,24 +71,33 @@ _NAVIGATED_MESSAGES = (
 _NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 
 
-@cache
-def load_script(name: str) -> str:
-    """Return the text of a script of this folder, such as ``agent.js``."""
-    return (files(__package__) / name).read_text(encoding="utf-8")
+def is_closed(error: Exception) -> bool:
+    """Return whether an exception of Playwright says that the page, its browser or the driver has ended."""
+    return any(text in str(error) for text in _CLOSED_MESSAGES)
 
 
 class PageAgent:
     """The agent of one page.
+
+    ``on_loss(error)`` is called once, as soon as the app is known to be gone, with what happened to it; it returns the
+    error for the calls under way and for later ones, which says what follows.
 
     ``on_event(kind, payload)`` is called in the event loop for everything the page emits: ``notification``,
     ``progress``, ``elicitation``, ``capabilities``, and the kinds that
     :meth:`PageEffects.on_event <transports.browser.effects.page_effects.PageEffects.on_event>` takes.
     """
 
-    def __init__(self, page: Page, channel: Channel, on_event: Callable[[str, Any], None]) -> None:
+    def __init__(
+        self,
+        page: Page,
+        channel: Channel,
+        on_event: Callable[[str, Any], None],
+        on_loss: Callable[[TransportError], TransportError],
+    ) -> None:
         self.page = page
         self.channel = channel
         self._on_event = on_event
+        self._on_loss = on_loss
         self._key = secrets.token_hex(16)
         self._binding = f"_{secrets.token_hex(8)}"
         self._object: PageObject | None = None
@@ -112,15 +124,8 @@ class PageAgent:
         ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
         configuration. With ``now`` the document that is loaded already gets the agent too.
         """
-        config = json.dumps(
-            {
-                "binding": self._binding,
-                "key": self._key,
-                "inline": INLINE_BYTES,
-                "longest": _MAX_INLINE_TEXT,
-                **options,
-            }
-        )
+        own = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
+        config = json.dumps({**own, **options})
         source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
         await self.channel.install(source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now)
 
@@ -151,8 +156,9 @@ class PageAgent:
         self._on_event(*kind_and_payload)
 
     def pin(self) -> None:
-        """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10)."""
-        self._pinned = True
+        """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10), unless
+        :meth:`follow` was called."""
+        self._pinned = self._on_navigated is None
 
     def follow(self, on_navigated: Callable[[], object]) -> None:
         """Declare every document of the page to be the app. A navigation fails the calls under way with
@@ -162,19 +168,19 @@ class PageAgent:
     def _on_document(self) -> None:
         self._object = None
         if self._pinned:
-            self.mark_lost(ContextLost("the page navigated or reloaded; call again"))
+            self.mark_lost(ContextLost("the page navigated or reloaded"))
         elif self._on_navigated is not None:
             self._on_navigated()
 
     def _on_crash(self, _: Page) -> None:
-        self.mark_lost(PageCrashed("the page's renderer crashed; call again"))
+        self.mark_lost(PageCrashed("the page's renderer crashed"))
 
     def _on_disconnect(self, _: object) -> None:
-        self.mark_lost(BrowserCrashed("the browser is gone; call again"))
+        self.mark_lost(BrowserCrashed("the browser is gone"))
 
     def _on_close(self, _: Page) -> None:
         """A dying browser closes its pages first: wait a moment, so that the crash is reported as the reason."""
-        closed = Disconnected("the page was closed; call again")
+        closed = Disconnected("the page was closed")
         asyncio.get_running_loop().call_later(_CLOSE_DELAY, self.mark_lost, closed)
 
     @property
@@ -190,14 +196,15 @@ class PageAgent:
     async def check_responsive(self) -> None:
         """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
         try:
-            await self.with_deadline(self.channel.find_agent(self._key), "a sign of life", timeout=_RESPONSE_TIMEOUT)
+            await self.with_deadline(self.channel.find_agent(self._key), _LOOK, timeout=_RESPONSE_TIMEOUT)
         except CallTimeout:
-            self.mark_lost(Disconnected("the page does not respond any more; it is opened again"))
+            self.mark_lost(Disconnected("the page does not respond any more"))
 
     def mark_lost(self, error: TransportError) -> None:
-        """Declare the app gone: calls under way and later ones raise ``error``. Only the first error counts."""
+        """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
+        counts."""
         if not self._lost.done():
-            self._lost.set_result(error)
+            self._lost.set_result(self._on_loss(error))
 
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""
@@ -228,24 +235,24 @@ class PageAgent:
             if not task.done():
                 if self._lost.done():
                     raise self._copy(self._lost.result())
-                raise CallTimeout(f"no answer to {action} within {timeout:g} s")
+                raise no_answer(action, timeout)
             return task.result()
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may say why
-            raise self._map_error(error) from error
+            raise self._map_error(error) from None
         except Exception as error:
             if _DRIVER_CLOSED_MESSAGE not in str(error):
                 raise
-            self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
-            raise self._copy(self._lost.result()) from error
+            self.mark_lost(BrowserCrashed("the browser's driver is gone"))
+            raise self._copy(self._lost.result()) from None
         finally:
             if not task.done():
                 task.cancel()
                 task.add_done_callback(_retrieve_exception)
 
     def _copy(self, error: TransportError) -> TransportError:
-        return type(error)(error.message)
+        return type(error)(error.message, retryable=error.retryable)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
         """Return the error of ours for one of Playwright's."""
@@ -253,18 +260,17 @@ class PageAgent:
         if self._lost.done():
             return self._copy(self._lost.result())
         if any(text in first for text in _NAVIGATED_MESSAGES):
-            unsent = any(text in first for text in _NOT_SENT_MESSAGES)
-            return ContextLost(
-                "the page navigated or reloaded while it worked; call again", details={"sent": False} if unsent else {}
-            )
+            lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
+            lost.details |= {"sent": False} if any(text in first for text in _NOT_SENT_MESSAGES) else {}
+            return lost
         if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
-            self.mark_lost(BrowserCrashed("the browser's driver is gone; call again"))
+            self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self._copy(self._lost.result())
         return TransportError(f"the browser refused: {first}")
 
     async def _find_agent(self, timeout: float) -> PageObject:
         if self._object is None:
-            self._object = await self.with_deadline(self.channel.find_agent(self._key), "the page", timeout=timeout)
+            self._object = await self.with_deadline(self.channel.find_agent(self._key), _LOOK, timeout=timeout)
             if self._object is None:
                 raise ContextLost("the page replaced the functions of the protocol; it cannot be driven")
         return self._object
@@ -277,7 +283,7 @@ class PageAgent:
         """
         agent = await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=by_value)
-        return await self.with_deadline(call, f"`{method}`", timeout=timeout)
+        return await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
 
     async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
         """Choose a local file for an ``<input type=file>`` of the page."""

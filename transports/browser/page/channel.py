@@ -239,7 +239,7 @@ class PlaywrightChannel(Channel):
                 raise
             raise UnsupportedBinary(
                 "the app wants its page printed, and this browser makes no PDF; open it in Chromium"
-            ) from error
+            ) from None
 
     async def close(self) -> None:
         await self._undo.aclose()

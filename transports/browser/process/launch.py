@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import os
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-import psutil
-
-from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
+from ...errors import BrowserCrashed, BrowserNotFound, ConnectFailed, UsageError, first_line, format_seconds
+from ...errors.tracebacks import short_traceback
 from ...protocol.urls import redact_url
-from ..timeouts import playwright_timeout
-from .driver import start_driver
+from .browser_process import BrowserProcess
 from .find import ENGINES, BrowserChoice, find_browser
-from .processes import kill, process_tree
 from .profile import lock_profile
-from .runfolder import RunFolder, as_tmpdir
+from .runfolder import RunFolder
 from .start_errors import attach_error, not_found, start_error
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
-    from playwright.async_api import BrowserContext, CDPSession, Playwright
+    from playwright.async_api import BrowserContext, CDPSession
 
 __all__ = ["Browser"]
 
-#: Seconds for the browser and its driver to end by themselves before their processes are killed.
-_GRACE = 3.0
-#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
-_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
+logger = logging.getLogger("transports.browser")
+
+#: Seconds after which a browser that answers nothing is taken for dead.
+_RESPONSE_TIMEOUT = 3.0
 _DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
@@ -53,7 +50,9 @@ class Browser:
       has. It is left running, with all tabs but ours.
 
     ``timeout`` in seconds covers the start. Closing ends every process that was started and removes every temporary
-    file, even if the browser hangs. Opening raises :class:`~transports.errors.BrowserNotFound`,
+    file, even if the browser hangs. A browser that dies is started again as soon as a session needs it, and its
+    sessions open their apps again (:meth:`restart` says what is lost). Opening raises
+    :class:`~transports.errors.BrowserNotFound`,
     :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
@@ -84,12 +83,10 @@ class Browser:
         self._cdp_url = cdp_url
         self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
-        self._playwright: Playwright | None = None
-        self._cdp: CDPSession | None = None
-        self._pids: list[int] = []
+        self._process = BrowserProcess()
+        self._closed = True
+        self._restarting: asyncio.Task[None] | None = None
         self._display_name = redact_url(cdp_url) if cdp_url else name or "Chromium"
-        #: The context that all sessions share; ``None`` if each session gets its own.
-        self.context: BrowserContext | None = None
         #: The temporary folder of this process, while the browser runs.
         self.folder = Path()
         #: More than two large downloads at once only slow each other down (measured).
@@ -105,25 +102,56 @@ class Browser:
         """Whether all sessions share one context, and so their cookies and storage."""
         return bool(self._cdp_url or self._profile or self._extensions)
 
+    @property
+    def after_restart(self) -> str:
+        """What follows the end of the browser, as error messages say it: whether its sessions keep what it held."""
+        if self.attached:
+            return "it is attached to again as soon as it runs"
+        if self._profile is not None:
+            return "it is started again with its profile"
+        return "it is started again without the cookies and storage that it held"
+
+    @short_traceback
     async def __aenter__(self) -> Self:
+        await self._start()
+        self._closed = False
+        return self
+
+    async def _start(self) -> None:
         choice = None if self.attached else self._find()
+        self._process = process = BrowserProcess()
         try:
             self.folder = self._stack.enter_context(RunFolder())
             if self._profile is not None:
                 self._stack.enter_context(lock_profile(self._profile))
             async with asyncio.timeout(self._timeout):
-                await self._start_driver()
-                await (self._attach() if choice is None else self._launch(choice))
+                await process.start_driver(self.folder)
+                if self._cdp_url is not None:
+                    await process.attach(self._cdp_url, timeout=self._timeout)
+                elif choice is not None:
+                    await process.launch(
+                        choice,
+                        self.engine,
+                        headless=self._headless,
+                        profile=self._profile_folder(),
+                        extensions=bool(self._extensions),
+                    )
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:
-            await self.aclose()
+            await self._end()
             if isinstance(error, TimeoutError):
-                raise self._start_error(f"within {self._timeout:g} s") from error
+                raise self._start_error(f"within {format_seconds(self._timeout)}") from None
             if isinstance(error, _playwright_error()):
-                raise self._start_error(f"({first_line(error)})") from error
+                raise self._start_error(f"({first_line(error)})") from None
             raise
-        return self
+
+    def _profile_folder(self) -> Path | None:
+        """Return the profile to start with; extensions need one, so they get a temporary one if none was given."""
+        if self._profile is not None or not self._extensions:
+            return self._profile
+        temporary = TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)
+        return Path(self._stack.enter_context(temporary))
 
     def _find(self) -> BrowserChoice:
         """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
@@ -142,92 +170,38 @@ class Browser:
             return attach_error(self._cdp_url, reason)
         return start_error(self.engine, self._display_name, self._profile, reason)
 
-    async def _start_driver(self) -> None:
-        with as_tmpdir(self.folder):
-            starting = asyncio.ensure_future(start_driver())
-            try:
-                self._playwright, self._pids = await asyncio.shield(starting)
-            except asyncio.CancelledError:
-                # A driver that has only half started cannot be stopped: let it start, so that aclose() can stop it.
-                await asyncio.wait((starting,), timeout=_GRACE)
-                if starting.done() and not starting.exception():
-                    self._playwright, self._pids = starting.result()
-                raise
-
-    async def _attach(self) -> None:
-        assert self._playwright is not None and self._cdp_url is not None
-        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
-        self._browser = await self._playwright.chromium.connect_over_cdp(
-            self._cdp_url, no_defaults=True, timeout=playwright_timeout(self._timeout)
-        )
-        self.context = self._browser.contexts[0]
-        self._cdp = await self._browser.new_browser_cdp_session()
-
-    async def _launch(self, choice: BrowserChoice) -> None:
-        assert self._playwright is not None
-        engine = getattr(self._playwright, self.engine)
-        root = sys.platform == "linux" and os.geteuid() == 0
-        options: dict[str, Any] = {
-            "executable_path": choice.path,
-            "headless": self._headless,
-            # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
-            "args": [*_CHROMIUM_ARGS, *(["--no-sandbox"] if root else [])] if self.engine == "chromium" else [],
-            "handle_sigint": False,
-            "handle_sigterm": False,
-            "handle_sighup": False,
-            "timeout": 0,  # the time for starting is limited around this
-        }
-        if self.engine == "firefox" and not choice.built_by_playwright:
-            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
-        if self._extensions:
-            options["ignore_default_args"] = ["--disable-extensions"]
-        if not self.shares_context:
-            self._browser = await engine.launch(**options)
-        else:
-            profile = self._profile or Path(
-                self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True))
-            )
-            self.context = await engine.launch_persistent_context(
-                profile,
-                accept_downloads=self.engine != "chromium",
-                **options,
-            )
-            assert self.context is not None and self.context.browser is not None
-            self._browser = self.context.browser
-        if self.engine == "chromium":
-            self._cdp = await self._browser.new_browser_cdp_session()
-            processes = (await self._cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
-            browser = next(process["id"] for process in processes if process["type"] == "browser")
-            self._pids = [psutil.Process(browser).ppid(), browser]  # its parent is the driver
-        else:
-            self._pids = [process.pid for process in process_tree(self._pids)]
-
+    @short_traceback
     async def load_extension(self, folder: Path) -> str:
         """Return the browser's id for the extension in ``folder``, loading it first if it is not there yet.
 
         Raises :class:`~transports.errors.UsageError` if this browser was started without extensions, and
         :class:`~transports.errors.ConnectFailed` if it refuses this one.
         """
-        if not self._extensions or self._cdp is None:
+        if not self._extensions or self._process.cdp is None:
             raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
         folder = folder.absolute()
         if folder not in self._loaded:
             try:
                 # Not --load-extension: Chrome and Edge ignore it from 137 on, and it does not return the id.
-                reply = await self._cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
+                reply = await self._process.cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
             except _playwright_error() as error:
                 reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
                 raise ConnectFailed(
                     f"{self._display_name} did not load the extension in {folder}: {reason}; a Chrome or Edge may "
                     "refuse unpacked extensions (from 137 on --load-extension is ignored), use a Chromium"
-                ) from error
+                ) from None
             self._loaded[folder] = reply["id"]
         return self._loaded[folder]
 
     @property
     def playwright(self) -> PlaywrightBrowser:
-        """The ``Browser`` object of ``playwright.async_api``."""
-        return self._browser
+        """The ``Browser`` object of ``playwright.async_api``; another one after each restart."""
+        return self._process.browser
+
+    @property
+    def context(self) -> BrowserContext | None:
+        """The context that all sessions share; ``None`` if each session gets its own."""
+        return self._process.context
 
     @property
     def cdp(self) -> CDPSession:
@@ -235,51 +209,83 @@ class Browser:
 
         Raises :class:`~transports.errors.UsageError` for Firefox and WebKit, which have none.
         """
-        if self._cdp is None:
+        if self._process.cdp is None:
             raise UsageError(f"{self._name} has no CDP; use a Chromium")
-        return self._cdp
+        return self._process.cdp
 
     @property
     def version(self) -> str:
         """The browser's version, as it says itself."""
-        return self._browser.version
+        return self.playwright.version
+
+    @property
+    def closed(self) -> bool:
+        """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
+        return self._closed
 
     async def responds(self) -> bool:
         """Whether the browser is alive and answers within three seconds."""
-        if self._cdp is None:
-            return self._browser.is_connected()
-        try:
-            async with asyncio.timeout(_GRACE):
-                await self._cdp.send("Browser.getVersion")
-        except Exception:  # noqa: BLE001 - whatever is wrong with it
-            return False
-        return True
+        return await self._process.responds(_RESPONSE_TIMEOUT)
 
+    @short_traceback
     async def restart(self) -> None:
-        """End the browser and start another one with the same options. Raises as opening does."""
-        await self.aclose()
-        self.context = None
+        """End the browser and start another one with the same options. Raises as opening does.
+
+        Its sessions open their apps again by themselves. What the browser held without a ``profile`` is gone: cookies,
+        storage, and pages that were opened without a session.
+        """
+        await self._restart_once(self._restart())
+
+    @short_traceback
+    async def ensure_running(self, *, patience: float) -> None:
+        """Start the browser again, as :meth:`restart` does, if it has died or answers nothing for ``patience`` seconds.
+
+        Any number of sessions may wait for this: it is started once for all of them, and one that stops waiting stops
+        none of the others. Raises as opening does, and :class:`~transports.errors.UsageError` if it is :attr:`closed`.
+        """
+        await self._restart_once(self._restart_if_dead(patience))
+
+    async def _restart_once(self, work: Coroutine[object, object, None]) -> None:
+        """Do ``work`` in a task of its own, or wait for the one that is under way instead."""
+        if self._closed:
+            work.close()
+            raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
+        if self._restarting is None or self._restarting.done():
+            self._restarting = asyncio.ensure_future(work)
+        else:
+            work.close()
+        restarting = self._restarting
+        await asyncio.wait((restarting,))
+        if restarting.cancelled():
+            raise BrowserCrashed("the browser was closed while it was started again; connect again")
+        restarting.result()
+
+    async def _restart_if_dead(self, patience: float) -> None:
+        if not await self._process.responds(patience):
+            logger.info("%s has died and is started again", self._display_name)
+            await self._restart()
+
+    async def _restart(self) -> None:
+        await self._end()
+        await self._start()
+
+    async def _end(self) -> None:
         self._loaded.clear()
-        await self.__aenter__()
+        try:
+            await self._process.end()
+        finally:
+            self._stack.close()
 
     async def aclose(self) -> None:
         """End the browser, or let go of it if it was attached to.
 
         Idempotent. Takes a few seconds at most, and kills every process that does not end by itself.
         """
-        playwright, self._playwright = self._playwright, None
-        processes = process_tree(self._pids)
-        try:
-            if playwright is not None:
-                if hasattr(self, "_browser"):
-                    await _ignoring_errors(_GRACE, self._browser.close())
-                    # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
-                    await kill(process for process in processes if process.pid != self._pids[0])
-                await _ignoring_errors(_GRACE, playwright.stop())
-        finally:
-            await kill(processes)
-            self._pids = []
-            self._stack.close()
+        self._closed = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.wait((self._restarting,))
+        await self._end()
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
@@ -289,10 +295,3 @@ def _playwright_error() -> type[Exception]:
     from playwright.async_api import Error
 
     return Error
-
-
-async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
-    """Give a step of closing ``seconds`` to succeed; whatever becomes of it, the next step is more forceful."""
-    with contextlib.suppress(TimeoutError, Exception):
-        async with asyncio.timeout(seconds):
-            await work

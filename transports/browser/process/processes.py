@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import psutil
 
-__all__ = ["kill", "process_tree"]
+__all__ = ["is_running", "kill", "process_tree"]
 
 #: Seconds until killed processes must be gone.
 _KILL_TIMEOUT = 3.0
@@ -29,17 +29,17 @@ def process_tree(pids: list[int]) -> list[psutil.Process]:
 
 async def kill(processes: Iterable[psutil.Process]) -> None:
     """Kill the processes and wait until they are gone, for at most three seconds. Never raises for one that is gone."""
-    alive = [process for process in processes if _is_running(process)]
+    alive = [process for process in processes if is_running(process)]
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil raises if the pid was reused
     deadline = time.monotonic() + _KILL_TIMEOUT
-    while any(map(_is_running, alive)) and time.monotonic() < deadline:
+    while any(map(is_running, alive)) and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
 
 
-def _is_running(process: psutil.Process) -> bool:
-    """Whether the process is alive; a zombie, which its parent has not collected yet, is not."""
+def is_running(process: psutil.Process) -> bool:
+    """Return whether the process is alive; a zombie, which its parent has not collected yet, is not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

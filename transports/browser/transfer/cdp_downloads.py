@@ -173,8 +173,8 @@ class CdpDownloads:
     async def _wait_for_start(self, began: asyncio.Future[str], deadline: float) -> str:
         try:
             guid = await asyncio.wait_for(began, min(self._start_timeout, remaining(deadline)))
-        except TimeoutError as error:
-            raise RungUnusable("the browser did not begin the download") from error
+        except TimeoutError:
+            raise RungUnusable("the browser did not begin the download") from None
         self._start_timeout = _SLOW_START_TIMEOUT
         return guid
 

@@ -102,7 +102,7 @@ class Ladder:
         try:
             held_id, size = await self._agent.invoke("holdUrl", url, timeout=remaining(deadline))
         except ProtocolError as error:
-            raise TransportError(f"the page's blob: URL could not be read: {error.message}") from error
+            raise TransportError(f"the page's blob: URL could not be read: {error.message}") from None
         try:
             await self.save(Handle(held_id, size), path, timeout=remaining(deadline))
         finally:
@@ -146,7 +146,7 @@ class Ladder:
             raise
         except TransportError as error:
             if error.session_survives:
-                raise RungUnusable(error.message) from error
+                raise RungUnusable(error.message) from None
             raise
 
     async def save_stream(self, stream: str, path: Path, *, timeout: float) -> None:

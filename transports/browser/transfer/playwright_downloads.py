@@ -57,7 +57,7 @@ class PlaywrightDownloads:
                 if not error.session_survives:
                     raise
                 self._unusable_reason = error.message  # a context that refuses one download refuses them all
-                raise RungUnusable(error.message) from error
+                raise RungUnusable(error.message) from None
 
     async def _download(self, url: str, path: Path) -> None:
         from playwright.async_api import Error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,17 +24,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 
 
 def store_at(folder: Path | None, retention: Retention | None = None) -> ArtifactStore:
-    """Return the store in ``folder``, by default that of the settings."""
-    from ...artifacts import open_store
+    """Return the store in ``folder``, by default that of the settings, as is the retention."""
+    from ...session.retention import retention_settings
     from ...session.settings import Settings
+    from ...session.stores import open_configured_store
 
-    settings = Settings.load()
-    return open_store(
-        folder or settings.store or settings.output_dir,
-        max_bytes=settings.max_artifact_bytes,
-        retention=retention,
-        audit=settings.audit_log,
-    )
+    return open_configured_store(Settings.load(), folder, retention=retention or retention_settings())
 
 
 async def _stat(store: ArtifactStore, artifact_id: str) -> ArtifactRef:
@@ -59,15 +55,54 @@ def list_(folder: Folder = None, as_json: Json = False) -> int:
 
     async def work() -> int:
         async with store_at(folder) as store:
-            refs = await store.list()
-            if as_json:
-                print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
-                return 0
-            for ref in refs:
-                print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
-            if not refs:
-                print_note(f"there are no artifacts in {store.url}")
-            return 0
+            _print_list(await store.list(), as_json, f"there are no artifacts in {store.url}")
+        return 0
+
+    return run_async(work)
+
+
+def _print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
+    if as_json:
+        print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
+        return
+    for ref in refs:
+        print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
+    if not refs:
+        print_note(none)
+
+
+@app.command("versions")
+def versions_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="File name, such as report.pdf.")],
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
+    """List the artifacts that were stored under one file name, the latest last; `abp artifacts get ID` gets one."""
+
+    async def work() -> int:
+        from ...artifacts import versions
+
+        async with store_at(folder) as store:
+            _print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
+        return 0
+
+    return run_async(work)
+
+
+@app.command("search")
+def search_(
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words that the text has, all of them.")],
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
+    """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
+
+    async def work() -> int:
+        from ...artifacts import search
+
+        async with store_at(folder) as store:
+            _print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
+        return 0
 
     return run_async(work)
 
@@ -195,14 +230,7 @@ def _retention_by_age(ttl: float | None) -> Retention | None:
 
     if ttl is None:
         return None
-    return Retention(
-        ttl_seconds=ttl,
-        max_artifact_bytes=None,
-        max_session_bytes=None,
-        max_trace_bytes=None,
-        max_artifacts_per_trace=None,
-        max_artifacts_per_session=None,
-    )
+    return Retention.only(ttl_seconds=ttl)
 
 
 @app.command()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .answers import print_result
 from .output import print_json, print_text, printable, run_async
-from .params import read_params
+from .params import read_params, require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine
@@ -79,6 +80,10 @@ def call(
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="How answers are read: tableau, github, one that is installed."),
+    ] = None,
     as_json: Json = False,
     insecure_private_addresses: Annotated[
         bool, typer.Option("--insecure-private-addresses", help="Let downloadUrls lead to private addresses.")
@@ -89,6 +94,7 @@ def call(
     def work() -> Coroutine[object, object, int]:
         if insecure_private_addresses:
             os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
+        require_folder(record)
         return answer(read_params(params, param or [], file or []))
 
     async def answer(values: dict[str, object]) -> int:
@@ -106,13 +112,14 @@ def call(
                 cdp_url=cdp_url,
                 adapter=adapter,
                 record=record,
+                routing=preset,
             )
             async with session as app:
                 result = await app.call(capability, values, timeout=timeout, on_progress=on_progress)
         if as_json:
             print_json(result.as_dict())
         else:
-            print_text(result.summary(max_chars=100_000))
+            print_result(result)
         return 0
 
     return run_async(work)

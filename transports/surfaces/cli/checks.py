@@ -12,20 +12,28 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .output import version_of
 
 if TYPE_CHECKING:
     from ...browser.process.launch import Browser
 
-__all__ = ["CHECKS", "Facts"]
+__all__ = ["CHECKS", "Fact", "Facts"]
+
+
+class Fact(NamedTuple):
+    """One line of the report, and the same as a JSON value."""
+
+    text: str
+    value: object
+
 
 #: What was found, by name, in the order of the report.
-Facts: TypeAlias = dict[str, str]
+Facts: TypeAlias = dict[str, Fact]
 
 #: A distribution of each extra, by which it is recognised.
-_EXTRAS = {"cloud": "obstore", "images": "pillow", "mcp": "mcp", "test": "pytest-playwright"}
+_EXTRAS = {"cloud": "obstore", "images": "pillow", "mcp": "mcp", "pdf": "pypdfium2", "test": "pytest-playwright"}
 #: Variables whose values are printed; of others the names alone, as the values may be secrets.
 _PRINTED_VARIABLES = (
     *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
@@ -36,35 +44,56 @@ _SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
 
 
 async def _versions(facts: Facts) -> None:
-    facts["abp-transports"] = version_of("abp-transports")
-    facts["playwright"] = version_of("playwright")
-    facts["python"] = f"{platform.python_version()} on {platform.platform()}"
-    facts["extras"] = ", ".join(_extra(name, distribution) for name, distribution in _EXTRAS.items())
-    groups = entry_points()
-    plugins = sorted(
-        (point.group, point.name, f"{point.dist.name} {point.dist.version}" if point.dist else "unknown")
-        for group in groups.groups
-        if group.startswith("abp.")
-        for point in groups.select(group=group)
+    for distribution in ("abp-transports", "playwright"):
+        facts[distribution] = Fact(version_of(distribution), version_of(distribution))
+    python = {"version": platform.python_version(), "platform": platform.platform()}
+    facts["python"] = Fact(" on ".join(python.values()), python)
+    installed = {name: _installed(distribution) for name, distribution in _EXTRAS.items()}
+    facts["extras"] = Fact(
+        ", ".join(
+            f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)"
+            for name, found in installed.items()
+        ),
+        {name: {"distribution": _EXTRAS[name], "version": found} for name, found in installed.items()},
     )
-    if plugins:
-        facts["plug-ins"] = ", ".join(
-            f"{name} ({whose})" + (f" in {group}" if group != "abp.transports" else "")
-            for group, name, whose in plugins
+    if plugins := _plugins():
+        facts["plug-ins"] = Fact(
+            ", ".join(
+                f"{plugin['name']} ({plugin['distribution'] or 'unknown'}{' ' if plugin['version'] else ''}"
+                f"{plugin['version'] or ''})"
+                + (f" in {plugin['group']}" if plugin["group"] != "abp.transports" else "")
+                for plugin in plugins
+            ),
+            plugins,
         )
 
 
-def _extra(name: str, distribution: str) -> str:
+def _installed(distribution: str) -> str | None:
     try:
-        return f"{name} ({distribution} {version(distribution)})"
+        return version(distribution)
     except PackageNotFoundError:
-        return f"{name} (not installed)"
+        return None
+
+
+def _plugins() -> list[dict[str, str | None]]:
+    groups = entry_points()
+    points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
+    return [
+        {
+            "group": point.group,
+            "name": point.name,
+            "distribution": point.dist.name if point.dist else None,
+            "version": point.dist.version if point.dist else None,
+        }
+        for point in sorted(points, key=lambda point: (point.group, point.name))
+    ]
 
 
 async def _settings(facts: Facts) -> None:
     names = sorted(name for name in os.environ if name.startswith("ABP_") and os.environ[name])
-    variables = [f"{name}={os.environ[name]}" if name in _PRINTED_VARIABLES else f"{name} (set)" for name in names]
-    facts["settings"] = ", ".join(variables) or "all as they are by default"
+    shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
+    text = ", ".join(f"{name} (set)" if value is None else f"{name}={value}" for name, value in shown.items())
+    facts["settings"] = Fact(text or "all as they are by default", shown)
 
 
 async def _store(facts: Facts) -> None:
@@ -76,19 +105,22 @@ async def _store(facts: Facts) -> None:
 
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
-    facts["store"] = redact_url(store.url) or "unknown"
+    url = redact_url(store.url) or "unknown"
+    facts["store"] = Fact(url, {"url": url, "works": False})
     content = os.urandom(64 * 1024)
     async with store, asyncio.timeout(_TIMEOUT):
         ref = await store.scoped(Scope(session=f"doctor-{os.getpid()}")).put_bytes(content, filename="probe.bin")
         if store.url == "none:":
-            facts["store"] += " (keeps nothing)"
+            facts["store"] = Fact(f"{url} (keeps nothing)", {"url": url, "works": True, "keeps": False})
             return
         try:
             if b"".join([chunk async for chunk in store.open(ref.id)]) != content:
-                raise StoreError(f"{facts['store']} gave other bytes back than it was given; use another store")
+                raise StoreError(f"{url} gave other bytes back than it was given; use another store")
         finally:
             await store.delete(ref.id)
-    facts["store"] += " (can be written, read and deleted)"
+    facts["store"] = Fact(
+        f"{url} (can be written, read and deleted)", {"url": url, "works": True, "keeps": store.url != "memory:"}
+    )
 
 
 async def _folder(facts: Facts) -> None:
@@ -98,8 +130,10 @@ async def _folder(facts: Facts) -> None:
     store = open_store(Settings.load().output_dir)
     path = Path(store.url.removeprefix("file://"))
     if path.is_dir():
-        free = shutil.disk_usage(path).free >> 20
-        facts["output folder"] = f"{path} (mode {path.stat().st_mode & 0o777:04o}, {free:,} MB free)"
+        free, mode = shutil.disk_usage(path).free, f"{path.stat().st_mode & 0o777:04o}"
+        facts["output folder"] = Fact(
+            f"{path} (mode {mode}, {free >> 20:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free}
+        )
 
 
 async def _ports(facts: Facts) -> None:
@@ -119,8 +153,10 @@ async def _ports(facts: Facts) -> None:
         raise ABPError(
             f"nothing can listen on 127.0.0.1 ({error}); `abp serve`, `abp fixture` and `abp mcp --http` need that"
         ) from error
-    facts["ports"] = (
-        f"127.0.0.1 can be listened on (tried {port})" if received == b"hello" else "127.0.0.1 is intercepted"
+    works = received == b"hello"
+    facts["ports"] = Fact(
+        f"127.0.0.1 can be listened on (tried {port})" if works else "127.0.0.1 is intercepted",
+        {"host": "127.0.0.1", "tried": port, "works": works},
     )
 
 
@@ -129,15 +165,18 @@ async def _browser(facts: Facts) -> None:
     from ...browser.process.launch import Browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
-    facts["sandbox"] = "off: Chromium refuses its sandbox to root" if root else "on"
+    facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
     if choice := find_browser():
-        facts["browser"] = f"{choice.path} ({choice.reason})"
+        facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
     async with Browser() as browser:
-        facts["browser version"] = browser.version
-        facts["self-test"] = await _self_test(browser, facts)
+        facts["browser version"] = Fact(browser.version, browser.version)
+        await _self_test(browser, facts)
+        facts["self-test"] = Fact(
+            f"ok: {_SELF_TEST_BYTES:,} bytes to a page and back, the same", {"ok": True, "bytes": _SELF_TEST_BYTES}
+        )
 
 
-async def _self_test(browser: Browser, facts: Facts) -> str:
+async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a page of this machine, which answers with it, and compare the bytes."""
     from aiohttp import web
 
@@ -163,12 +202,11 @@ async def _self_test(browser: Browser, facts: Facts) -> str:
             ref = result.artifacts["file"]
             page_object = session.transport.page if isinstance(session.transport, PlaywrightTransport) else None
             has_webmcp = page_object and await page_object.evaluate("'modelContext' in document")
-            facts["webmcp"] = _WEBMCP_ON if has_webmcp else _WEBMCP_OFF
+            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, bool(has_webmcp))
     finally:
         await runner.cleanup()
     if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
         raise BinaryError("a file came back from the page with other bytes; please report it, with all of this")
-    return f"ok: {len(content):,} bytes to a page and back, the same"
 
 
 _WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"

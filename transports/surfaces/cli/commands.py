@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 
 from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
+from .retention import Limits, Ttl, open_limited_store
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -60,13 +62,17 @@ def mcp(
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
+    ttl: Ttl = None,
+    limits: Limits = None,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
 
     async def work() -> int:
-        from ...artifacts import open_store
+        from ...artifacts import sweeping
         from ...errors import UsageError
-        from ...session.settings import Settings
+        from ...session.config_file import read_routing
+        from ...session.connect import connect
+        from ...session.retention import BRIDGE_RETENTION
 
         try:
             from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
@@ -74,10 +80,9 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        settings, options = Settings.load(), Options.load(config=config, apps=apps or None, token=token)
-        store = open_store(
-            settings.store or settings.output_dir, max_bytes=settings.max_artifact_bytes, audit=settings.audit_log
-        )
+        options = Options.load(config=config, apps=apps or None, token=token)
+        store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
+        routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
         if http is not None:
             host, port = parse_address(http)
@@ -85,11 +90,10 @@ def mcp(
             if tokens and not options.token:
                 print_note(f"clients need this token: {tokens}")
             users = parse_tokens(tokens) if tokens else {}
-        async with store, AsyncExitStack() as stack:
+        async with store, sweeping(store), AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
-            bridge = (
-                Bridge(options, store, activity=served.activity, link=served.link) if served else Bridge(options, store)
-            )
+            activity, link = (served.activity, served.link) if served else (None, None)
+            bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
             if http is None:
                 await serve_stdio(bridge)
             else:
@@ -125,16 +129,24 @@ def serve(
         str | None,
         typer.Option("--token", metavar="T", help="The operator's (default: ABP_SERVE_TOKEN, or a new one)."),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
+    ] = None,
+    ttl: Ttl = None,
+    limits: Limits = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> int:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
 
     async def work() -> int:
+        from ...artifacts import sweeping
         from ..web import Options
         from ..web import serve as serve_web
 
         async with (
-            artifacts.store_at(None) as store,
+            open_limited_store(ttl, limits, config=config) as store,
+            sweeping(store),
             serve_web(store, Options.load(token=token), host=host, port=port) as served,
         ):
             for target in targets or ():

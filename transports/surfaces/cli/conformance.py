@@ -10,6 +10,7 @@ import typer
 
 from .calls import BrowserName, Json, StorageState, Target, TransportName
 from .output import print_json, print_text, run_async
+from .params import require_folder
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,7 +53,7 @@ def conformance(
         from ...testing.conformance import Plan, check_app
 
         for file in (junit, badge):
-            _require_folder(file)
+            require_folder(file)
         with _StatusLine() as status:
             plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
             state = str(storage_state) if storage_state is not None else None
@@ -68,14 +69,6 @@ def conformance(
         return 0 if report.conformant else 1
 
     return run_async(work)
-
-
-def _require_folder(file: Path | None) -> None:
-    """Raise now for a file that cannot be written, and not after a minute of checks."""
-    from ...errors import UsageError
-
-    if file is not None and (file.is_dir() or not file.parent.is_dir()):
-        raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
 def _print(report: Report) -> None:

@@ -38,13 +38,13 @@ def doctor(
             except (OSError, TimeoutError) as error:
                 problems.append(ABPError(f"the system refused: {error}"))
         if as_json:
-            by_key: dict[str, object] = {name.replace(" ", "_").replace("-", "_"): fact for name, fact in facts.items()}
+            by_key = {name.replace(" ", "_").replace("-", "_"): fact.value for name, fact in facts.items()}
             first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
             listed = [{"code": problem.code, "message": problem.message} for problem in problems]
             print_json({"success": not problems, **by_key, "problems": listed, **first})
         else:
             for name, fact in facts.items():
-                print_text(f"{name:<16} {fact}")
+                print_text(f"{name:<16} {fact.text}")
         for problem in problems:
             print_note(f"{problem.message} [{problem.code}]")
         return 1 if problems else 0

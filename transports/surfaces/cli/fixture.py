@@ -11,6 +11,15 @@ import typer
 from ...errors import ABPError
 from .output import print_json, print_text, run_async
 
+#: The addresses of the reference app, by their names in the JSON document.
+_ADDRESSES = {
+    "url": "Workbench",
+    "strict_url": "with a strict content policy",
+    "embed_url": "for an iframe",
+    "ws_url": "over a WebSocket",
+    "other_origin": "on a second origin",
+}
+
 
 def fixture(
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
@@ -24,11 +33,10 @@ def fixture(
         try:
             async with serve(port=port) as served:
                 if as_json:
-                    print_json({"url": served.url, "strict_url": served.strict_url, "embed_url": served.embed_url})
+                    print_json({name: getattr(served, name) for name in _ADDRESSES})
                 else:
-                    print_text(f"Workbench:                     {served.url}")
-                    print_text(f"with a strict content policy:  {served.strict_url}")
-                    print_text(f"for an iframe:                 {served.embed_url}")
+                    for name, label in _ADDRESSES.items():
+                        print_text(f"{label + ':':<30} {getattr(served, name)}")
                     print_text("Ctrl-C ends it.")
                 await asyncio.Event().wait()
         except OSError as error:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
-from ...errors import ABPError, UsageError
+from ...errors import ABPError, NotRecorded, UsageError
 from .signals import on_signal
 
 __all__ = [
@@ -88,11 +88,14 @@ def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
 
 def print_note(text: str) -> None:
     """Print one line on stderr, if there is one."""
-    line = printable(" ".join(text.split()))
-    line = line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"
+    line = " ".join(text.split())
+    _print_stderr("abp: " + (line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"))
+
+
+def _print_stderr(text: str) -> None:
     with suppress(OSError):
         if sys.stderr is not None:
-            sys.stderr.write(f"abp: {line}\n")
+            sys.stderr.write(printable(text) + "\n")
             sys.stderr.flush()
 
 
@@ -170,15 +173,25 @@ def _usage(error: Exception) -> str:
 def print_error(
     code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
 ) -> None:
-    """Print an error as one line on stderr and, with ``--json``, as the document on stdout."""
+    """Print an error as one line on stderr and, with ``--json``, as the document on stdout. How what was asked differs
+    from a recording follows in lines of its own."""
+    difference = _difference(code, document)
     alternatives = document.get("alternatives") if document else None
     if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
         message += f"; did you mean {', '.join(map(str, alternatives))}?"
-    print_note(f"{message} [{code}]")
+    print_note(f"{message.removesuffix(difference).rstrip()} [{code}]")
+    for line in difference.splitlines():
+        _print_stderr(f"    {line}")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}
         with suppress(OSError, ABPError):  # nobody reads stdout; stderr has the error
             print_json({"success": False, "error": error, "cancelled": cancelled})
+
+
+def _difference(code: str, document: Mapping[str, object] | None) -> str:
+    """The lines that a replay adds to its error."""
+    details = document.get("details") if document and code == NotRecorded.code else None
+    return str(details.get("diff", "")) if isinstance(details, Mapping) else ""
 
 
 def version_of(distribution: str) -> str:

@@ -5,33 +5,50 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ProtocolError, UsageError
 from .output import print_note
 
-__all__ = ["read_params"]
+if TYPE_CHECKING:
+    from ...binary import BinaryData
+
+__all__ = ["parse_value", "read_file", "read_params", "require_folder", "set_param"]
 
 
 def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) -> dict[str, object]:
     """Return the parameters of a call.
 
     ``text`` is that of ``--params JSON|@FILE|-``. Then come ``pairs``, ``KEY=VALUE`` with JSON or else text as value,
-    and ``files``, ``KEY=PATH``; a dot in KEY leads into an object. May wait for stdin. Raises
-    :class:`~transports.errors.UsageError` for anything that cannot be read."""
-    from ...binary import BinaryData
-
+    and ``files``, ``KEY=PATH``; a dot in KEY leads into an object. Each key of these is given once, and replaces one of
+    ``text``. May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
     params = {} if text is None else _document(text)
+    given: set[tuple[str, ...]] = set()
     for pair in pairs:
         key, value = _split(pair, "-p KEY=VALUE", "-p title=Report")
-        _put(params, key, _value(value))
+        set_param(params, key, parse_value(value), given)
     for pair in files:
         key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
-        path = Path(value)
-        if path.exists() and not path.is_file():  # a pipe has no size and cannot be read twice
-            raise UsageError(f"--file {pair}: {value} is no regular file; name one, or save its content to one first")
-        _put(params, key, BinaryData.from_path(path))
+        set_param(params, key, read_file(value, f"--file {pair}"), given)
     return params
+
+
+def read_file(path: str, source: str) -> BinaryData:
+    """Return a file as a parameter. Raises :class:`~transports.errors.UsageError`, which names ``source``, for what is
+    no regular file: a pipe has no size and cannot be read twice."""
+    from ...binary import BinaryData
+
+    file = Path(path)
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{source}: {path} is no regular file; name one, or save its content to one first")
+    return BinaryData.from_path(file)
+
+
+def require_folder(file: Path | None) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a file that cannot be written, before any work and not after
+    it."""
+    if file is not None and (file.is_dir() or not file.parent.is_dir()):
+        raise UsageError(f"{file} cannot be written: name a file in a folder that exists")
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -85,7 +102,8 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
     return path, value
 
 
-def _value(text: str) -> object:
+def parse_value(text: str) -> object:
+    """Return ``text`` read as JSON, or as it is where it is no JSON."""
     from ...protocol.strict_json import decode_json
 
     try:
@@ -94,9 +112,18 @@ def _value(text: str) -> object:
         return text
 
 
-def _put(params: dict[str, Any], key: Sequence[str], value: object) -> None:
+def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:
+    """Set the parameter at the path ``key``, and add the path to ``given``. Raises
+    :class:`~transports.errors.UsageError` for one that would replace what was given before."""
     from ...binary.params import set_path
 
+    path = tuple(key)
+    replaced = next((other for other in given if other[: len(path)] == path), None)
+    if replaced is not None:
+        name, other = ".".join(path), ".".join(replaced)
+        problem = "is given twice" if name == other else f"would replace {other!r}"
+        raise UsageError(f"{name!r} {problem}; give it once, or a list as JSON: -p '{name}=[1, 2]'")
+    given.add(path)
     try:
         set_path(params, key, value)
     except UsageError as error:

@@ -1,7 +1,8 @@
-"""``abp resources``: list and read the resources of an MCP server."""
+"""``abp resources``: list, read and watch the resources of an MCP server."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,29 +24,59 @@ def resources(
     read: Annotated[
         list[str] | None, typer.Option("--read", metavar="URI", help="Read this one; may be given again.")
     ] = None,
+    watch: Annotated[
+        list[str] | None,
+        typer.Option("--watch", metavar="URI", help="Read this one now and whenever it changes, until Ctrl-C."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
     ] = None,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> int:
-    """List the resources of an MCP server, or read some of them into files."""
+    """List the resources of an MCP server, or read some of them into files.
+
+    With --watch and --json, each reading is a line of JSON."""
 
     async def work() -> int:
         from ...session.connect import connect
 
-        async with connect(target, store=output if read else "none:") as app:
+        async with connect(target, store=output if read or watch else "none:") as app:
             if read:
                 results = [await app.resources.read(uri, timeout=timeout) for uri in read]
                 if as_json:
                     print_json({"success": True, "results": [result.as_dict() for result in results]})
                 else:
                     print_text("\n".join(result.summary(max_chars=100_000) for result in results))
+            if watch:
+                await _watch(app, watch, timeout, as_json)
+            if read or watch:
                 return 0
             await _print_list(app, timeout, as_json)
         return 0
 
     return run_async(work)
+
+
+async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
+    """Print what is in the resources, now and after each change, until the session ends."""
+    from ...protocol.payloads import Notification
+
+    async def show(uri: str, *, fresh: bool) -> None:
+        result = await app.resources.read(uri, fresh=fresh, timeout=timeout)
+        if as_json:
+            print_json({"success": True, "uri": uri, "result": result.as_dict()})
+        else:
+            print_text(f"{uri}\n{result.summary(max_chars=100_000)}")
+
+    async with app.events() as events:
+        for uri in uris:
+            await app.resources.subscribe(uri, timeout=timeout)
+            await show(uri, fresh=False)
+        async for event in events:
+            match event:
+                case Notification(event="notifications/resources/updated", data={"uri": str(uri)}) if uri in uris:
+                    await show(uri, fresh=True)
 
 
 async def _print_list(app: Session, timeout: float | None, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,11 +41,13 @@ from ...protocol.schema import check_params
 from ...session.connect import connect
 from ..shared.activity import Activity
 from ..shared.apps import Connect
-from .artifact_meta import Link
-from .definitions import FIXED_TOOLS, capability_tools
+from .artifact_view import ArtifactView, Link
+from .capability_tools import capability_tools, tool_name
+from .fixed_tools import fixed_tools
 from .options import Options
 from .pending_call import Context
-from .resources import TEMPLATE, list_resources, read_resource
+from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
+from .subscribers import connection_key
 from .tool_results import error_result, for_version
 from .tools import Tools
 from .user import User
@@ -55,8 +58,11 @@ logger = logging.getLogger("transports")
 
 _INSTRUCTIONS = (
     "Web apps that speak ABP, as tools. Connect one with abp_connect; its capabilities become tools of their own. "
-    "Whatever a call produces is stored, and the answer has links: read an artifact only if you need its content, in "
-    "slices with abp_read_artifact. Pass artifacts on to other calls by their id, in `files`."
+    "Whatever a call produces is stored, and the answer says where."
+)
+_FILE_INSTRUCTIONS = (
+    " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
+    "calls by their id, in `files`."
 )
 _PAGE = 100
 #: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
@@ -97,13 +103,15 @@ class Bridge:
         self._activity = activity
         self._store = store
         self._connect = connect
-        self._link = link
+        self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
+        self._fixed_tools = fixed_tools(options)
         self._users: dict[str, User] = {}
+        self._run = secrets.token_hex(8)
         self.server: Server[None] = _Server(
             "abp",
             version=package_version(),
             title="Web apps that speak ABP",
-            instructions=_INSTRUCTIONS,
+            instructions=_INSTRUCTIONS + (_FILE_INSTRUCTIONS if options.enable_file_tools else ""),
             lifespan=self._lifespan,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
@@ -114,6 +122,8 @@ class Bridge:
             on_unsubscribe_resource=self._unsubscribe,
             on_subscriptions_listen=self._listen,
         )
+        if store.retention:
+            self.server.instructions = f"{self.server.instructions} Each artifact is {store.retention}."
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
@@ -148,19 +158,24 @@ class Bridge:
                         del self._users[name]
                     await user.retire()
 
-    def _user(self) -> User:
-        """The user of the token of the current request."""
+    def _user(self, ctx: Context | None = None) -> User:
+        """The user of the token of the current request; with ``isolate_sessions``, in this session alone."""
         token = get_access_token()
         name = (token.subject or token.client_id) if token else _LOCAL
-        if name not in self._users:
-            store = self._store.scoped(Scope(user=name))
-            self._users[name] = User(store, self._connect, self.options, self._activity)
-        self._users[name].touch()
-        return self._users[name]
+        session = None
+        if self.options.isolate_sessions:
+            session = (connection_key(ctx) if ctx else "") or self._run
+        key = f"{session or ''} {name}"
+        if key not in self._users:
+            # what apps store has a session of its own: theirs
+            store = self._store.scoped(Scope(tenant=session, user=name))
+            self._users[key] = User(store, self._connect, self.options, self._activity)
+        self._users[key].touch()
+        return self._users[key]
 
     def _registered(self, ctx: Context) -> User:
         """The user, whose client is told of changes from now on."""
-        user = self._user()
+        user = self._user(ctx)
         user.subscribers.register(ctx)
         return user
 
@@ -169,7 +184,8 @@ class Bridge:
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
-        tools = [*FIXED_TOOLS.values(), *(tool.definition() for tool in capability_tools(user.apps).values())]
+        own = capability_tools(user.apps, files=self.options.enable_file_tools)
+        tools = [*self._fixed_tools.values(), *(tool.definition() for tool in own.values())]
         tools = [tool for tool in tools if self.options.shows(tool.name)]
         cursor = params.cursor if params else None
         if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
@@ -186,36 +202,53 @@ class Bridge:
         user = self._registered(ctx)
         problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
-        own = None if params.name in FIXED_TOOLS else capability_tools(user.apps).get(params.name)
-        if (params.name not in FIXED_TOOLS and own is None) or not self.options.shows(params.name):
+        fixed = self._fixed_tools.get(params.name)
+        made = {} if fixed else capability_tools(user.apps, files=self.options.enable_file_tools)
+        own = made.get(params.name)
+        if (fixed is None and own is None) or not self.options.shows(params.name):
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
-        tools = Tools(user, self.options, ctx, params, self._link)
+        tools = Tools(user, self.options, ctx, params, self._view)
         try:
             if own is not None:
                 return await tools.capability(own, arguments)
-            check_params(params.name, FIXED_TOOLS[params.name].input_schema, arguments)
+            assert fixed is not None
+            check_params(params.name, fixed.input_schema, arguments)
             if problem and not user.apps and params.name in ("abp_call", "abp_status"):
                 raise UsageError(problem, code="NOT_INITIALIZED")
             return await tools.fixed(params.name, arguments)
         except ABPError as error:
-            return error_result(error, self.options.max_answer_bytes, self._link)
+            return error_result(error, self.options.max_answer_bytes, self._view)
         except MCPError:
             raise
         except Exception as error:  # as a result: the client would take it for an error of the protocol
             logger.exception("%s failed", params.name)
             unexpected = ABPError(f"this should not have happened ({type(error).__name__}); the bridge's log has more")
-            return error_result(unexpected, self.options.max_answer_bytes, self._link)
+            return error_result(unexpected, self.options.max_answer_bytes, self._view)
         finally:
             user.touch()
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
-        return await list_resources(self._registered(ctx).store, params.cursor if params else None, self._link)
+        user = self._registered(ctx)
+        if not self._view.as_resources:
+            return ListResourcesResult(resources=[])
+        return await list_resources(user.store, params.cursor if params else None, self._view)
 
     async def _list_templates(self, _: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
+        return ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._view.as_resources else [])
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await read_resource(self._registered(ctx).store, params.uri, self.options.max_resource_bytes)
+        user, limit = self._registered(ctx), self.options.max_resource_bytes
+        if not params.uri.startswith("artifact:"):
+            if not self.options.shows(tool_name("resources.read")):
+                raise MCPError(INVALID_PARAMS, "only artifact://ID may be read here; ask the user (hide_tools)")
+            await user.ready()
+            try:
+                return await read_app_resource(user.apps, params.uri, limit, self._view)
+            finally:
+                user.subscribers.resources_changed()
+        if not self._view.as_resources:
+            raise MCPError(INVALID_PARAMS, "artifacts are no resources here (enable_artifact_resources)")
+        return await read_resource(user.store, params.uri, limit, self._view)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
@@ -226,7 +259,7 @@ class Bridge:
         return EmptyResult()
 
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        return await self._user().subscribers.listen(ctx, params)
+        return await self._user(ctx).subscribers.listen(ctx, params)
 
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
         self._registered(ctx).subscribers.set_level(ctx, params.level)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from ...artifacts import ArtifactStore
 from ...binary import BinaryData
 from ...binary.params import set_path
-from ...errors import TooLarge, UsageError
+from ...errors import ABPError, TooLarge, UsageError
 from ...routing import GivenFile, accept_files
 from .options import Options
 
@@ -26,12 +26,16 @@ async def with_files(
     """Return ``params`` with each file at the place that its ``param`` names; files are checked and stored first.
 
     Raises :class:`~transports.errors.TooLarge` for too many files, :class:`~transports.errors.UsageError` for a path
-    that is not allowed, and what :func:`~transports.routing.accept_files` raises."""
+    that is not allowed, and what :func:`~transports.routing.accept_files` raises, with ``details["argument"]``."""
     if len(files) > options.max_files:
         raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
     given = {file["param"]: _given(file, options.roots) for file in files}
     filled: dict[str, Any] = dict(params)
-    accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
+    try:
+        accepted = await accept_files(given, store=store, limits=options.files, capability=capability)
+    except ABPError as error:
+        error.details["argument"] = "files"
+        raise
     for param, one in accepted.items():
         set_path(filled, param.split("."), one.binary)
     return filled

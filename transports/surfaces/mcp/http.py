@@ -17,6 +17,7 @@ from ...errors import ABPError, UsageError
 from ...protocol.urls import is_loopback
 from ...tasks import cancel_and_wait
 from .bridge import Bridge
+from .request_limit import TooLargeReply
 from .tokens import BearerVerifier, JwtVerifier
 
 __all__ = ["http_app", "parse_address", "serve_http"]
@@ -37,14 +38,17 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
         allowed_hosts=[*(f"{name}:*" for name in names), *names],
         allowed_origins=[f"http://{name}:*" for name in names],
     )
-    return bridge.server.streamable_http_app(
+    options = bridge.options
+    app = bridge.server.streamable_http_app(
         streamable_http_path=_PATH,
         host=host,
         transport_security=security,
-        max_request_body_size=bridge.options.max_request_bytes,
-        token_verifier=BearerVerifier(users, JwtVerifier(bridge.options) if bridge.options.jwt_issuer else None),
+        max_request_body_size=options.max_request_bytes,
+        token_verifier=BearerVerifier(users, JwtVerifier(options) if options.jwt_issuer else None),
         auth=AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None),
     )
+    app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
+    return app
 
 
 class _Uvicorn(uvicorn.Server):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,12 +14,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import FileLimits
+from ...session.config_file import read_config
 from ...session.settings import settings_error
 
 __all__ = ["Options", "is_address"]
 
-#: File in the working folder that is read if no other is named.
-_FILE = "abp.toml"
+#: Bytes of a request over HTTP besides the files in it.
+_REQUEST_BYTES = 1 << 20
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
@@ -58,19 +58,27 @@ class Options(BaseSettings):
     max_image_bytes: int = Field(default=500_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.
     max_resource_bytes: int = Field(default=64 << 20, gt=0)
-    #: Largest request over HTTP, in bytes.
-    max_request_bytes: int = Field(default=64 << 20, gt=0)
     #: Apps that one user may have connected at a time.
     max_sessions: int = Field(default=8, gt=0)
     #: Files that a call may bring: their number, the largest in bytes, their MIME types as patterns (docs/protocol.md
-    #: 13.2, docs/requirements.md R4-10).
+    #: 13.2, docs/requirements.md R4-10). Over HTTP all files whose content is in a request have that size together.
     max_files: int = Field(default=16, ge=0)
     max_file_bytes: int = Field(default=100 << 20, ge=0)
     allowed_types: Texts = ("*/*",)
+    #: From how many tokens on (one for every four bytes) an artifact is large for a model's context, and up to how many
+    #: bytes a client may read a text unasked.
+    large_file_threshold_tokens: int = Field(default=10_000, ge=0)
+    max_auto_read_size_bytes: int = Field(default=1 << 20, ge=0)
+    #: Whether there are tools for artifacts, and `files` of calls; and whether artifacts are resources.
+    enable_file_tools: bool = True
+    enable_artifact_resources: bool = True
     #: Folders below which a model may name files to send.
     roots: Folders = ()
     #: Folders below which a model may have artifacts written.
     export_roots: Folders = ()
+    #: Whether each session of a client sees only the artifacts that it made itself. A session is a connection of an
+    #: older client; over stdio, and for newer clients, which have none, it is a run of the bridge.
+    isolate_sessions: bool = False
     #: Over HTTP: minutes without a request after which the apps of a user are disconnected.
     idle_minutes: float = Field(default=60, gt=0)
     #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, with commas between them.
@@ -126,9 +134,19 @@ class Options(BaseSettings):
         return visible and not any(fnmatchcase(tool, pattern) for pattern in self.hide_tools)
 
     @property
+    def max_request_bytes(self) -> int:
+        """The largest request over HTTP in bytes: it may hold ``max_file_bytes`` as base64."""
+        return -(-self.max_file_bytes // 3) * 4 + _REQUEST_BYTES
+
+    @property
     def files(self) -> FileLimits:
-        """The limits for files of a call."""
-        return FileLimits(max_file_bytes=self.max_file_bytes, allowed_mime_types=self.allowed_types)
+        """The limits for files of a call, and for artifacts that are read."""
+        return FileLimits(
+            max_file_bytes=self.max_file_bytes,
+            allowed_mime_types=self.allowed_types,
+            large_file_tokens=self.large_file_threshold_tokens,
+            max_auto_read_bytes=self.max_auto_read_size_bytes,
+        )
 
     @classmethod
     def load(cls, *, config: Path | None = None, **given: object) -> Options:
@@ -139,8 +157,9 @@ class Options(BaseSettings):
         folders must be below its own. Raises :class:`~transports.errors.UsageError`, which names the file or variable
         and the key at fault.
         """
-        file = config or (Path(_FILE) if Path(_FILE).is_file() else None)
-        from_file = {} if file is None else _read(file, cls.model_fields)
+        read = read_config(config)
+        file = read.path
+        from_file = {} if file is None else _table(file, read.table(_TABLE), cls.model_fields)
         from_file = {key: value for key, value in from_file.items() if not os.environ.get(_PREFIX + key.upper())}
         chosen = {key: value for key, value in given.items() if value is not None}
         try:
@@ -149,7 +168,7 @@ class Options(BaseSettings):
             raise settings_error(
                 error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
             ) from error
-        if config is None and file is not None:
+        if file is not None and not read.named:
             options._check_found_file(file, from_file, chosen)
         return options
 
@@ -168,24 +187,14 @@ class Options(BaseSettings):
                 )
 
 
-def _read(file: Path, known: Mapping[str, object]) -> dict[str, object]:
-    """The table of a file; relative paths in it start at the folder of the file."""
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{file} cannot be read: {reason}") from error
-    for key in document.keys() - {_TABLE}:
-        raise UsageError(f"{file}: {key}: unknown; settings of the bridge stand in the table [{_TABLE}]")
-    table = document.get(_TABLE, {})
-    if not isinstance(table, dict):
-        raise UsageError(f"{file}: {_TABLE}: must be a table, [{_TABLE}]")
+def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) -> dict[str, object]:
+    """The bridge's table of a file, with relative paths from the folder of the file on."""
     for key in table.keys() - known.keys():
         close = difflib.get_close_matches(key, known, n=1)
         raise UsageError(f"{file}: {_TABLE}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
     for key in table.keys() & {"roots", "export_roots"}:
-        if isinstance(table[key], list):
-            table[key] = [file.parent / part if isinstance(part, str) else part for part in table[key]]
-    if isinstance(table.get("jwt_key_file"), str):
-        table["jwt_key_file"] = file.parent / table["jwt_key_file"]
+        if isinstance(folders := table[key], list):
+            table[key] = [file.parent / part if isinstance(part, str) else part for part in folders]
+    if isinstance(key_file := table.get("jwt_key_file"), str):
+        table["jwt_key_file"] = file.parent / key_file
     return table

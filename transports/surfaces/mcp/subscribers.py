@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,8 +30,9 @@ from ...tasks import cancel_and_wait, spawn
 from ..shared.store_watcher import StoreChange, StoreWatcher
 from .pending_call import Context, is_modern
 
-__all__ = ["Subscribers"]
+__all__ = ["Subscribers", "connection_key"]
 
+_ARTIFACT = "artifact://"
 _MAX_CONNECTIONS = 100
 #: Resources that one client may subscribe to.
 _MAX_URIS = 1000
@@ -60,13 +61,17 @@ class _Connection:
 
 
 class Subscribers:
-    """The clients of one user that are told of changes. ``store`` holds the resources they may subscribe to.
+    """The clients of one user that are told of changes.
+
+    They may subscribe to artifacts of ``store`` and to resources of connected servers; ``update_servers`` is given the
+    URIs of the latter whenever they change.
 
     Notifications are sent in the background; a client that cannot be reached is forgotten. The store is watched while
     there are subscriptions.
     """
 
-    def __init__(self, store: ArtifactStore) -> None:
+    def __init__(self, store: ArtifactStore, update_servers: Callable[[Set[str]], Awaitable[object]]) -> None:
+        self._update_servers = update_servers
         self._bus = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._bus, max_subscriptions=_MAX_CONNECTIONS)
         self._open_streams = 0
@@ -98,7 +103,7 @@ class Subscribers:
             self._connection(ctx)
 
     def _connection(self, ctx: Context) -> _Connection:
-        key = _key(ctx)
+        key = connection_key(ctx)
         if key not in self._connections:
             self._connections[key] = _Connection(ctx.session)
             if len(self._connections) > _MAX_CONNECTIONS:
@@ -153,10 +158,14 @@ class Subscribers:
         changed = {ref.id for ref in (*change.stored, *change.updated)}
         changed.update(artifact_id for artifact_id, _ in change.removed)
         for uri in self._uris():
-            if uri.removeprefix("artifact://").partition("?")[0] in changed:
-                keys = [key for key, connection in self._connections.items() if uri in connection.uris]
-                self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
+            if uri.removeprefix(_ARTIFACT).partition("?")[0] in changed:
+                self.resource_updated(uri)
         self.resources_changed()
+
+    def resource_updated(self, uri: str) -> None:
+        """Announce a changed resource to the clients that are subscribed to it."""
+        keys = [key for key, connection in self._connections.items() if uri in connection.uris]
+        self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
     async def log(self, level: LoggingLevel, logger: str, data: JSONValue, ctx: Context | None) -> None:
         """Send an app's ``data`` as a log message: to the client that made the request ``ctx``, without one to all
@@ -165,7 +174,7 @@ class Subscribers:
             params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, _MAX_LOG_BYTES))
         )
         if ctx is not None:
-            if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(_key(ctx), level):
+            if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(connection_key(ctx), level):
                 await ctx.session.send_notification(message, ctx.request_id)
             return
         keys = [key for key in self._connections if self._wants(key, level)]
@@ -201,14 +210,20 @@ class Subscribers:
         return {*self._stream_uris, *(uri for connection in self._connections.values() for uri in connection.uris)}
 
     async def _watch_or_stop(self) -> None:
-        """Watch the store exactly while there are subscriptions. When this returns, no change will be missed."""
+        """Watch the store exactly while there are subscriptions to artifacts, and the servers for the others. When this
+        returns, no change will be missed."""
         async with self._watcher_lock:
-            if self._uris():
+            if any(uri.startswith(_ARTIFACT) for uri in self._uris()):
                 await self._watcher.start()
             else:
                 await self._watcher.aclose()
+        await self._update_servers({uri for uri in self._uris() if not uri.startswith(_ARTIFACT)})
+
+    async def apps_changed(self) -> None:
+        """Subscribe at servers that were connected since to what clients are subscribed to."""
+        await self._watch_or_stop()
 
 
-def _key(ctx: Context) -> str:
-    """The connection of a request; over stdio there is one."""
+def connection_key(ctx: Context) -> str:
+    """Return the name of a request's connection: the same for all requests over stdio, and for newer clients."""
     return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None else ""

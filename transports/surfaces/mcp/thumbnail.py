@@ -1,5 +1,10 @@
-"""A program that makes a thumbnail: it reads an image from stdin and writes one of at most 800 pixels a side to stdout,
-in at most as many bytes as its argument says.
+"""A program that makes an image for a client: it reads one from stdin and writes a line of JSON to stdout, with the
+``size`` of the image that follows, the ``source`` size (pixels) and the number of ``frames``; then the image itself, in
+at most as many bytes as the argument says. It is PNG, or JPEG for a JPEG, which is mostly a photo.
+
+A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at most
+four million pixels in all. One of too many bytes gets 256 colours first, then fewer pixels. An image of a type that
+clients do not show keeps its size if it can.
 
 Images come from apps and may be decompression bombs, so this process limits its own memory and processor time.
 """
@@ -7,15 +12,27 @@ Images come from apps and may be decompression bombs, so this process limits its
 from __future__ import annotations
 
 import io
+import json
 import sys
 import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-#: Pixels a side, bytes of address space, and seconds of processor time.
-_SIDE, _MEMORY, _SECONDS = 800, 1 << 30, 15
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+#: Bytes of address space, and seconds of processor time.
+_MEMORY, _SECONDS = 1 << 30, 15
+#: Pixels of a thumbnail: its width, and all of them.
+_WIDTH, _PIXELS = 800, 4_000_000
+#: Types that clients show, and those that are only converted.
+_SHOWN, _CONVERTED = ("PNG", "JPEG", "GIF", "WEBP"), ("BMP", "TIFF", "AVIF")
+#: Parts of each side of a thumbnail that are tried until the image has few enough bytes.
+_SCALES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.12)
 
 
 def main() -> int:
-    """Return the exit status: 0 with a thumbnail, 1 if none of any size fits."""
+    """Return the exit status: 0 with an image, 1 if none of any size fits."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
@@ -24,19 +41,43 @@ def main() -> int:
 
     warnings.simplefilter("error")
     limit = int(sys.argv[1])
-    with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
-        image.thumbnail((_SIDE, _SIDE))
-        clear = image.has_transparency_data
-        picture = image.convert("RGBA" if clear else "RGB")
-    for side in (_SIDE, _SIDE // 2, _SIDE // 4):
-        picture.thumbnail((side, side))
-        for kind, options in (("PNG", {"optimize": True}), ("JPEG", {"quality": 80})):
-            out = io.BytesIO()
-            (picture if kind == "PNG" else picture.convert("RGB")).save(out, kind, **options)
-            if out.tell() <= limit:
-                sys.stdout.buffer.write(out.getvalue())
+    with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=(*_SHOWN, *_CONVERTED)) as image:
+        kind, source, frames = image.format, image.size, getattr(image, "n_frames", 1)
+        picture = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    for size in _sizes(*source, whole=kind in _CONVERTED):
+        picture = picture.resize(size, reducing_gap=2.0)
+        for data in _encoded(picture, photo=kind == "JPEG"):
+            if len(data) <= limit:
+                about = json.dumps({"size": size, "source": source, "frames": frames})
+                sys.stdout.buffer.write(about.encode() + b"\n" + data)
                 return 0
     return 1
+
+
+def _sizes(width: int, height: int, *, whole: bool) -> Iterator[tuple[int, int]]:
+    pixels = width * height
+    if whole and pixels <= _PIXELS:
+        yield width, height
+    thumbnail = min(1.0, _WIDTH / width, (_PIXELS / pixels) ** 0.5)
+    for part in _SCALES:
+        yield max(1, int(width * thumbnail * part + 1e-6)), max(1, int(height * thumbnail * part + 1e-6))
+
+
+def _encoded(picture: Picture, *, photo: bool) -> Iterator[bytes]:
+    """The image as JPEG, or as PNG: with all its colours, then with 256."""
+    from PIL.Image import Quantize
+
+    if photo:
+        yield _saved(picture.convert("RGB"), "JPEG", quality=80)
+        return
+    yield _saved(picture, "PNG", compress_level=9)
+    yield _saved(picture.quantize(method=Quantize.FASTOCTREE), "PNG", compress_level=9)
+
+
+def _saved(picture: Picture, kind: str, **options: int) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, kind, **options)
+    return out.getvalue()
 
 
 if __name__ == "__main__":

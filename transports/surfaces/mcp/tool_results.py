@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from mcp_types import CallToolResult, ResourceLink, TextContent
+from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
+from ...binary.detect import Place, field_of, replace
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
 from ...protocol.strict_json import JSONValue
 from ...routing import Result, clamp
 from ...routing.guard import MIN_BYTES, json_size
-from .artifact_meta import Link, artifact_resource
-from .images import image_blocks
+from ...session.resources import READ_HINT
+from .artifact_view import ArtifactView
+from .capability_tools import tool_name
+from .images import read_images
+from .texts import read_texts
 
 __all__ = ["call_result", "error_result", "for_version", "text_result"]
 
-#: Characters of a summary, and URLs in a text.
-_MAX_SUMMARY, _MAX_URLS = 4000, 5
+#: Characters of a summary.
+_MAX_SUMMARY = 4000
 #: Keys of :meth:`~transports.Result.for_agent` that replace data that is too large.
 _AGENT_KEYS = ("data", "truncated")
 #: Attempts to make a result smaller; each halves its largest value.
@@ -29,34 +34,47 @@ _MAX_CUTS = 40
 async def call_result(
     result: Result,
     *,
-    session: str,
+    session: str | None,
     store: ArtifactStore,
     max_bytes: int,
     max_image_bytes: int,
-    link: Link | None = None,
+    view: ArtifactView,
 ) -> CallToolResult:
-    """Return the result of a call.
+    """Return the result of a call: a text, with the beginning of files that are text; images; links.
 
     It has at most ``max_bytes`` as a message, apart from images, which have ``max_image_bytes`` together before base64.
     Data that is left out is in an artifact, or the result says that it is left out. A file that was not stored has no
     link."""
+    result = _with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session}
     if json_size(document["data"]) > max_bytes // 4:
         document |= {
             key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
         }
     refs = [ref for ref in result.artifacts.values() if ref.stored]
-    text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)])
-    result_message = _fit(text, document, refs, max_bytes, link, is_error=False)
-    images = await image_blocks(refs, store, max_image_bytes)
+    made = {"", *map(field_of, result.previews)} - result.inline_fields  # by the router, of data that is shown anyway
+    files = [ref for place, ref in result.artifacts.items() if ref.stored and place not in made]
+    images = await read_images(files, store, max_image_bytes)
+    texts = await read_texts(files, store, max_bytes // 4)
+    notes = [images.note] if images.note else []
+    text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs), *notes, *texts])
+    labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
+    result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
+    if result_message.structured_content != document:  # a message with many references
+        result.report_clamped(json_size(document), json_size(result_message.structured_content))
     text_block, *links = result_message.content
-    return result_message.model_copy(update={"content": [text_block, *images, *links]})
+    return result_message.model_copy(update={"content": [text_block, *images.blocks, *links]})
 
 
-def _urls(refs: Sequence[ArtifactRef], link: Link | None) -> list[str]:
-    """Lines with URLs, for people and models that can open them."""
-    urls = [url for ref in refs[:_MAX_URLS] if link and (url := link(ref))]
-    return [f"Open: {url}" for url in urls]
+def _with_tool_names(result: Result) -> Result:
+    """``result``, with the tool that reads a link named beside it in the place of the capability."""
+    blocks = result.data.get("content") if isinstance(result.data, dict) else None
+    if not isinstance(blocks, list):
+        return result
+    hint = READ_HINT.replace("resources.read", tool_name("resources.read"))
+    links = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("hint") == READ_HINT]
+    places: dict[Place, object] = {("content", at, "hint"): hint for at in links}
+    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, places)))
 
 
 def for_version(result: CallToolResult, version: str) -> CallToolResult:
@@ -73,10 +91,10 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
     """Return a result without artifacts."""
-    return _fit(text, dict(document), (), max_bytes, None, is_error=False)
+    return _fit(text, dict(document), (), max_bytes, ArtifactView(), is_error=False)
 
 
-def error_result(error: ABPError, max_bytes: int, link: Link | None = None) -> CallToolResult:
+def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
     """Return an error as a result, so that the model reads it: what went wrong, whether to repeat the call, what to do
     next, and what was stored all the same."""
     lines = [f"{error.message} [{error.code}]"]
@@ -98,8 +116,8 @@ def error_result(error: ABPError, max_bytes: int, link: Link | None = None) -> C
         refs = [ref for ref in error.result.artifacts.values() if ref.stored]
         document["artifacts"] = error.result.as_dict()["artifacts"]
         heading = "Stored all the same:" if refs else "The rest of the answer:"
-        lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *_urls(refs, link)]
-    return _fit("\n".join(lines), document, refs, max_bytes, link, is_error=True)
+        lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs)]
+    return _fit("\n".join(lines), document, refs, max_bytes, view, is_error=True)
 
 
 _NEXT = {
@@ -123,6 +141,8 @@ def _next(error: ABPError) -> str:
         return "abp_artifacts lists what there is"
     if known := _NEXT.get(error.code):
         return known
+    if argument := error.details.get("argument"):
+        return f"correct the argument {argument} and call again"
     if not error.session_survives:
         return "connect again with abp_connect"
     if isinstance(error, UsageError):
@@ -135,26 +155,26 @@ def _fit(
     document: dict[str, object],
     refs: Sequence[ArtifactRef],
     max_bytes: int,
-    link: Link | None,
+    view: ArtifactView,
     *,
     is_error: bool,
 ) -> CallToolResult:
     """A result of at most ``max_bytes``: the largest values are cut, and links and text too, until it fits."""
     reduced, links = document, list(refs)
     for _ in range(_MAX_CUTS):
-        result = _result(text, reduced, links, link, is_error)
+        result = _result(text, reduced, links, view, is_error)
         if len(result.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
             return result
         reduced, links = _reduce(reduced), links[: max(len(links) // 2, 1)]
         text = text if len(text) <= 1000 else text[: max(1000, len(text) // 2)] + "…"
-    return _result(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), None, is_error)
+    return _result(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), view, is_error)
 
 
 def _result(
-    text: str, document: object, refs: Sequence[ArtifactRef], link: Link | None, is_error: bool
+    text: str, document: object, refs: Sequence[ArtifactRef], view: ArtifactView, is_error: bool
 ) -> CallToolResult:
-    links = [ResourceLink(**artifact_resource(ref, link).model_dump()) for ref in refs]
-    return CallToolResult(content=[TextContent(text=text), *links], structured_content=document, is_error=is_error)
+    content: list[ContentBlock] = [TextContent(text=text), *view.links(refs)]
+    return CallToolResult(content=content, structured_content=document, is_error=is_error)
 
 
 def _reduce(document: dict[str, object]) -> dict[str, object]:

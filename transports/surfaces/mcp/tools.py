@@ -14,15 +14,17 @@ from ...protocol.capabilities import unknown_capability
 from ...protocol.schema import check_params
 from ...protocol.urls import redact_url
 from ...routing import Result
-from ..shared.apps import App
-from .artifact_meta import Link, artifact_meta
-from .definitions import FIXED_TOOLS, CapabilityTool, tool_name
+from ..shared.apps import App, PendingCall
+from .artifact_view import ArtifactView
+from .capability_tools import CapabilityTool, tool_name
 from .export import export_artifact
 from .files import with_files
+from .fixed_tools import FIXED_TOOLS
 from .hosts import check_host
 from .options import Options, is_address
 from .pending_call import Context, Question, ToolCall
 from .resources import read_slice
+from .screenshot import screenshot_url
 from .tool_results import call_result, text_result
 from .user import User
 
@@ -41,16 +43,16 @@ class Tools:
     result."""
 
     def __init__(
-        self, user: User, options: Options, ctx: Context, params: CallToolRequestParams, link: Link | None
+        self, user: User, options: Options, ctx: Context, params: CallToolRequestParams, view: ArtifactView
     ) -> None:
         self._user = user
         self._options = options
         self._ctx = ctx
         self._params = params
-        self._link = link
+        self._view = view
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
-        """Call one of :data:`~.definitions.FIXED_TOOLS`; ``arguments`` must fit its schema."""
+        """Call one of :data:`~.fixed_tools.FIXED_TOOLS`; ``arguments`` must fit its schema."""
         match name:
             case "abp_connect":
                 return await self._connect(dict(arguments))
@@ -64,8 +66,10 @@ class Tools:
                 return self._status(arguments)
             case "abp_disconnect":
                 return await self._disconnect(arguments)
-            case "abp_render_to_pdf" | "abp_screenshot":
-                return await self._page(name, arguments)
+            case "abp_render_to_pdf":
+                return await self._render(arguments)
+            case "abp_screenshot":
+                return await self._screenshot(arguments)
             case "abp_artifacts":
                 return await self._artifacts(arguments)
             case "abp_read_artifact":
@@ -76,7 +80,7 @@ class Tools:
     async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> CallToolResult | InputRequiredResult:
         """Call the tool of a capability. The app's schema is checked by the session."""
         params = dict(arguments)
-        key, files = params.pop(tool.session, None), params.pop(tool.files, [])
+        key, files = params.pop(tool.session, None), params.pop(tool.files, []) if tool.files else []
         own = {"capability": tool.capability, "session": key, "files": files}
         check_params(tool.name, FIXED_TOOLS["abp_call"].input_schema, {k: v for k, v in own.items() if v is not None})
         return await self._call(self._user.apps.select(key, tool.capability), tool.capability, params, own)
@@ -97,28 +101,48 @@ class Tools:
 
         return await self._run(app, work)
 
-    async def _page(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+    async def _render(self, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
         app = self._user.apps.select(arguments.get("session"))
         options = {**arguments.get("options", {}), "timeout": arguments.get("timeout")}
 
         async def work(_: ToolCall) -> Result:
-            if name == "abp_screenshot":
-                return await app.session.screenshot(**options)
             return await app.session.render_to_pdf(arguments["html"], **options)
 
         return await self._run(app, work)
 
+    async def _screenshot(self, arguments: Mapping[str, Any]) -> CallToolResult | InputRequiredResult:
+        view = {key: arguments[key] for key in ("width", "height") if key in arguments}
+        options: dict[str, Any] = {**arguments.get("options", {}), **view}
+        url, timeout = arguments.get("url"), arguments.get("timeout")
+        if url is not None and "session" in arguments:
+            raise UsageError("give url for a picture of any page, or session for one of an app, not both")
+        app = None if url is not None else self._user.apps.select(arguments.get("session"))
+
+        async def work(_: ToolCall) -> Result:
+            if app is not None:
+                return await app.session.screenshot(timeout=timeout, **options)
+            return await screenshot_url(
+                str(url),
+                options,
+                options=self._options,
+                store=self._user.store,
+                known_urls=[app.target for app in self._user.apps.values()],
+                timeout=timeout,
+            )
+
+        return await self._run(app, work)
+
     async def _run(
-        self, app: App, work: Callable[[ToolCall], Coroutine[object, object, Result]]
+        self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult | InputRequiredResult:
-        """Start a call, or resume it with the client's answer to a question; return its result, or its next
-        question."""
+        """Start a call, or resume it with the client's answer to a question; return its result, or its next question.
+        ``app`` is ``None`` for a call that concerns no app."""
         if self._params.request_state is not None:
             call = self._user.resume(self._params.request_state)
             call.answer((self._params.input_responses or {}).get(_QUESTION))
         else:
             call = ToolCall(self._ctx)
-            call.start(_listed_in(app, call, work))
+            call.start(_listed_in(app.pending_calls if app else self._user.pending_calls, call, work))
         try:
             outcome = await call.next(self._ctx)
         except ABPError:
@@ -131,11 +155,11 @@ class Tools:
         self._user.subscribers.resources_changed()
         return await call_result(
             outcome,
-            session=app.key,
-            store=app.session.store,
+            session=app.key if app else None,
+            store=app.session.store if app else self._user.store,
             max_bytes=self._options.max_answer_bytes,
             max_image_bytes=self._options.max_image_bytes,
-            link=self._link,
+            view=self._view,
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -168,10 +192,12 @@ class Tools:
         chosen = [apps.select(key)] if (key := arguments.get("session")) else list(apps.values())
         lines = [f"{app.key}: {app.session.info.name} at {redact_url(app.target)}" for app in chosen]
         lines += [f"  {', '.join(islice(app.session.capabilities, _MAX_NAMED))}" for app in chosen[:1]]
-        text = "\n".join(lines) or "No app is connected; call abp_connect with the address of one."
-        return text_result(
-            text, {"success": True, "sessions": [_app_document(app) for app in chosen]}, self._options.max_answer_bytes
-        )
+        lines = lines or ["No app is connected; call abp_connect with the address of one."]
+        document = {"success": True, "sessions": [_app_document(app) for app in chosen]}
+        if retention := self._user.store.retention:
+            document["retention"] = f"each artifact is {retention}"
+            lines.append(f"Each artifact is {retention}.")
+        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         app = self._user.apps.select(arguments.get("session"))
@@ -187,39 +213,41 @@ class Tools:
         start = arguments.get("offset", 0)
         page = refs[start : start + arguments.get("limit", _PAGE)]
         end = start + len(page)
-        lines = [f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}" for ref in page]
+        lines = [self._line(ref) for ref in page]
         lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
         document = {
             "success": True,
             "total": len(refs),
             "next_offset": end if end < len(refs) else None,
-            "artifacts": [self._entry(ref) for ref in page],
+            "artifacts": [self._view.entry(ref) for ref in page],
         }
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
-    def _entry(self, ref: ArtifactRef) -> dict[str, object]:
-        meta = artifact_meta(ref, self._link)
-        return {**ref.as_dict(), **{key: meta[key] for key in ("estimated_tokens", "url") if key in meta}}
+    def _line(self, ref: ArtifactRef) -> str:
+        large = "  large" if self._view.is_large(ref) else ""
+        return f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}{large}"
 
     async def _read(self, arguments: Mapping[str, Any]) -> CallToolResult:
         store, artifact_id = self._user.store, arguments["id"]
         if (path := arguments.get("path")) is not None:
             ref = await store.stat(artifact_id.removeprefix("artifact://"))
             written = await export_artifact(store, ref, path, self._options.export_roots)
-            document = {"success": True, **self._entry(ref), "exported": str(written)}
+            document = {"success": True, **self._view.entry(ref), "exported": str(written)}
             return text_result(
                 f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes
             )
         offset, length = arguments.get("offset", 0), arguments.get("length")
-        return await read_slice(store, artifact_id, offset, length, self._options.max_answer_bytes, self._link)
+        return await read_slice(store, artifact_id, offset, length, self._options.max_answer_bytes, self._view)
 
 
-async def _listed_in(app: App, call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]) -> Result:
-    app.pending_calls.append(call)
+async def _listed_in(
+    pending: list[PendingCall], call: ToolCall, work: Callable[[ToolCall], Coroutine[object, object, Result]]
+) -> Result:
+    pending.append(call)
     try:
         return await work(call)
     finally:
-        app.pending_calls.remove(call)
+        pending.remove(call)
 
 
 def _app_document(app: App) -> dict[str, object]:

@@ -18,9 +18,10 @@ from ...protocol.urls import redact_url
 from ...session.events import ConnectionChanged, Event
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
-from ..shared.apps import App, Apps, Connect
+from ..shared.apps import App, Apps, Connect, PendingCall
 from .options import Options
 from .pending_call import ToolCall
+from .server_subscriptions import ServerSubscriptions
 from .subscribers import Subscribers
 
 __all__ = ["User"]
@@ -40,7 +41,9 @@ class User:
     ) -> None:
         self.store = store
         self.apps = Apps(store, connect, self, limit=options.max_sessions)
-        self.subscribers = Subscribers(store)
+        self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
+        #: Calls under way that concern no app.
+        self.pending_calls: list[PendingCall] = []
         self._options = options
         self._activity = activity
         self._suspended: dict[str, ToolCall] = {}
@@ -62,10 +65,12 @@ class User:
         await self.apps.disconnect(app)
 
     def on_connected(self, app: App, apps: Apps) -> None:
-        """Announce the app's tools."""
+        """Announce the app's tools, and subscribe to its resources for clients that asked for them."""
         if self._activity:
             self._activity.on_connected(app, apps)
         self.subscribers.tools_changed()
+        if app.session.resources.available:
+            spawn(self.subscribers.apps_changed(), self._tasks)
 
     def on_disconnected(self, app: App) -> None:
         """Announce that the app's tools are gone."""
@@ -74,12 +79,15 @@ class User:
         self.subscribers.tools_changed()
 
     def on_event(self, app: App, event: Event) -> None:
-        """Announce changed capabilities as changed tools, and pass notifications on as log messages."""
+        """Announce changed capabilities as changed tools and resources that a server updated; pass other notifications
+        on as log messages."""
         if self._activity:
             self._activity.on_event(app, event)
         match event:
             case CapabilitiesChanged():
                 self.subscribers.tools_changed()
+            case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
+                self.subscribers.resource_updated(uri)
             case Notification():
                 spawn(self._log(app, event.event, event.data), self._tasks)
             case ConnectionChanged():
@@ -108,7 +116,7 @@ class User:
     async def aclose(self) -> None:
         """Cancel all calls, disconnect all apps at the same time and end all subscriptions."""
         await cancel_and_wait(self._connecting.values())
-        for call in tuple(self._suspended.values()):
+        for call in (*self._suspended.values(), *self.pending_calls):
             await call.aclose()
         await self.apps.aclose()
         await cancel_and_wait(self._tasks)
@@ -149,7 +157,8 @@ class User:
 
     def idle_seconds(self) -> float:
         """Return the seconds since the last request; 0 while a call is under way or an app is being connected."""
-        return 0.0 if self._suspended or self.apps.busy else time.monotonic() - self._last_used
+        busy = self._suspended or self.pending_calls or self.apps.busy
+        return 0.0 if busy else time.monotonic() - self._last_used
 
     async def retire(self) -> None:
         """Disconnect all apps until the user's next request."""

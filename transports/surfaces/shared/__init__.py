@@ -1,1 +1,1 @@
-"""Parts that the MCP bridge and the web server share: connected apps, the activity log, the watcher of a store."""
+"""Parts that several surfaces share: connected apps, the activity log, the watcher of a store, questions as forms."""

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
-from ...protocol.payloads import ElicitationRequest, Progress
+from ...protocol.payloads import ElicitationRequest, Notification, Progress
 from ...session.events import CallFinished, CallStarted, Event
 from .apps import App, Apps
 from .call_record import MAX_TEXT, CallRecord, Status, question_document, result_document
@@ -105,7 +105,8 @@ class Activity:
         self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
 
     def on_event(self, app: App, event: Event) -> None:
-        """Log an event of an app's session: its calls, their progress, changed capabilities. Others are ignored."""
+        """Log an event of an app's session: its calls, their progress, changed capabilities and resources. Others are
+        ignored."""
         match event:
             case CallStarted():
                 self.call_started(app, event.call, event.capability)
@@ -115,6 +116,11 @@ class Activity:
                 self._call_progressed(replace(self.calls[event.call], progress=event))
             case CapabilitiesChanged():
                 self._log_entry("capabilities_changed", {"session": app.key}, app.session.store.scope)
+            case Notification(event="notifications/resources/updated", data={"uri": str(uri)}):
+                subject = {"session": app.key, "uri": uri[:MAX_TEXT]}
+                self._log_entry("resource_updated", subject, app.session.store.scope)
+            case Notification(event="notifications/resources/list_changed"):
+                self._log_entry("resources_changed", {"session": app.key}, app.session.store.scope)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -191,11 +197,11 @@ class Activity:
     # --- artifacts ----------------------------------------------------------------------------------------------------
 
     def store_changed(self, change: StoreChange) -> None:
-        """Log ``artifact_stored``, ``resource_updated`` or ``artifact_removed`` for each artifact."""
+        """Log ``artifact_stored``, ``artifact_updated`` or ``artifact_removed`` for each artifact."""
         for ref in change.stored:
             self._log_entry("artifact_stored", ref, ref.scope)
         for ref in change.updated:
-            self._log_entry("resource_updated", {"uri": ref.uri}, ref.scope)
+            self._log_entry("artifact_updated", ref, ref.scope)
         for artifact_id, scope in change.removed:
             self._log_entry("artifact_removed", {"id": artifact_id}, scope)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from ...artifacts import ArtifactStore, Scope
@@ -22,6 +23,7 @@ logger = logging.getLogger("transports")
 
 #: :func:`transports.connect`, or a function that stands for it.
 Connect: TypeAlias = Callable[..., Session]
+_NOBODY = Scope()
 
 
 def new_session_key() -> str:
@@ -129,8 +131,9 @@ class Apps(dict[str, App]):
         """Whether an app is being opened or a call is under way."""
         return bool(self._opening) or any(app.pending_calls for app in self.values())
 
-    async def connect(self, target: str, options: Mapping[str, object]) -> App:
-        """Connect to ``target`` with these options of :func:`transports.connect`.
+    async def connect(self, target: str, options: Mapping[str, object], *, owner: Scope = _NOBODY) -> App:
+        """Connect to ``target`` with these options of :func:`transports.connect`. What the app stores belongs to
+        ``owner``, a tenant or a user, as well.
 
         Raises :class:`~transports.errors.UsageError` at the limit, and what connecting and opening raise."""
         if len(self) + len(self._opening) >= self._limit:
@@ -138,7 +141,10 @@ class Apps(dict[str, App]):
             raise UsageError(message, code="LIMIT_REACHED")
         app = App(new_session_key(), target)
         session = self._connect(
-            target, store=self._store.scoped(Scope(session=app.key)), on_elicitation=app.on_elicitation, **options
+            target,
+            store=self._store.scoped(replace(owner, session=app.key)),
+            on_elicitation=app.on_elicitation,
+            **options,
         )
         self._opening.add(app)
         try:

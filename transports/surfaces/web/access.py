@@ -16,7 +16,7 @@ from aiohttp import web
 from ...artifacts import Scope
 from ...protocol.urls import is_loopback
 from .responses import RequestRefused
-from .signing import Expired, Signer
+from .signing import Expired, Signer, decode_scope, encode_scope
 
 __all__ = ["Access", "AuthorizedHandler", "Visitor"]
 
@@ -52,7 +52,7 @@ class Access:
     """Decides who may make a request.
 
     ``token`` is the operator's; ``users`` maps other tokens to their scopes; ``host`` is the address that the server
-    listens on. Session tokens and cookies are those of ``signer``.
+    listens on. Tokens for a scope and cookies are those of ``signer``.
     """
 
     def __init__(self, token: str, signer: Signer, *, host: str, users: Mapping[str, Scope] | None = None) -> None:
@@ -114,7 +114,7 @@ class Access:
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
-        """The holder of a token that this server still accepts, or of a session."""
+        """The holder of a token that this server still accepts, or of a scope."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:
@@ -122,8 +122,8 @@ class Access:
         if content is None or cookie in self._ended_cookies:
             return None
         kind, _, subject = content[0].partition(" ")
-        if kind == "session":
-            return Visitor(Scope(session=subject), expires_at=content[1])
+        if kind == "scope":
+            return Visitor(decode_scope(subject), expires_at=content[1])
         return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
 
     def holder_of_token(self, token: str) -> Visitor | None:
@@ -135,10 +135,10 @@ class Access:
         if found is not None:
             return found
         try:
-            content = self._signer.read_session_token(token)
+            content = self._signer.read_scope_token(token)
         except Expired:
             return None
-        return Visitor(Scope(session=content[0]), expires_at=content[1]) if content else None
+        return Visitor(content[0], expires_at=content[1]) if content else None
 
     def login(self, request: web.Request, response: web.Response, token: str) -> None:
         """Set a cookie in ``response`` that stands for ``token``, for twelve hours at most.
@@ -148,7 +148,7 @@ class Access:
         if visitor is None:
             raise RequestRefused(401, "PERMISSION_REQUIRED", "this is no token of this server")
         expires_at = self._signer.clock() + _COOKIE_SECONDS
-        holder = f"token {_digest(token)}" if token in self._tokens else f"session {visitor.scope.session}"
+        holder = f"token {_digest(token)}" if token in self._tokens else f"scope {encode_scope(visitor.scope)}"
         cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
         response.set_cookie(
             _cookie_name(request), cookie, httponly=True, samesite="Strict", max_age=_COOKIE_SECONDS, path="/"

@@ -11,7 +11,7 @@ from ...protocol.urls import redact_url
 from ..shared.activity import Activity, ConnectedApp
 from ..shared.apps import Apps
 from .access import Visitor
-from .responses import RequestRefused, json_response, read_json
+from .responses import RequestRefused, json_response, read_json, scope_in
 
 __all__ = ["AppRoutes"]
 
@@ -34,14 +34,15 @@ class AppRoutes:
         return json_response({"apps": [_document(one) for one in visible]})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps`` when the app is connected; for the operator alone."""
+        """Answer ``POST /apps`` when the app is connected; for the operator alone, who may name its owner."""
         visitor.require_operator()
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
         if not isinstance(url, str) or not url.lower().startswith(_SCHEMES) or not isinstance(transport, str):
             message = f"url must begin with {', '.join(_SCHEMES)}; transport is a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
-        app = await self._apps.connect(url, {"transport": transport})
+        owner = scope_in(body, "tenant", "user")
+        app = await self._apps.connect(url, {"transport": transport}, owner=owner)
         return json_response(_document(self._activity.apps[app.key]), status=201)
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -75,6 +76,7 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
         "name": session.info.name,
         "version": session.info.version,
         "transport": session.transport.name,
+        "resources": session.resources.available,
         "capabilities": [
             {
                 "name": capability.name,

@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope
+from ...artifacts import ArtifactRef, ArtifactStore, Scope, is_named, search
 from ...errors import Corrupt
 from ...protocol.timestamps import iso_utc
 from ..shared.store_watcher import StoreWatcher
@@ -62,20 +62,25 @@ class ArtifactRoutes:
         return await serve_content(request, self._store, await self._store.stat(artifact_id), self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}/meta``."""
-        return json_response(artifact_meta(await self.view(visitor).stat(request.match_info["id"])))
+        """Answer ``GET /artifacts/{id}/meta``: the document of lists and events, with ``source`` and ``scope``."""
+        ref = await self.view(visitor).stat(request.match_info["id"])
+        return json_response({**artifact_meta(ref), "source": dict(ref.source), "scope": dict(ref.scope.items())})
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
         of a page, so it stays good when that artifact is removed."""
         query = request.query
         view = self.view(visitor)
+        retention = f"each artifact is {self._store.retention}" if self._store.retention else None
         if session := query.get("session"):
             if visitor.scope.session not in (None, session):
-                return json_response({"artifacts": [], "next": None, "total": 0})
+                return json_response({"artifacts": [], "next": None, "total": 0, "retention": retention})
             view = view.scoped(Scope(session=session[:200]))
         capability, mime_type, text = query.get("capability"), query.get("type"), query.get("q", "").casefold()
-        found = [ref for ref in reversed(await self._list(view)) if _matches(ref, capability, mime_type, text)]
+        listed = await (search(view, query["text"]) if query.get("text") else self._list(view))
+        found = [ref for ref in reversed(listed) if _matches(ref, capability, mime_type, text)]
+        if name := query.get("name"):
+            found = [ref for ref in found if is_named(ref, name)]
         total, after = len(found), query.get("after")
         if after:
             created, _, artifact_id = after.partition("~")
@@ -83,7 +88,8 @@ class ArtifactRoutes:
         limit = _limit(query.get("limit"))
         page = found[:limit]
         cursor = "~".join(_sort_key(page[-1])) if page and len(found) > limit else None
-        return json_response({"artifacts": [artifact_meta(ref) for ref in page], "next": cursor, "total": total})
+        document = {"artifacts": [artifact_meta(ref) for ref in page], "next": cursor, "total": total}
+        return json_response({**document, "retention": retention})
 
     async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
         """What the view sees, oldest first. The listing is remembered while the store does not change."""

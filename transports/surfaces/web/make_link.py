@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
 from ...artifacts import ArtifactStore
 from ...errors import UsageError
+from ...protocol.durations import parse_duration
 from ...protocol.timestamps import iso_utc
 from .options import Options
 from .signing import Signer
@@ -14,7 +14,6 @@ from .state import find_server, signing_key
 
 __all__ = ["make_link"]
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MAX_SECONDS = 30 * 86400
 
 
@@ -45,8 +44,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
 
 
 def _seconds(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text.strip())
-    seconds = int(match[1]) * _UNITS[match[2] or "s"] if match else 0
-    if not 0 < seconds <= _MAX_SECONDS:
+    seconds = parse_duration(text)
+    if seconds is None or not 0 < seconds <= _MAX_SECONDS:
         raise UsageError(f"--expires {text}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
     return seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from ...artifacts import Scope
 from ...session.settings import settings_error
 
 __all__ = ["Options"]
@@ -19,7 +20,9 @@ class Options(BaseSettings):
 
     #: The operator's token; a random one if it is not set.
     token: str | None = Field(default=None, repr=False)
-    #: Key that links, session tokens and cookies are signed with; else the one in the user's state folder.
+    #: Tokens of tenants, each of whom sees what is theirs: ``TENANT=TOKEN``, with commas between them.
+    tenants: str | None = Field(default=None, repr=False)
+    #: Key that links, scope tokens and cookies are signed with; else the one in the user's state folder.
     key: str | None = Field(default=None, repr=False)
     #: Largest upload, in bytes of one file; the limit of the store holds too.
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
@@ -41,6 +44,25 @@ class Options(BaseSettings):
                 'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
             )
         return value
+
+    @field_validator("tenants")
+    @classmethod
+    def _named(cls, value: str | None) -> str | None:
+        tokens = set()
+        for part in (value or "").split(","):
+            tenant, equals, token = part.strip().partition("=")
+            if part.strip() and not (equals and tenant.strip()):
+                raise ValueError("write TENANT=TOKEN, with commas between them")
+            if part.strip() and (not cls._long_enough(token) or token in tokens):
+                raise ValueError("each tenant needs a token of its own")
+            tokens.add(token)
+        return value
+
+    @property
+    def tenant_scopes(self) -> dict[str, Scope]:
+        """The scope of each tenant's token."""
+        parts = [part.strip().partition("=") for part in (self.tenants or "").split(",") if part.strip()]
+        return {token: Scope(tenant=tenant.strip()) for tenant, _, token in parts}
 
     @classmethod
     def load(cls, *, token: str | None = None) -> Options:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from ...artifacts import Scope
 from ...errors import (
     ABPError,
     ArtifactNotFound,
@@ -20,7 +21,7 @@ from ...errors import (
 )
 from ...protocol.strict_json import decode_json, encode_json
 
-__all__ = ["RequestRefused", "error_response", "json_response", "read_json"]
+__all__ = ["RequestRefused", "error_response", "json_response", "read_json", "scope_in"]
 
 #: Largest JSON document that is accepted, in bytes, and seconds for all of it to arrive.
 _MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0
@@ -63,6 +64,17 @@ def error_response(error: ABPError) -> web.Response:
     response = json_response({"error": error.as_dict()}, status=status)
     response.headers.update(headers)
     return response
+
+
+def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
+    """Return the scope that ``fields`` of a request's body name, such as ``tenant``; a field may be left out.
+
+    Raises :class:`RequestRefused` (400) for a value that is no text of 1 to 200 printable characters."""
+    given = {field: body[field] for field in fields if body.get(field) is not None}
+    try:
+        return Scope(**given)  # type: ignore[arg-type]
+    except UsageError as error:
+        raise RequestRefused(400, "INVALID_PARAMS", error.message) from error
 
 
 async def read_json(request: web.Request) -> dict[str, object]:

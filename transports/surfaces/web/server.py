@@ -85,7 +85,8 @@ async def serve(
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, connect, activity, limit=options.max_apps)
-    site = Site(store, options, activity, watcher, apps, signer, Access(token, signer, host=host, users=users))
+    access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
+    site = Site(store, options, activity, watcher, apps, signer, access)
     async with AsyncExitStack() as stack:
         await watcher.start()
         stack.push_async_callback(watcher.aclose)

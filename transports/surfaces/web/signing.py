@@ -1,15 +1,17 @@
-"""Signed values that expire: links that open one artifact, tokens for one session, cookies. No I/O."""
+"""Signed values that expire: links that open one artifact, tokens for a scope, cookies. No I/O."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
 from itsdangerous import BadData, URLSafeSerializer
 
+from ...artifacts import Scope
 from ...errors import ABPError
 
-__all__ = ["Expired", "Signer"]
+__all__ = ["Expired", "Signer", "decode_scope", "encode_scope"]
 
 
 class Expired(ABPError):
@@ -27,7 +29,7 @@ class Signer:
     def __init__(self, key: str, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self._links = URLSafeSerializer(key, salt="abp.link")
-        self._tokens = URLSafeSerializer(key, salt="abp.session")
+        self._tokens = URLSafeSerializer(key, salt="abp.scope")
         self._cookies = URLSafeSerializer(key, salt="abp.cookie")
 
     def link_path(self, artifact_id: str, expires_at: float) -> str:
@@ -39,14 +41,15 @@ class Signer:
         content = self._read(self._links, signed)
         return content is not None and content[0] == artifact_id
 
-    def session_token(self, session: str, expires_at: float) -> str:
-        """Return a bearer token for one session."""
-        return f"abps.{self._tokens.dumps([session, int(expires_at)])!s}"
+    def scope_token(self, scope: Scope, expires_at: float) -> str:
+        """Return a bearer token for one scope, such as a tenant or a session."""
+        return f"abps.{self._tokens.dumps([encode_scope(scope), int(expires_at)])!s}"
 
-    def read_session_token(self, token: str) -> tuple[str, int] | None:
-        """Return the session of a token and when it expires; ``None`` for a token that is not signed with this key.
+    def read_scope_token(self, token: str) -> tuple[Scope, int] | None:
+        """Return the scope of a token and when it expires; ``None`` for a token that is not signed with this key.
         Raises :class:`Expired`."""
-        return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+        content = self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+        return (decode_scope(content[0]), content[1]) if content else None
 
     def cookie(self, holder: str, expires_at: float) -> str:
         """Return the value of a cookie for ``holder``. It stays good when the server restarts."""
@@ -68,3 +71,13 @@ class Signer:
                     raise Expired("it has expired; have another one made")
                 return subject, expires_at
         return None
+
+
+def encode_scope(scope: Scope) -> str:
+    """Return a scope as the text that is signed."""
+    return json.dumps(dict(scope.items()))
+
+
+def decode_scope(text: str) -> Scope:
+    """Return the scope of a text by :func:`encode_scope`. The text must come from a signed value."""
+    return Scope(**json.loads(text))

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
 
-from ...artifacts import ArtifactStore, Scope
+from ...artifacts import ArtifactStore
 from ...errors import ABPError
 from ...protocol.timestamps import iso_utc
 from ..shared.activity import Activity
@@ -23,7 +23,8 @@ from .calls import CallRoutes
 from .events import EventStream
 from .metrics import CONTENT_TYPE, Metrics
 from .options import Options
-from .responses import RequestRefused, error_response, json_response, read_json
+from .resources import ResourceRoutes
+from .responses import RequestRefused, error_response, json_response, read_json, scope_in
 from .signing import Signer
 from .uploads import UploadRoutes
 
@@ -33,7 +34,7 @@ logger = logging.getLogger("transports")
 
 _PAGE = Path(__file__).parent / "page"
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-#: Seconds until a session's token expires, unless the request says otherwise.
+#: Seconds until a token for a scope expires, unless the request says otherwise.
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'; "
@@ -72,6 +73,7 @@ class Site:
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps)
         self._calls = CallRoutes(activity, self._apps, self._artifacts, question_timeout=options.question_timeout)
+        self._resources = ResourceRoutes(activity)
         self._metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
@@ -79,7 +81,7 @@ class Site:
         app = web.Application(middlewares=[self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
-        fetch = authorized(artifacts.fetch)
+        resources, fetch = self._resources, authorized(artifacts.fetch)
 
         async def fetch_or_link(request: web.Request) -> web.StreamResponse:
             return await (artifacts.fetch_by_link(request) if "link" in request.query else fetch(request))
@@ -93,6 +95,9 @@ class Site:
                 web.post("/login", self._login),
                 web.post("/logout", self._logout),
                 web.post("/tokens", authorized(self._make_token)),
+                web.get("/resources/{namespace}", authorized(resources.list)),
+                web.post("/resources/{namespace}", authorized(resources.watch)),
+                web.get("/resources/{namespace}/{uri:.+}", authorized(resources.read), allow_head=False),
                 web.get("/metrics", authorized(self._show_metrics)),
                 web.get("/events", authorized(self._events.listen), allow_head=False),
                 web.get("/artifacts", authorized(artifacts.list)),
@@ -158,11 +163,11 @@ class Site:
     async def _make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
         body = await read_json(request)
-        session = body.get("session")
-        if not isinstance(session, str) or not session:
-            raise RequestRefused(400, "INVALID_PARAMS", "name the session")
+        scope = scope_in(body, "tenant", "user", "session")
+        if not scope:
+            raise RequestRefused(400, "INVALID_PARAMS", "name whom the token is for: tenant, user or session")
         expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
-        token = self._signer.session_token(Scope(session=session).session or "", expires_at)
+        token = self._signer.scope_token(scope, expires_at)
         return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
     async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:

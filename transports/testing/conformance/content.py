@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ class _Measure:
 
     async def _download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
         app = self.transport
+        if reference.expires_at is not None:
+            item.expires_in = reference.expires_at / 1000 - time.time()
         async with NoneStore().stage() as staged:
             fetched = await download(
                 reference,

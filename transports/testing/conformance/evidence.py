@@ -58,7 +58,8 @@ class ContentItem:
     ``place`` is its path in the data, ``node`` its descriptor as the app wrote it (empty where it has none), and
     ``binary`` the content that was recognised, if it could be read at all. ``size`` in bytes and ``head``, the first
     4 KiB, are those of the content itself; ``error`` is why it could not be taken. Of a download, ``attempts`` counts
-    the requests, and ``left_origin`` says whether credentials were asked for and a redirect led to another origin.
+    the requests, ``left_origin`` says whether credentials were asked for and a redirect led to another origin, and
+    ``expires_in`` is the seconds that it had left when it was begun (``None`` without ``expiresAt``).
     """
 
     place: str
@@ -69,6 +70,7 @@ class ContentItem:
     head: bytes = b""
     attempts: int = 1
     left_origin: bool = False
+    expires_in: float | None = None
 
 
 @dataclass(slots=True)

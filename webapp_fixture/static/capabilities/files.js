@@ -28,10 +28,16 @@ async function contentOf(size, { seed, as, mimeType }) {
   return { content: text, encoding: 'base64' };
 }
 
-async function generateFile(params) {
-  const { seed = 0, as = 'buffer', auth = 'none', absolute = false, expiresIn, digest } = params;
-  const { filename = 'generated.bin', mimeType = 'application/octet-stream' } = params;
-  const size = sizeOf(params);
+/** With `as: auto` a file of more than 10 MB is a download that lives for an hour (docs/protocol.md 9.12, 10.4). */
+function sizeBased(params, size) {
+  if (params.as !== 'auto') return params;
+  return size > 10 * MEGABYTE ? { expiresIn: 3600, ...params, as: 'url' } : { ...params, as: 'buffer' };
+}
+
+async function generateFile(given) {
+  const size = sizeOf(given);
+  const { seed = 0, as = 'buffer', auth = 'none', absolute = false, expiresIn, digest, ...named } = sizeBased(given, size);
+  const { filename = 'generated.bin', mimeType = 'application/octet-stream' } = named;
   const file = { mimeType, size, filename };
   if (expiresIn !== undefined) file.expiresAt = Date.now() + Math.round(expiresIn * 1000);
   if (as === 'url') {

@@ -5,7 +5,7 @@ import { follow, on, unfollow } from './events.js';
 import { startGrid } from './grid.js';
 import { openCall, startTimeline } from './timeline.js';
 
-const VIEWS = ['artifacts', 'calls', 'apps'];
+const VIEWS = ['artifacts', 'calls', 'apps', 'resources'];
 let signedIn = false;
 let current = 'artifacts'; // the view behind an open artifact
 
@@ -27,8 +27,9 @@ async function show() {
     else link.removeAttribute('aria-current');
   }
   for (const node of document.querySelectorAll('[data-signed-in]')) node.hidden = !signedIn;
-  document.title = `${{ login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps' }[view]} · ABP gallery`;
+  document.title = `${{ login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps', resources: 'Resources' }[view]} · ABP gallery`;
   if (view === 'apps') (await import('./apps.js')).startApps(byId('view-apps'));
+  if (view === 'resources') (await import('./resources.js')).startResources(byId('view-resources'));
   const details = artifact || document.querySelector('dialog.details[open]') ? await import('./details.js') : null;
   if (artifact) details.openDetails(artifact);
   else details?.closeDetails();

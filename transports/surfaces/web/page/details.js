@@ -1,13 +1,15 @@
 // One artifact in a dialog: preview, metadata, hash check, download, signed link, deletion.
-import { address, post, remove } from './api.js';
+import { address, get, post, remove } from './api.js';
 import { calls } from './calls.js';
+import { tree } from './content.js';
 import { busy, button, confirm, copyButton, h, notice, say } from './dom.js';
 import { emit, on } from './events.js';
-import { duration, moment, size } from './format.js';
+import { duration, exactSize, moment, size } from './format.js';
 import { cardOf, metaOf } from './grid.js';
 import { preview } from './previews.js';
 import { isSvg } from './thumbs.js';
 
+const VERSIONS = 50; // in the list
 const EXPIRIES = [[300, '5 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '7 days']];
 
 /** Whether the server lets a browser show it in a tab; anything else would be downloaded again. */
@@ -21,7 +23,7 @@ function facts(meta) {
   const made = meta.call && h('a', { href: `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
   const rows = [
     ['Type', meta.mime_type],
-    ['Size', `${size(meta.size_bytes)} (${meta.size_bytes.toLocaleString()} bytes)`],
+    ['Size', exactSize(meta.size_bytes)],
     ['Stored', moment(meta.created)],
     ['Made by', made ? h('span', {}, made, call?.duration_ms ? ` in ${duration(call.duration_ms)}` : '') : (meta.capability ?? 'an upload')],
     ['App', meta.app],
@@ -31,6 +33,24 @@ function facts(meta) {
     ['SHA-256', [h('code', {}, meta.sha256), copyButton(meta.sha256, 'SHA-256')]],
   ];
   return h('dl', { class: 'facts-list' }, rows.filter(([, value]) => value).map(([name, value]) => [h('dt', {}, name), h('dd', { class: Array.isArray(value) ? 'copied' : '' }, value)]));
+}
+
+/** What only the metadata of one artifact tells: other versions under its name, its source and scope. */
+function more(meta) {
+  const node = h('div', { class: 'stack tight' });
+  async function load() {
+    const { source, scope } = await get(address(['artifacts', meta.id, 'meta']));
+    const name = source.requested_names?.at(-1);
+    const same = name ? (await get(address(['artifacts'], { name, limit: VERSIONS }))).artifacts : [];
+    if (same.length > 1) {
+      node.append(h('h3', {}, `Versions of ${name}`), h('ul', { class: 'versions', 'aria-label': `Versions of ${name}` }, same.map((one) => h('li', {},
+        one.id === meta.id ? h('strong', {}, moment(one.created)) : h('a', { href: `#artifact=${encodeURIComponent(one.id)}` }, moment(one.created)),
+        h('span', { class: 'muted' }, ` ${size(one.size_bytes)}`)))));
+    }
+    node.append(h('details', {}, h('summary', {}, 'Source and scope'), h('div', { class: 'tree' }, tree({ source, scope }))));
+  }
+  load().catch(() => null); // the artifact may be gone; the rest of the dialog says so
+  return node;
 }
 
 function hashCheck(meta) {
@@ -100,7 +120,7 @@ export async function openDetails(id) {
         h('div', { class: 'row' },
           h('a', { class: 'button primary', href: `${meta.url}?download`, download: '' }, 'Download'),
           opensInTab(meta) && h('a', { class: 'button', href: meta.url, target: '_blank', rel: 'noopener' }, 'Open')),
-        facts(meta), hashCheck(meta), linkForm(meta), deleteButton(meta))));
+        facts(meta), more(meta), hashCheck(meta), linkForm(meta), deleteButton(meta))));
   if (!dialog.open) dialog.showModal();
 }
 

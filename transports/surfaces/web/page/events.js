@@ -1,7 +1,8 @@
 // Events of the server's stream and of the page itself: `on` adds a listener, `emit` calls the listeners.
 
 const NAMES = [
-  'artifact_stored', 'artifact_removed', 'resource_updated', 'app_connected', 'app_disconnected', 'capabilities_changed',
+  'artifact_stored', 'artifact_updated', 'artifact_removed', 'resource_updated', 'resources_changed',
+  'app_connected', 'app_disconnected', 'capabilities_changed',
   'call_started', 'call_progress', 'call_asked', 'call_finished', 'reset',
 ];
 const listeners = new Map();

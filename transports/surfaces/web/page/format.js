@@ -12,6 +12,11 @@ export function size(bytes) {
   return unit === 0 ? `${bytes} ${bytes === 1 ? 'byte' : 'bytes'}` : `${value.toPrecision(value < 100 ? 2 : 3)} ${UNITS[unit]}`;
 }
 
+/** A size for people, with the number of bytes beside it unless that is what it says already. */
+export function exactSize(bytes) {
+  return bytes < 1000 ? size(bytes) : `${size(bytes)} (${bytes.toLocaleString()} bytes)`;
+}
+
 export function duration(ms) {
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const seconds = ms / 1000;

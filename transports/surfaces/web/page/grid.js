@@ -34,6 +34,7 @@ let deferred = []; // changes from events while a list, which may be older, is b
 
 const heading = h('h1', { id: 'artifacts-title' }, 'Artifacts');
 const count = h('p', { class: 'muted', id: 'count' });
+const retention = h('p', { class: 'muted retention', hidden: true });
 const list = h('ul', { class: 'grid', role: 'list', 'aria-label': 'Artifacts, newest first' });
 const more = button('Load more', () => busy(more, () => load(next)), { class: 'wide', hidden: true });
 const emptyState = h('div', { class: 'empty', hidden: true });
@@ -88,6 +89,8 @@ async function load(after = null) {
       list.append(cards.get(meta.id));
     }
     if (focused && document.activeElement === document.body) cardOf(focused)?.focus({ preventScroll: true });
+    retention.textContent = answer.retention ? `${answer.retention[0].toUpperCase()}${answer.retention.slice(1)}.` : '';
+    retention.hidden = !answer.retention;
     next = answer.next;
     total = answer.total;
   } catch (error) {
@@ -115,14 +118,12 @@ function stored(meta) {
 }
 
 /** The same content was stored again, perhaps under another name. */
-async function updated({ uri }) {
-  const id = uri.replace('artifact://', '');
-  known.delete(id);
-  const meta = await metaOf(id).catch(() => null);
-  if (!meta || !cards.has(id)) return;
+function updated(meta) {
+  known.set(meta.id, meta);
+  if (!cards.has(meta.id)) return;
   const node = card(meta, true);
-  cards.get(id).replaceWith(node);
-  cards.set(id, node);
+  cards.get(meta.id).replaceWith(node);
+  cards.set(meta.id, node);
 }
 
 function removed({ id }) {
@@ -195,12 +196,12 @@ function acceptDrops() {
 export function startGrid(section) {
   section.append(
     h('div', { class: 'title' }, heading, count, h('div', { class: 'grow' }), add, file),
-    filter.node, list, emptyState, h('p', { class: 'center' }, more));
+    retention, filter.node, list, emptyState, h('p', { class: 'center' }, more));
   acceptDrops();
   on('reset', () => load());
   on('artifact_stored', stored);
   on('artifact_removed', removed);
-  on('resource_updated', updated);
+  on('artifact_updated', updated);
 }
 
 /** The card of an artifact, or null; the focus returns to it. */

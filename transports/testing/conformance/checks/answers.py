@@ -193,7 +193,7 @@ def _size(app: Evidence) -> Iterator[str]:
 
 def _length(value: object) -> int:
     try:
-        return 0 if find(value, guess_from=None) else len(encode_json(value))
+        return 0 if find(value, heuristics=None) else len(encode_json(value))
     except (ABPError, TypeError, ValueError, RecursionError):
         return 0
 

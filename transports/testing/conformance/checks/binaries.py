@@ -14,6 +14,8 @@ from ..evidence import ContentItem, Evidence
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
+#: Seconds that a downloadUrl should live, less what an answer may take to arrive.
+_LIFETIME = 3600 - 60
 _STANDARD = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 
 
@@ -60,14 +62,27 @@ def _size(app: Evidence) -> Iterator[str]:
 @RULES(
     "binary.size_given",
     "SHOULD",
-    "A size is declared; for a downloadUrl it must be",
-    source="docs/protocol.md 9.2, 10.1",
+    "Content says its size",
+    source="docs/protocol.md 9.2",
     fix="add size, in bytes",
 )
 def _size_given(app: Evidence) -> Iterator[str]:
     for name, item in _contents(app):
-        if _described(item) and item.node.get("size") is None:
+        if "downloadUrl" not in item.node and _described(item) and item.node.get("size") is None:
             yield f"{name} has no size"
+
+
+@RULES(
+    "binary.reference_size",
+    "MUST",
+    "A downloadUrl comes with the size of its file",
+    source="docs/protocol.md 10.1",
+    fix="add size, in bytes: without it nobody can tell a file that was cut from a whole one",
+)
+def _reference_size(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.node.get("size") is None:
+            yield f"{name} is a downloadUrl without size"
 
 
 @RULES(
@@ -172,6 +187,19 @@ def _expiry(app: Evidence) -> Iterator[str]:
     for name, item in _downloads(app):
         if isinstance(item.error, UrlExpired):
             yield f"{name}: {item.error.message}"
+
+
+@RULES(
+    "binary.lifetime",
+    "SHOULD",
+    "A downloadUrl lives for an hour or more",
+    source="docs/protocol.md 10.4",
+    fix="set expiresAt to an hour from now or later, in milliseconds",
+)
+def _lifetime(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.expires_in is not None and 0 < item.expires_in < _LIFETIME:
+            yield f"{name} expires in {item.expires_in / 60:.0f} minutes"
 
 
 @RULES(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema_rs
@@ -14,6 +14,8 @@ from ..evidence import Evidence
 from ..rules import NotApplicable, Rules
 
 RULES = Rules()
+#: Keywords of a schema that may describe a place in a way that is not followed here.
+_INDIRECT = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
 _REFUSALS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 
@@ -99,6 +101,52 @@ def _result(app: Evidence) -> Iterator[str]:
         except ProtocolError:
             continue  # the check answers.readable reports it
         yield from (f"{trial.name}: {text}" for text in check_output(schema, data, content))
+
+
+@RULES(
+    "schema.content",
+    "SHOULD",
+    "A capability that answers content says so in outputSchema",
+    source="docs/protocol.md 9.14",
+    fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
+)
+def _content(app: Evidence) -> Iterator[str]:
+    if not app.contents:
+        raise NotApplicable("no answer held binary content")
+    for trial, call in app.called:
+        schema = trial.capability.output_schema
+        described = [item.place for item in trial.contents if item.node.keys() & {"content", "downloadUrl"}]
+        if not described or not call.succeeded or (schema and _schema_error(schema) is not None):
+            continue
+        for found in find(call.fields.get("data")):
+            if found.field in described and not _describes_content(schema, found.path):
+                yield f"{trial.name}: outputSchema does not say that {found.field or 'the answer'} is content"
+
+
+def _describes_content(schema: object, path: Sequence[str | int]) -> bool:
+    """Return whether a schema requires a ``mimeType`` at a place, or says something of it that is not followed here."""
+    if not isinstance(schema, Mapping):
+        return False
+    if any(key in schema for key in _INDIRECT):
+        return True
+    properties = schema.get("properties")
+    inner: object = None
+    if not path:
+        required = schema.get("required")
+        return (
+            isinstance(properties, Mapping)
+            and "mimeType" in properties
+            and isinstance(required, Sequence)
+            and "mimeType" in required
+        )
+    if isinstance(path[0], str):
+        named = properties.get(path[0]) if isinstance(properties, Mapping) else None
+        inner = schema.get("additionalProperties") if named is None else named
+    else:
+        first = schema.get("prefixItems")
+        named = first[path[0]] if isinstance(first, Sequence) and path[0] < len(first) else None
+        inner = schema.get("items") if named is None else named
+    return _describes_content(inner, path[1:])
 
 
 def _require_call(app: Evidence) -> None:

@@ -1,0 +1,97 @@
+"""Progress of a call while the files behind its answer's ``downloadUrl`` are downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.conftest import Connect
+from tests.support.apps import answering
+from transports import CallFinished, MemoryTransport, Progress
+from transports.session.download_progress import DownloadProgress
+
+SIZE = 3 << 20
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[str]:
+    """A server of one file, which says its length at ``/known`` only."""
+
+    async def known(request: web.Request) -> web.Response:
+        return web.Response(body=bytes(SIZE))
+
+    async def unknown(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(3):
+            await response.write(bytes(SIZE // 3))
+        return response
+
+    app = web.Application()
+    app.add_routes([web.get("/known", known), web.get("/unknown", unknown)])
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+
+
+def app_at(address: str, answer: object) -> MemoryTransport:
+    class AtAddress(MemoryTransport):
+        @property
+        def url(self) -> str:
+            return address
+
+    return AtAddress({"make": answering(answer)})
+
+
+@pytest.mark.requirement("R1-4d", "R1-4h", "R1-13b")
+async def test_a_download_is_progress_of_its_call(app_of: Connect, address: str) -> None:
+    answer = {
+        "report": {"downloadUrl": "known", "mimeType": "application/pdf", "size": SIZE},
+        "pages": [{"downloadUrl": "unknown", "mimeType": "image/png"}],
+    }
+    seen: list[Progress] = []
+    of_session: list[Progress] = []
+    async with app_of(app_at(address, answer), on_progress=of_session.append) as app, app.events() as events:
+        result = await app.call("make", on_progress=seen.append, call_id="the-call")
+        assert [ref.size_bytes for ref in result.artifacts.values()] == [SIZE, SIZE]
+        told = []
+        async for event in events:
+            if isinstance(event, Progress):
+                told.append(event)
+            if isinstance(event, CallFinished):
+                break
+    assert seen == of_session == told  # all of it before the call returned
+    assert {(one.call, one.stage) for one in seen} == {("the-call", "download")}
+    report = [one for one in seen if one.status == "report"]
+    assert {one.total for one in report} == {SIZE}
+    assert report[-1].progress == SIZE and report[-1].fraction == 1.0
+    assert all(one.progress < two.progress for one, two in pairwise(report) if one.progress and two.progress)
+    page = [one for one in seen if one.status == "pages.0"]
+    assert page and {one.total for one in page} == {None} and page[0].progress
+    assert page[0].text == "download · pages.0"
+
+
+async def test_a_call_without_downloads_has_no_such_progress(app_of: Connect) -> None:
+    seen: list[Progress] = []
+    async with app_of({"make": answering({"file": bytes(100), "n": 1})}) as app:
+        await app.call("make", on_progress=seen.append)
+    assert seen == []
+
+
+def test_a_file_is_reported_at_its_beginning_its_end_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("transports.session.download_progress.time.monotonic", lambda: clock[0])
+    seen: list[Progress] = []
+    report = DownloadProgress(seen.append, "call")
+    for received in range(1, 101):
+        clock[0] += 0.01
+        report("a", received, 100)
+    report("b", 1, None)
+    report("b", 2, None)
+    assert [one.progress for one in seen if one.status == "a"] == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91, 100]
+    assert [one.progress for one in seen if one.status == "b"] == [1]
+    report("", 7, 9)
+    assert (seen[-1].status, seen[-1].text, seen[-1].total) == (None, "download", 9)

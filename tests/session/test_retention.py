@@ -1,0 +1,134 @@
+"""Retention by settings, and what sessions and calls do under one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.apps import PDF, pdf
+from transports import MemoryTransport, Result, Retention, Session, UsageError, connect
+from transports.artifacts import ArtifactStore, Scope, open_store
+from transports.session.config_file import read_config
+from transports.session.retention import BRIDGE_RETENTION, retention_settings
+from transports.testing import Call
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("ABP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+# --- where it comes from ----------------------------------------------------------------------------------------------
+
+
+def test_options_go_before_variables_and_variables_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[retention]\nttl_seconds = 60\nmax_trace_bytes = "1MB"\nmax_artifacts_per_trace = 7\n[mcp]\n')
+    monkeypatch.setenv("ABP_RETENTION_TTL_SECONDS", "2h")
+    monkeypatch.setenv("ABP_RETENTION_MAX_SESSION_BYTES", "500MiB")
+    options: Mapping[str, object] = {"max_session_bytes": "none", "cleanup_strategy": "fifo"}
+    assert retention_settings(options=options, file=read_config(file)) == Retention.only(
+        ttl_seconds=7200, max_trace_bytes=10**6, max_artifacts_per_trace=7, cleanup_strategy="fifo"
+    )
+    assert retention_settings() == Retention.only(ttl_seconds=7200, max_session_bytes=500 << 20)
+    assert connect("memory:", transport=MemoryTransport({})).store.retention == retention_settings()
+
+
+def test_what_is_not_set_is_no_limit_unless_retention_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert retention_settings() is None
+    assert retention_settings(default=BRIDGE_RETENTION) is BRIDGE_RETENTION
+    assert retention_settings(options={"enabled": "false"}, default=BRIDGE_RETENTION) is None
+    assert retention_settings(options={"enabled": "true"}) == Retention()
+    assert retention_settings(options={"ttl_seconds": "7d"}, default=BRIDGE_RETENTION) == Retention.only(
+        ttl_seconds=7 * 86400
+    )
+    monkeypatch.setenv("ABP_RETENTION_ENABLED", "1")
+    assert retention_settings(options={"ttl_seconds": "none"}) == Retention(ttl_seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "toml", "message"),
+    [
+        ({"tll_seconds": "1h"}, None, "", "--retention tll_seconds: unknown; do you mean ttl_seconds?"),
+        ({"ttl_seconds": "soon"}, None, "", "--retention ttl_seconds: 'soon' is no time; give 90s, 30m"),
+        ({}, ("MAX_TRACE_BYTES", "-1"), "", "ABP_RETENTION_MAX_TRACE_BYTES: "),
+        ({}, ("CLEANUP_STRATEGY", "random"), "", "ABP_RETENTION_CLEANUP_STRATEGY: "),
+        ({}, None, "ttl_seconds = -1", "own.toml: retention.ttl_seconds: "),
+        ({}, None, "ttl_second = 1", "own.toml: retention.ttl_second: unknown; do you mean ttl_seconds?"),
+    ],
+)
+def test_a_bad_value_names_its_place(
+    options: Mapping[str, object],
+    variable: tuple[str, str] | None,
+    toml: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if variable:
+        monkeypatch.setenv(f"ABP_RETENTION_{variable[0]}", variable[1])
+    Path("own.toml").write_text(f"[retention]\n{toml}\n")
+    with pytest.raises(UsageError) as raised:
+        retention_settings(options=options, file=read_config(Path("own.toml")))
+    assert message in raised.value.message
+
+
+def test_a_file_that_was_only_found_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "abp.toml").write_text("[retention]\nttl_seconds = 0\n")
+    with pytest.raises(UsageError, match=r"abp\.toml: retention: .*--config abp\.toml"):
+        retention_settings(file=read_config())
+    assert retention_settings(file=read_config(Path("abp.toml"))) == Retention.only(ttl_seconds=0)
+
+
+# --- whose limits: sessions and calls ---------------------------------------------------------------------------------
+
+
+async def make(params: Mapping[str, object], call: Call) -> object:
+    count = params.get("count", 1)
+    assert isinstance(count, int)
+    return {"pages": [pdf(PDF + f"{params.get('name', '')} {number}".encode()) for number in range(count)]}
+
+
+async def held(view: ArtifactStore, result: Result) -> list[bool]:
+    return [await view.exists(ref.id) for ref in result.artifacts.values()]
+
+
+@pytest.mark.requirement("R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
+@pytest.mark.parametrize("kind", ["memory", "local"])
+async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path: Path) -> None:
+    limits = Retention.only(max_artifacts_per_session=5, max_artifacts_per_trace=3)
+    store = open_store("memory:" if kind == "memory" else tmp_path / "out", retention=limits)
+
+    def session() -> Session:
+        return connect("memory:", transport=MemoryTransport({"file.make": make}), store=store)
+
+    async with store, session() as one, session() as two:
+        others = await two.call("file.make", {"count": 3, "name": "other"})
+        first = await one.call("file.make", {"count": 3, "name": "first"}, call_id="the-first")
+        assert {ref.scope.trace for ref in first.artifacts.values()} == {"the-first"}
+        assert len({ref.scope.session for ref in first.artifacts.values()}) == 1
+        assert await held(store, first) == [True] * 3 and not first.warnings
+        second = await one.call("file.make", {"count": 2, "name": "second"}, call_id="long" * 100)
+        assert await held(store, first) == [True] * 3 and await held(store, second) == [True] * 2
+        third = await one.call("file.make", {"count": 4, "name": "third"})
+        assert await held(store, third) == [False, True, True, True]
+        assert third.warnings == ("the answer is over the limits of the retention; removed again: pages.0",)
+        assert sum(await held(store, first)) + sum(await held(store, second)) == 2
+        assert await held(store, others) == [True] * 3
+        assert await held(one.store, others) == [False] * 3
+        assert len(await one.store.list()) == 5
+
+
+async def test_the_callers_own_scope_stays_and_without_a_retention_there_is_none() -> None:
+    store = open_store("memory:", retention=Retention())
+    own = Scope(user="ann", session="s", trace="t")
+    for view, scope in ((store.scoped(own), own), (open_store("memory:"), Scope())):
+        async with connect("memory:", transport=MemoryTransport({"file.make": make}), store=view) as app:
+            (ref,) = (await app.call("file.make")).artifacts.values()
+            assert ref.scope == scope

@@ -1,0 +1,59 @@
+"""What ``abp call`` prints of an answer: a small one itself, on a terminal for people."""
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from transports import LocalStore, Router
+from transports.surfaces.cli.answers import print_result
+
+ANSWER = {"imported": 5, "note": "é\u202e\x07", "rows": [1, None]}
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def printed(data: object, stdout: io.StringIO, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """What is printed of an answer, and the file that it is kept in."""
+    result = await Router(LocalStore(folder)).route(data, capability="import.run")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    print_result(result)
+    return stdout.getvalue(), str(result.artifact().path)
+
+
+async def test_a_small_answer_is_one_line_of_json_and_where_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, path = await printed({"imported": 5}, io.StringIO(), tmp_path, monkeypatch)
+    assert text == f'{{"imported": 5}}\nOutput saved to file: {path}\n'
+
+
+async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text, path = await printed(ANSWER, Terminal(), tmp_path, monkeypatch)
+    assert "\x1b[3" in text
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    shown = json.dumps({**ANSWER, "note": "é\ufffd\\u0007"}, indent=2, ensure_ascii=False).replace("\\\\u", "\\u")
+    assert bare == f"{shown}\nOutput saved to file: {path}\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    text, path = await printed(ANSWER, Terminal(), tmp_path, monkeypatch)
+    assert "\x1b[3" not in text  # bold stays
+    assert re.sub(r"\x1b\[[0-9;]*m", "", text) == f"{shown}\nOutput saved to file: {path}\n"
+
+
+async def test_a_large_answer_is_only_measured_on_a_terminal_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, path = await printed("x" * 5000, Terminal(), tmp_path, monkeypatch)
+    assert text == f"Output saved to file: {path}\nSize: 5002 characters\n"

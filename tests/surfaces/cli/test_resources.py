@@ -1,0 +1,43 @@
+"""``abp resources --watch``, with a server in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.resources import ResourceApp
+from transports import Session, UsageError
+from transports import connect as connect_app
+from transports.surfaces.cli.commands import run
+
+URI = "note:///a b?c=d"
+
+
+def test_a_watched_resource_is_read_now_and_after_each_change(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server = ResourceApp()
+
+    def connect(target: str, **options: Any) -> Session:
+        return connect_app("memory:", transport=server, **options)
+
+    documents: list[Any] = []
+
+    def print_json(document: Any) -> None:
+        documents.append(json.loads(json.dumps(document)))
+        if len(documents) == 3:
+            raise UsageError("enough")
+        server.resources[URI]["text"] = f"text {len(documents)}"
+        server.change("note:///long")  # not watched
+        server.change(URI)
+
+    monkeypatch.setattr("transports.session.connect.connect", connect)
+    monkeypatch.setattr("transports.surfaces.cli.resources.print_json", print_json)
+    assert run(["resources", "mcp+stdio:x", "--watch", URI, "--json", "--out", str(tmp_path)]) == 2
+    assert "enough" in capsys.readouterr().err
+    texts = [document["result"]["data"]["contents"][0]["text"] for document in documents]
+    assert texts == ["short", "text 1", "text 2"] and {document["uri"] for document in documents} == {URI}
+    assert server.reads == 3

@@ -1,0 +1,113 @@
+"""Resources of connected MCP servers, which clients of the bridge read by the links in results."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp.shared.exceptions import MCPError
+
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve
+from transports import CapabilityError, MemoryTransport
+from transports import connect as connect_app
+from transports.base import ResourcePage
+from transports.testing import Call
+
+__all__ = ["era", "serve"]
+
+pytestmark = pytest.mark.parametrize("era", ["2026-07-28"])
+
+LONG = "region,revenue\n" + "north,1\n" * 3000
+Contents = Mapping[str, object]
+
+
+class Server(MemoryTransport):
+    """An app with the resources of an MCP server."""
+
+    def __init__(self, resources: Mapping[str, Contents]) -> None:
+        super().__init__({"export": self._export})
+        self.resources = resources
+        self.reads: list[str] = []
+
+    async def _export(self, params: Mapping[str, object], call: Call) -> object:
+        return {"content": [{"type": "resource_link", "uri": uri, "name": uri, "size": 9} for uri in self.resources]}
+
+    has_resources = True
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        return ResourcePage([{"uri": uri, "name": uri} for uri in self.resources])
+
+    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        return ResourcePage(())
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        self.reads.append(uri)
+        if uri not in self.resources:
+            raise CapabilityError("Resource not found", code="RESOURCE_NOT_FOUND")
+        return {"contents": [{"uri": uri, **self.resources[uri]}]}
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        raise NotImplementedError
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        raise NotImplementedError
+
+
+class Servers(Apps):
+    def __init__(self, *servers: Server) -> None:
+        super().__init__()
+        self.waiting = list(servers)
+
+    def __call__(self, target: str, **options: Any) -> Any:
+        return connect_app("memory:", transport=self.waiting.pop(0), **options)
+
+
+@pytest.mark.requirement("R2-4.3c")
+async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(serve: Serve) -> None:
+    blob = bytes(range(256))
+    server = Server(
+        {
+            "lib://note": {"mimeType": "text/plain", "text": "a note"},
+            "lib://table": {"mimeType": "text/csv", "text": LONG},
+            "lib://image": {"mimeType": "image/x-own", "blob": base64.b64encode(blob).decode()},
+        }
+    )
+    async with serve(Servers(server), options={"max_resource_bytes": 25_000}) as client:
+        links = (await called(client, "abp_export"))["data"]["content"]
+        assert [link["fetched"] for link in links] == [False] * 3
+        assert {link["hint"] for link in links} == {"not read; abp_resources_read reads it, with this uri"}
+        assert await read_as_resource(client, "lib://note") == b"a note"
+        assert await read_as_resource(client, "lib://table") == LONG.encode()
+        assert await read_as_resource(client, "lib://image") == blob
+        (image,) = (await client.read_resource("lib://image")).contents
+        assert image.uri == "lib://image" and image.mime_type == "image/x-own" and image.meta
+        assert await read_as_resource(client, f"artifact://{image.meta['artifact']}") == blob  # and it is kept
+        server.resources = {**server.resources, "lib://large": {"mimeType": "text/csv", "text": LONG * 2}}
+        with pytest.raises(MCPError, match=r"25000 are read at once; read ranges: artifact://"):
+            await client.read_resource("lib://large")
+        with pytest.raises(MCPError, match="not found") as refused:
+            await client.read_resource("lib://gone")
+        assert refused.value.error.code == -32602 and refused.value.error.data["code"] == "RESOURCE_NOT_FOUND"
+
+
+async def test_of_several_servers_the_one_that_lists_a_resource_is_asked(serve: Serve) -> None:
+    first, second = (Server({f"{name}://a": {"text": name}}) for name in ("one", "two"))
+    async with serve(Servers(first, second)) as client:
+        await called(client, "abp_connect", url=URL)
+        assert await read_as_resource(client, "two://a") == b"two" and first.reads == []
+        with pytest.raises(MCPError, match="not found"):
+            await client.read_resource("three://a")
+        assert first.reads == second.reads[1:] == ["three://a"]  # it may be one that is not listed
+
+
+async def test_resources_that_may_not_be_read_with_the_tool_may_not_be_read_at_all(serve: Serve) -> None:
+    server = Server({"lib://note": {"text": "a note"}})
+    async with serve(Servers(server), options={"hide_tools": ("abp_resources_*",)}) as client:
+        with pytest.raises(MCPError, match="hide_tools"):
+            await client.read_resource("lib://note")
+    assert server.reads == []

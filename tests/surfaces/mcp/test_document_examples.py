@@ -1,0 +1,145 @@
+"""The examples of the guide to binary content (docs/requirements.md R3) and of the gateway (R4), each over the bridge,
+with a client of the official SDK that is linked to it in memory."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import random
+from collections.abc import Mapping
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp_types import ImageContent, ResourceLink, TextContent
+from PIL import Image
+
+from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve, words
+from transports import BinaryData
+from transports.testing import Call
+
+__all__ = ["era", "serve"]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def noise(width: int, height: int) -> bytes:
+    out = io.BytesIO()
+    Image.frombytes("RGB", (width, height), random.Random(3).randbytes(width * height * 3)).save(out, "PNG")
+    return out.getvalue()
+
+
+def app(answer: object) -> Apps:
+    async def make(params: Mapping[str, object], call: Call) -> object:
+        return answer
+
+    return Apps({"make": make})
+
+
+@pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-8a", "R3-8b", "R3-8c", "R3-8d")
+@pytest.mark.requirement("R3-9c")
+async def test_a_chart_is_a_text_and_an_image(serve: Serve) -> None:
+    """``capture_chart``, and the test that the guide prints for it."""
+    chart = noise(200, 100)
+    file = BinaryData.from_bytes(chart, mime_type="image/png", filename="requests-chart.png")
+    async with serve(app({"image": file, "metric": "requests"})) as client:
+        result = await client.call_tool("abp_make", {})
+    assert not result.is_error
+    assert isinstance(result.content[0], TextContent)
+    assert "chart" in words(result) and "image/png" in words(result) and f"{len(chart)} bytes" in words(result)
+    (image,) = [item for item in result.content if isinstance(item, ImageContent)]
+    assert result.content.index(image) > 0 and image.mime_type == "image/png"
+    decoded = base64.b64decode(image.data, validate=True)
+    assert decoded == chart and decoded[:8] == PNG
+
+
+@pytest.mark.requirement("R3-1b", "R3-1e", "R3-5a", "R3-5b", "R3-5c", "R3-5e", "R3-5f", "R3-7c", "R3-9g", "R4-16e")
+@pytest.mark.parametrize(
+    ("width", "height", "shown"), [(400, 400, "itself"), (480, 480, "small"), (1000, 700, "small")]
+)
+async def test_images_of_each_size_are_shown_as_the_table_says(
+    serve: Serve, width: int, height: int, shown: str
+) -> None:
+    picture = noise(width, height)
+    assert (len(picture) <= 500_000) is (shown == "itself")
+    async with serve(app({"image": BinaryData.from_bytes(picture, mime_type="image/png")})) as client:
+        result = await client.call_tool("abp_make", {})
+        (image,) = [item for item in result.content if isinstance(item, ImageContent)]
+        data = base64.b64decode(image.data)
+        assert len(data) <= 500_000 and len(image.data) < 1 << 20
+        if shown == "itself":
+            assert data == picture
+        else:
+            assert data != picture
+            with Image.open(io.BytesIO(data)) as seen:
+                assert seen.width <= 800 and abs(seen.width / seen.height - width / height) < 0.02
+        links = [item for item in result.content if isinstance(item, ResourceLink)]
+        assert [await read_as_resource(client, link.uri) for link in links[:1]] == [picture]
+
+
+@pytest.mark.requirement("R3-4b", "R3-9a", "R3-9b", "R3-9f")
+async def test_photos_stay_jpeg_svg_is_no_image_and_four_images_are_enough(serve: Serve) -> None:
+    out = io.BytesIO()
+    Image.frombytes("RGB", (60, 60), random.Random(6).randbytes(10_800)).save(out, "JPEG")
+    svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+    async with serve(app({"photo": out.getvalue(), "drawing": BinaryData(svg, "image/svg+xml")})) as client:
+        result = await client.call_tool("abp_make", {})
+        (image,) = [item for item in result.content if isinstance(item, ImageContent)]
+        assert (image.mime_type, base64.b64decode(image.data)) == ("image/jpeg", out.getvalue())
+        assert "image/svg+xml" in {item.mime_type for item in result.content if isinstance(item, ResourceLink)}
+    pictures = [noise(20 + n, 20) for n in range(6)]
+    async with serve(app({"pages": pictures})) as client:
+        result = await client.call_tool("abp_make", {})
+        images = [base64.b64decode(item.data) for item in result.content if isinstance(item, ImageContent)]
+        assert images == pictures[:4]
+        assert len([item for item in result.content if isinstance(item, ResourceLink)]) >= 6
+
+
+@pytest.mark.requirement("R3-1d", "R3-2c", "R3-6a", "R3-6b", "R3-6c", "R3-9e", "R4-2c", "R4-8a", "R4-8d", "R4-13e")
+@pytest.mark.parametrize("kind", ["csv", "pdf"])
+async def test_an_export_is_words_and_a_resource(serve: Serve, kind: str) -> None:
+    """``export_csv`` and ``export_pdf``."""
+    table = "id,name\n" + "".join(f"{n},row {n}\n" for n in range(2000))
+    data = table.encode() if kind == "csv" else b"%PDF-1.4\n" + random.Random(4).randbytes(90_000)
+    mime_type = {"csv": "text/csv", "pdf": "application/pdf"}[kind]
+    file = BinaryData.from_bytes(data, mime_type=mime_type, filename=f"orders.{kind}")
+    async with serve(app({"file": file, "rows": 2000})) as client:
+        result = await client.call_tool("abp_make", {})
+        assert f"orders.{kind}" in words(result) and '"rows":2000' in words(result)
+        link = next(item for item in result.content if isinstance(item, ResourceLink))
+        assert (link.mime_type, link.size, link.name) == (mime_type, len(data), f"orders.{kind}")
+        (content,) = (await client.read_resource(link.uri)).contents
+        assert hasattr(content, "text") is (kind == "csv")
+        assert await read_as_resource(client, link.uri) == data
+        listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
+        assert listed[link.uri].mime_type == mime_type and listed[link.uri].size == len(data)
+        table_of_files = (await called(client, "abp_artifacts"))["artifacts"]
+        assert link.uri in {one["uri"] for one in table_of_files}
+
+
+@pytest.mark.requirement("R4-1a", "R4-2a", "R4-2b", "R4-3a", "R4-5a", "R4-7a", "R4-7b", "R4-7c", "R4-7d", "R4-7e")
+@pytest.mark.requirement("R4-14a", "R4-14b", "R4-14c")
+async def test_a_message_and_its_files_go_in_one_call(serve: Serve) -> None:
+    """``data_analyst_agent(message, files)``."""
+    seen: list[tuple[object, bytes]] = []
+
+    async def analyse(params: Mapping[str, object], call: Call) -> object:
+        """Analyse files."""
+        for file in (params["file"], params["second"]):
+            assert isinstance(file, BinaryData)
+            seen.append((params["message"], file.read()))
+        return {"answer": "two files"}
+
+    table = b"region,revenue\nnorth,1\n"
+    files = [
+        {"param": "file", "name": "a.csv", "content": base64.b64encode(table).decode(), "mime_type": "text/csv"},
+        {"param": "second", "name": "b.bin", "content": base64.b64encode(b"\x00\x01").decode()},
+    ]
+    async with serve(Apps({"data.analyst": analyse})) as client:
+        document = await called(client, "abp_data_analyst", message="Compare them", files=files)
+        assert document["data"] == {"answer": "two files"}
+        stored = {one["sha256"] for one in (await called(client, "abp_artifacts"))["artifacts"]}
+    assert seen == [("Compare them", table), ("Compare them", b"\x00\x01")]
+    assert {hashlib.sha256(data).hexdigest() for _, data in seen} <= stored

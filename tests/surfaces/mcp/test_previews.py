@@ -1,0 +1,190 @@
+"""What a model can look at and read in a result: images, in any format, and the beginning of texts and PDFs."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import random
+from collections.abc import Mapping
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
+from PIL import Image
+
+from tests.support.mcp_clients import Apps, Serve, era, serve, size, words
+from transports import BinaryData
+from transports.surfaces.mcp import images
+from transports.testing import Call
+
+__all__ = ["era", "serve"]
+
+pytestmark = pytest.mark.parametrize("era", ["2026-07-28"])
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def noise(width: int, height: int) -> Image.Image:
+    return Image.frombytes("RGB", (width, height), random.Random(1).randbytes(width * height * 3))
+
+
+def file(data: bytes, filename: str, mime_type: str) -> BinaryData:
+    return BinaryData.from_bytes(data, mime_type=mime_type, filename=filename)
+
+
+def giving(**contents: object) -> Apps:
+    async def handler(params: Mapping[str, object], call: Call) -> object:
+        return contents[call.capability]
+
+    return Apps(dict.fromkeys(contents, handler))
+
+
+def images_of(answer: CallToolResult) -> list[Image.Image]:
+    blocks = [block for block in answer.content if isinstance(block, ImageContent)]
+    opened: list[Image.Image] = [Image.open(io.BytesIO(base64.b64decode(block.data))) for block in blocks]
+    for block, image in zip(blocks, opened, strict=True):
+        assert block.mime_type == f"image/{str(image.format).lower()}" and block.meta
+    return opened
+
+
+def pdf(*pages: str) -> bytes:
+    """A PDF with one line of text a page, without the table at its end, which readers make anew."""
+    kids = " ".join(f"{10 + 2 * at} 0 R" for at in range(len(pages)))
+    parts = [
+        "%PDF-1.4",
+        "1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj",
+        f"2 0 obj<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>endobj",
+        "3 0 obj<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>endobj",
+    ]
+    for at, text in enumerate(pages):
+        drawn = f"BT /F1 12 Tf 20 700 Td ({text}) Tj ET"
+        parts += [
+            f"{10 + 2 * at} 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 9999 800]/Contents {11 + 2 * at} 0 R"
+            "/Resources<</Font<</F1 3 0 R>>>>>>endobj",
+            f"{11 + 2 * at} 0 obj<</Length {len(drawn)}>>stream\n{drawn}\nendstream endobj",
+        ]
+    return "\n".join([*parts, "trailer<</Root 1 0 R>>", "%%EOF"]).encode()
+
+
+@pytest.mark.requirement("R3-5b", "R3-5c", "R3-9f")
+async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Serve) -> None:
+    page = Image.new("RGB", (1280, 8000), "white")
+    page.paste(noise(1280, 100), (0, 4000))  # does not become small enough with all its colours
+    contents = {
+        "page": file(encoded(page, "PNG"), "page.png", "image/png"),
+        "photo": file(encoded(noise(900, 900), "JPEG", quality=95), "photo.jpg", "image/jpeg"),
+    }
+    async with serve(giving(**contents), options={"max_image_bytes": 100_000}) as client:
+        answer = await client.call_tool("abp_page", {})
+        (shown,) = images_of(answer)
+        assert (shown.format, shown.size) == ("PNG", (800, 5000))
+        assert [type(item) for item in answer.content] == [TextContent, ImageContent, ResourceLink]
+        (photo,) = images_of(await client.call_tool("abp_photo", {}))
+        assert photo.format == "JPEG" and max(photo.size) < 800  # it has few enough bytes only with fewer pixels
+
+
+@pytest.mark.requirement("R3-4f", "R3-9a", "R3-9b", "R3-2b", "R3-3b")
+async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serve) -> None:
+    chart, tall = noise(40, 30), Image.new("1", (100, 60_000))
+    six = {
+        "a": file(encoded(chart, "PNG"), "a.png", "image/png"),
+        "b": file(encoded(chart, "BMP"), "b.bmp", "image/bmp"),
+        "c": file(encoded(tall, "TIFF", save_all=True, append_images=[chart]), "c.tiff", "image/tiff"),
+        "d": file(encoded(chart, "AVIF"), "d.avif", "image/avif"),
+        "e": file(encoded(chart, "PNG") + b"e", "e.png", "image/png"),
+        "f": file(encoded(chart, "PNG") + b"f", "f.png", "image/png"),
+    }
+    async with serve(giving(draw=six)) as client:
+        answer = await client.call_tool("abp_draw", {})
+    assert "Images: 4 of 6 shown; the others are behind their links" in words(answer)
+    labels = [item.text for item in answer.content[1:] if isinstance(item, TextContent)]
+    assert labels == [
+        f"Image 1 of 6: a.png ({len(encoded(chart, 'PNG')):,} bytes)",
+        "Image 2 of 6: b.bmp (40 × 30 pixels, image/bmp as PNG)",
+        "Image 3 of 6: c.tiff (100 × 60000 pixels, shown as 81 × 48989, the first of 2)",
+        "Image 4 of 6: d.avif (40 × 30 pixels, image/avif as PNG)",
+    ]
+    kinds = [type(item) for item in answer.content]
+    assert kinds == [TextContent, *[TextContent, ImageContent] * 4, *[ResourceLink] * 6]
+    shown = images_of(answer)
+    assert [image.format for image in shown] == ["PNG"] * 4
+    assert [shown[at].convert("RGB").tobytes() == chart.tobytes() for at in (0, 1)] == [True, True]
+    assert shown[2].width * shown[2].height <= 4_000_000 and shown[3].size == (40, 30)
+
+
+@pytest.mark.requirement("R3-5f", "R3-9g")
+async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
+    many = {
+        "large": file(encoded(noise(200, 200), "PNG"), "large.png", "image/png"),  # 120 KB
+        "small": file(encoded(noise(60, 60), "PNG"), "small.png", "image/png"),  # 11 KB
+    }
+    async with serve(giving(draw=many), options={"max_image_bytes": 60_000}) as client:
+        answer = await client.call_tool("abp_draw", {})
+    large, small = images_of(answer)
+    assert small.size == (60, 60) and 60 < large.width < 200 and "shown" not in words(answer)
+
+
+@pytest.mark.requirement("R3-4b", "R3-4c", "R3-4e", "R3-6d")
+async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> None:
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><text>' + "é" * 2000 + "</text></svg>"
+    rows = "region,revenue\r\n" + "north,1\r\n" * 2000
+    files = {
+        "drawing": file(svg.encode(), "a.svg", "image/svg+xml"),
+        "table": file(rows.encode(), "b.csv", "text/csv"),
+        "latin": file("caf\xe9,".encode("latin-1") * 9, "c.csv", "text/csv"),
+        "note": file(b"short", "d.txt", "text/plain"),
+        "rest": file(b"never shown", "e.txt", "text/plain"),
+    }
+    long = [f"Page {at} says {'words ' * 200}" for at in range(9)]
+    contents: dict[str, object] = {
+        "export": files,
+        "report": file(pdf("Revenue grew", "Costs fell"), "report.pdf", "application/pdf"),
+        "book": file(pdf(*long), "book.pdf", "application/pdf"),
+        "scan": file(pdf("", ""), "scan.pdf", "application/pdf"),
+        "broken": file(b"%PDF-1.7 broken", "broken.pdf", "application/pdf"),
+    }
+    async with serve(giving(**contents)) as client:
+
+        async def text(capability: str) -> str:
+            answer = await client.call_tool(f"abp_{capability}", {})
+            assert not answer.is_error and size(answer) <= 64 * 1024
+            return words(answer)
+
+        export = await text("export")
+        assert f"a.svg:\n{svg}" in export and "d.txt:\nshort" in export
+        assert f"b.csv begins:\n{rows[:500]}\n… (truncated; {len(rows):,} bytes in all)" in export
+        assert "c.csv begins" not in export and "never shown" not in export
+        assert (await text("report")).endswith("Text of report.pdf:\nRevenue grew\n\nCosts fell")
+        book = await text("book")
+        assert "Text of book.pdf, from its beginning:\nPage 0 says words" in book and "Page 3 says" in book
+        assert book.endswith("\n… (truncated; 9 pages in all)") and "Page 4 says" not in book
+        assert "scan.pdf has 2 pages and no text in the first 2" in await text("scan")
+        assert "Text of" not in await text("broken")
+
+
+async def test_without_the_libraries_a_word_says_what_to_install(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(program: str, data: bytes, limit: int) -> None:
+        return None
+
+    found = importlib.util.find_spec
+    missing = ("PIL", "pypdfium2")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name in missing else found(name, *more)
+    )
+    monkeypatch.setattr(images, "run_reader", fail)
+    contents = {
+        "draw": file(encoded(noise(60, 60), "PNG"), "a.png", "image/png"),
+        "print": file(pdf("Hi"), "a.pdf", "application/pdf"),
+    }
+    async with serve(giving(**contents), options={"max_image_bytes": 10}) as client:
+        drawn = words(await client.call_tool("abp_draw", {}))
+        assert "Images: 0 of 1 shown" in drawn and "need Pillow: pip install 'abp-transports[images]'" in drawn
+        printed = words(await client.call_tool("abp_print", {}))
+        assert "The text of a.pdf needs pypdfium2: pip install 'abp-transports[pdf]'" in printed

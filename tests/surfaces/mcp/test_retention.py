@@ -1,0 +1,105 @@
+"""The bridge under a retention: it says what holds, and keeps within it however long it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp import Client
+
+from tests.support.apps import files, pdf
+from tests.support.mcp_clients import URL, Apps, called, words
+from transports.artifacts import LocalStore, Retention, Scope, sweeping
+from transports.session.retention import BRIDGE_RETENTION
+from transports.surfaces.mcp import Bridge, Options
+from transports.testing import Call
+
+SIZE = 1000
+
+
+class Clock:
+    """A clock that only :meth:`advance` moves, for one sleeper."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+        self._changed = asyncio.Condition()
+        self._sleeping = False
+
+    async def advance(self, seconds: float) -> None:
+        """Move on, and wait until the sleeper sleeps again, after its work if it was due."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._sleeping)
+            self._sleeping = False
+            self.now += seconds
+            self._changed.notify_all()
+            await self._changed.wait_for(lambda: self._sleeping)
+
+    async def sleep(self, seconds: float) -> None:
+        until = self.now + seconds
+        async with self._changed:
+            while self.now < until:
+                self._sleeping = True
+                self._changed.notify_all()
+                await self._changed.wait()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "time", lambda: clock.now)
+    return clock
+
+
+def app() -> Apps:
+    numbers = itertools.count()
+
+    async def make(params: object, call: Call) -> object:
+        return {"file": pdf(b"%%PDF-1.7 %d " % next(numbers) + bytes(SIZE))}
+
+    return Apps({"file.make": make})
+
+
+@pytest.mark.requirement("R2-6.4j", "R2-7.1c")
+async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, clock: Clock) -> None:
+    limits = Retention.only(ttl_seconds=600, max_artifacts_per_session=8, max_session_bytes=20 * SIZE)
+    most = 0
+    async with LocalStore(tmp_path / "out", retention=limits) as store, sweeping(store, sleep=clock.sleep):
+        bridge = Bridge(Options(), store, connect=app())
+        async with Client(bridge.server, mode="2026-07-28") as client:
+            await called(client, "abp_connect", url=URL)
+            for _ in range(60):  # a call a minute, then half an hour of rest
+                await called(client, "abp_file_make")
+                await clock.advance(60)
+                most = max(most, len(await store.list()))
+                assert len(files(store.root / ".abp" / "blobs")) == len(await store.list()) <= 8
+            assert most == 8
+            for _ in range(11):
+                await clock.advance(60)
+            assert await store.list() == [] and not files(store.root / ".abp" / "blobs")
+            status = await client.call_tool("abp_status", {})
+            assert "removed 10 minutes after it was stored" in words(status)
+
+
+@pytest.mark.requirement("R0-12d", "R2-7.1a")
+async def test_the_bridges_default_removes_what_the_bridge_stored_and_nothing_else(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with (
+        LocalStore(tmp_path / "out", retention=BRIDGE_RETENTION) as store,
+        sweeping(store, sleep=clock.sleep),
+    ):
+        nobodys = await store.put_bytes(b"of abp call")
+        users = await store.scoped(Scope(user="local")).put_bytes(b"of a bridge")
+        for _ in range(59):
+            await clock.advance(60)
+        assert await store.exists(users.id)
+        for _ in range(2):
+            await clock.advance(60)
+        assert [ref.id for ref in await store.list()] == [nobodys.id]
+        assert (await store.get(nobodys.id)) == b"of abp call"

@@ -1,0 +1,361 @@
+"""The examples that the source documents of docs/requirements.md print, each as a test: types, answers, parameters,
+schemas, the incident, signatures, templates, limits."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import random
+import re
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from PIL import Image
+
+from tests.conftest import Connect
+from tests.support.apps import answering
+from transports import LocalStore, MemoryTransport, NoneStore, Router
+from transports.artifacts import MemoryStore
+from transports.errors import UrlExpired
+from transports.protocol.strict_json import JSONValue, encode_json
+from transports.routing import TABLEAU, FieldRule, FileLimits, ResourcePolicy, RoutingPolicy
+from transports.testing import Call
+
+NOISE = random.Random(5).randbytes(600_000)
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def pdf(size: int) -> bytes:
+    return (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n" + NOISE)[:size]
+
+
+# --- R0: how a client routes what capabilities answer -----------------------------------------------------------------
+
+TYPES = {
+    "application/pdf": ".pdf",
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "image/svg+xml": ".svg",
+    "audio/mpeg": ".mp3",
+    "audio/wav": ".wav",
+    "audio/ogg": ".ogg",
+    "video/mp4": ".mp4",
+    "video/webm": ".webm",
+    "application/zip": ".zip",
+    "application/json": ".json",
+    "text/html": ".html",
+    "text/plain": ".txt",
+    "text/csv": ".csv",
+    "text/markdown": ".md",
+    "application/x-something-else": ".bin",
+}
+
+
+@pytest.mark.requirement("R0-6c", "R0-6f", "R0-6g", "R0-6h", "R0-7a", "R0-7b")
+async def test_every_row_of_the_types_is_a_file_with_its_extension(tmp_path: Path) -> None:
+    for mime_type, extension in TYPES.items():
+        content = b"\x01\x02\x03" + mime_type.encode()  # no signature: the declared type decides
+        answer = {"content": b64(content), "mimeType": mime_type, "encoding": "base64", "size": len(content)}
+        ref = (await Router(LocalStore(tmp_path)).route(answer, capability="export.file")).artifact()
+        assert ref.path is not None and ref.path.read_bytes() == content
+        assert re.fullmatch(rf"export_file_\d{{13}}\{extension}", ref.path.name), (mime_type, ref.path.name)
+        assert (ref.mime_type, ref.size_bytes) == (mime_type, len(content))
+
+
+@pytest.mark.requirement("R0-5a", "R0-5b", "R0-5c", "R0-2b")
+async def test_a_nested_document_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
+    content = pdf(145_832)
+    document = {"content": b64(content), "mimeType": "application/pdf", "encoding": "base64", "size": 145832}
+    routed = await Router(LocalStore(tmp_path)).route({"document": document, "pageCount": 12}, capability="export.pdf")
+    words = routed.summary()
+    path = re.escape(str(tmp_path)) + r"/export_pdf_\d{13}\.pdf"
+    expected = rf'File saved: {path}\nType: application/pdf\nSize: 145832 bytes\nMetadata: {{"pageCount":12}}'
+    assert re.fullmatch(expected, words), words
+
+
+@pytest.mark.requirement("R0-6a", "R0-11b")
+async def test_base64_under_a_name_of_the_apps_own_is_a_file(tmp_path: Path) -> None:
+    answer = {"pdf": b64(pdf(45_832)), "mimeType": "application/pdf", "size": 45832}
+    routed = await Router(LocalStore(tmp_path)).route(answer, capability="export.pdf")
+    assert routed.artifacts["pdf"].path is not None and routed.artifacts["pdf"].path.read_bytes() == pdf(45_832)
+    assert routed.summary().endswith("Type: application/pdf\nSize: 45832 bytes")
+
+
+@pytest.mark.requirement("R0-9a", "R0-9b", "R0-3b")
+async def test_json_is_told_in_the_words_of_the_example(tmp_path: Path) -> None:
+    answer = {"html": "<h1>" + "x" * 1218}
+    assert len(json.dumps(answer, separators=(",", ":"))) == 1233 + 1
+    routed = await Router(LocalStore(tmp_path)).route(answer, capability="convert.markdownToHtml")
+    path = re.escape(str(tmp_path)) + r"/convert_markdownToHtml_\d{13}\.json"
+    assert re.fullmatch(rf"Output saved to file: {path}\nSize: 1234 characters", routed.summary()), routed.summary()
+
+
+# --- R1: binary data in answers and parameters ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1-2a", "R1-4a", "R1-4d", "R1-4e", "R1-4g", "R1-14c", "R1-14d", "R1-5a", "R1-5d", "R1-5e")
+async def test_the_small_and_the_large_document_are_saved_alike(app_of: Connect, tmp_path: Path) -> None:
+    content = pdf(145_832)
+    served = pdf(524_288)
+
+    async def download(request: web.Request) -> web.Response:
+        return web.Response(body=served, content_type="application/pdf")
+
+    site = web.Application()
+    site.add_routes([web.get("/downloads/abc123", download)])
+    async with TestServer(site) as server:
+        inline = {
+            "document": {
+                "content": b64(content),
+                "mimeType": "application/pdf",
+                "encoding": "base64",
+                "size": 145832,
+                "filename": "export.pdf",
+            },
+            "pageCount": 12,
+        }
+        reference: dict[str, object] = {
+            "downloadUrl": str(server.make_url("/downloads/abc123")),
+            "mimeType": "application/pdf",
+            "size": len(served),
+            "filename": "large-report.pdf",
+            "expiresAt": round(time.time() * 1000) + 3_600_000,
+        }
+
+        class AtServer(MemoryTransport):
+            @property
+            def url(self) -> str:
+                return str(server.make_url("/"))
+
+        expired = {"document": {**reference, "expiresAt": 1707500000000}}  # as it is printed: in 2024
+        handlers = {"small": inline, "large": {"document": reference}, "late": expired}
+        transport = AtServer({name: answering(answer) for name, answer in handlers.items()})
+        async with app_of(transport) as app:
+            small, large = await app.call("small"), await app.call("large")
+            with pytest.raises(UrlExpired):
+                await app.call("late")
+    assert small.metadata == {"pageCount": 12}
+    for result, name, data in ((small, "export.pdf", content), (large, "large-report.pdf", served)):
+        ref = result.artifacts["document"]
+        assert (ref.filename, ref.size_bytes, ref.mime_type) == (name, len(data), "application/pdf")
+        assert ref.save_as(tmp_path / name).read_bytes() == data
+
+
+@pytest.mark.requirement("R1-11a", "R1-11c")
+async def test_an_image_goes_in_as_the_example_sends_it(app_of: Connect) -> None:
+    received: list[Mapping[str, object]] = []
+
+    async def process(params: Mapping[str, object], call: Call) -> object:
+        received.append(params)
+        return None
+
+    image = {"content": b64(b"\x89PNG\r\n\x1a\n"), "mimeType": "image/png", "encoding": "base64"}
+    operations = [{"type": "resize", "width": 800}, {"type": "compress", "quality": 80}]
+    async with app_of({"process.image": process}) as app:
+        await app.call("process.image", {"image": image, "operations": operations})
+    assert received == [{"image": image, "operations": operations}]
+
+
+OUTPUT_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "document": {
+            "type": "object",
+            "description": "Binary PDF data",
+            "properties": {
+                "content": {"type": "string", "description": "Base64-encoded PDF (or ArrayBuffer)"},
+                "mimeType": {"type": "string", "const": "application/pdf"},
+                "encoding": {"type": "string", "enum": ["base64"]},
+                "size": {"type": "number"},
+                "filename": {"type": "string"},
+                "downloadUrl": {"type": "string", "format": "uri"},
+                "expiresAt": {"type": "number"},
+            },
+            "required": ["mimeType"],
+        },
+        "pageCount": {"type": "number"},
+    },
+}
+
+
+@pytest.mark.requirement("R1-12a", "R1-12b", "R1-12c", "R1-12d")
+async def test_the_schema_of_the_example_fits_content_in_every_form() -> None:
+    described = {"mimeType": "application/pdf", "size": 9}
+    url = "data:application/pdf;base64," + b64(pdf(9))
+    for document in (
+        {"content": b64(pdf(9)), "encoding": "base64", **described},
+        {"content": pdf(9), **described},
+        {"downloadUrl": url, "expiresAt": time.time() * 1000 + 3_600_000, **described},
+    ):
+        routed = await Router(MemoryStore()).route(
+            {"document": document, "pageCount": 1}, capability="export.pdf", schema=OUTPUT_SCHEMA
+        )
+        assert routed.warnings == () and routed.artifact().size_bytes == 9
+    other = {"document": {"content": b64(pdf(9)), "encoding": "base64", "mimeType": "image/png"}, "pageCount": "one"}
+    routed = await Router(MemoryStore()).route(other, capability="export.pdf", schema=OUTPUT_SCHEMA)
+    assert any("pageCount" in warning for warning in routed.warnings)
+
+
+# --- R2: large and binary results of tools ----------------------------------------------------------------------------
+
+
+def blocks(text: str) -> dict[str, object]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+INCIDENT: Mapping[str, Callable[[str], object]] = {
+    "the field of the example": lambda text: {"content": text},
+    "with name and format": lambda text: {"content": text, "name": "Sales Dashboard", "format": "pdf"},
+    "a bare string": lambda text: text,
+    "a list of one": lambda text: [text],
+    "the text of a block": blocks,
+    "JSON in the text of a block": lambda text: blocks(json.dumps({"content": text})),
+    "structured content beside it": lambda text: {**blocks("see there"), "structuredContent": {"content": text}},
+}
+
+
+@pytest.mark.requirement("R2-1.1a", "R2-1.1b", "R2-1.2a", "R2-1.3a", "R2-1.3b", "R2-6.1c", "R2-5.4b")
+@pytest.mark.parametrize("form", INCIDENT)
+async def test_half_a_megabyte_of_pdf_never_reaches_a_model(form: str) -> None:
+    text = b64(pdf(375_000))
+    assert len(text) == 500_000
+    for policy in (None, TABLEAU):
+        store = MemoryStore()
+        routed = await Router(store, policy=policy).route(INCIDENT[form](text), capability="download_workbook")
+        assert await store.get(routed.artifact().id) == pdf(375_000)
+        seen = encode_json(routed.for_agent()).decode() + routed.summary()
+        assert len(seen) < 2500 and text[:100] not in seen and text[-100:] not in seen
+        assert routed.artifact().id in seen
+
+
+def zipped() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("a.bin", NOISE[:2000])
+    return out.getvalue()
+
+
+def drawn(kind: str) -> bytes:
+    out = io.BytesIO()
+    Image.frombytes("RGB", (60, 60), NOISE[:10_800]).save(out, kind)
+    return out.getvalue()
+
+
+SIGNATURES = {
+    "JVBERi": (pdf(3000), "application/pdf"),
+    "iVBORw": (drawn("PNG"), "image/png"),
+    "/9j/": (drawn("JPEG"), "image/jpeg"),
+    "R0lGOD": (drawn("GIF"), "image/gif"),
+    "UEsDB": (zipped(), "application/zip"),
+}
+
+
+@pytest.mark.requirement("R2-3.2a", "R2-3.2b", "R2-3.2c", "R2-3.2d", "R2-4.1d")
+@pytest.mark.requirement("R2-A.a", "R2-A.b", "R2-A.c", "R2-A.d", "R2-A.e", "R2-A.f")
+@pytest.mark.parametrize("depth", [0, 1, 2, 7, 40])
+async def test_each_signature_is_found_at_every_depth(depth: int) -> None:
+    for start, (content, mime_type) in SIGNATURES.items():
+        text = b64(content)
+        assert text.startswith(start) and len(text) > 1000
+        forms = [text, content.decode("latin-1")] if start == "UEsDB" else [text]  # PK: a raw head in a text
+        for form in forms:
+            tree: object = form
+            for level in range(depth):
+                tree = [level, tree] if level % 2 else {"beside": "x", "inner": tree}
+            store = MemoryStore()
+            routed = await Router(store).route(tree, capability="tool")
+            ref = routed.artifact()
+            assert (ref.mime_type, await store.get(ref.id)) == (mime_type, content)
+            assert f"Type: {mime_type}" in routed.summary()
+
+
+@pytest.mark.requirement("R2-A.g", "R2-4.2c", "R2-4.2e")
+async def test_what_only_looks_like_a_file_stays_text() -> None:
+    for text in ("AAAA" * 500, b64(pdf(300)), "JVBERi but no base64 " * 100, "PK is a short word " * 100):
+        routed = await Router(MemoryStore()).route({"text": text}, capability="tool")
+        assert routed.data == {"text": text}
+
+
+@pytest.mark.requirement("R2-5.5a", "R2-5.5b", "R2-5.5d", "R2-3.4b", "R2-3.4c")
+@pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        (
+            "Downloaded {content_type} '{filename}' ({size_human}). Artifact: {artifact_id}",
+            "Downloaded pdf 'report.pdf' (2.3 KB). Artifact: {id}",
+        ),
+        ("Downloaded {content_type} ({size} bytes)", "Downloaded pdf (2345 bytes)"),
+        ("Downloaded workbook '{name}' as PDF", "Downloaded workbook 'Sales' as PDF"),
+    ],
+)
+async def test_a_summary_follows_its_template(template: str, line: str) -> None:
+    rule = FieldRule("result.pdf_data", "application/pdf", template, filename="report.pdf")
+    router = Router(MemoryStore(), policy=RoutingPolicy(tool_fields={"download": [rule]}))
+    routed = await router.route({"result": {"pdf_data": b64(pdf(2345)), "name": "Sales"}}, capability="download")
+    assert routed.summary().splitlines()[0] == line.replace("{id}", routed.artifact().id)
+    default = Router(MemoryStore(), policy=RoutingPolicy(tool_fields={"download": [FieldRule("pdf_data")]}))
+    routed = await default.route({"pdf_data": b64(pdf(2345))}, capability="download")
+    assert routed.summary().splitlines()[0] == "Downloaded pdf (2345 bytes)"
+
+
+@pytest.mark.requirement("R2-6.1d", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-4.4e")
+@pytest.mark.parametrize("form", ["rows", "columns", "list", "text"])
+async def test_a_megabyte_of_json_is_cut_and_says_so(form: str) -> None:
+    rows = [{"id": n, "name": f"row {n}", "note": "delivered " * 4} for n in range(15_000)]
+    answer: Any = {
+        "rows": {"rows": rows, "total": len(rows)},
+        "columns": {f"column {n}": list(range(1000)) for n in range(300)},
+        "list": rows,
+        "text": json.dumps(rows),
+    }[form]
+    store = MemoryStore()
+    routed = await Router(store).route(answer, capability="query")
+    whole = routed.artifacts[""]
+    assert whole.size_bytes > 1_000_000 and json.loads(await store.get(whole.id)) == answer
+    seen = routed.for_agent()
+    assert len(json.dumps(seen, ensure_ascii=False, separators=(",", ":"))) <= 50_000
+    text = encode_json(seen).decode()
+    assert whole.uri in text
+    if form == "text":
+        assert f"Large text stored ({len(answer):,} characters)" in text
+        return
+    told = cast(Mapping[str, JSONValue], seen["truncated"])
+    assert told["bytes"] == whole.size_bytes and told["uri"] == whole.uri and "whole answer" in str(told["note"])
+    assert re.search(r"… [\d,]+ more (items|keys)", text), text[-300:]
+    assert isinstance(seen["data"], type(answer))
+
+
+@pytest.mark.requirement("R2-7.4a", "R2-7.4b", "R2-7.4c")
+async def test_without_a_store_a_model_sees_the_document_of_the_example() -> None:
+    content = pdf(524_288)
+    rule = FieldRule("artifact", "application/pdf", "Downloaded PDF ({size_human})")
+    router = Router(NoneStore(), policy=RoutingPolicy(tool_fields={"download": [rule]}))
+    routed = await router.route({"artifact": b64(content)}, capability="download")
+    seen = cast(Mapping[str, Any], routed.for_agent()["data"])["artifact"]
+    assert re.fullmatch(r"truncated_[0-9a-f]{12}", seen["id"])
+    assert (seen["mime_type"], seen["size_bytes"], seen["truncated"]) == ("application/pdf", 524_288, True)
+    assert seen["warning"] == "Content not stored (no ArtifactStore configured)"
+    assert routed.summary().splitlines()[0] == "Downloaded PDF (512.0 KB). Note: binary content not stored."
+
+
+@pytest.mark.requirement("R2-3.1b", "R2-4.2a", "R2-4.2c", "R2-4.2f", "R2-4.2g", "R2-4.2h", "R2-4.2i", "R2-4.2j")
+@pytest.mark.requirement("R2-6.1b", "R4-10a", "R4-10b", "R4-10c", "R4-10d")
+def test_settings_have_the_defaults_of_the_documents() -> None:
+    policy, resources, files = RoutingPolicy(), ResourcePolicy(), FileLimits()
+    assert (policy.heuristics, policy.min_guessed_chars, policy.max_inline_chars) == (True, 1000, 10_000)
+    assert (resources.enabled, resources.cache_reads_to_artifacts) == (True, True)
+    assert (resources.auto_read_if_size_under_bytes, resources.inline_text_if_under_chars) == (0, 10_000)
+    assert (files.max_file_bytes, files.large_file_tokens, files.max_auto_read_bytes) == (100 << 20, 10_000, 1 << 20)
+    assert files.allowed_mime_types in (("*/*",), ())

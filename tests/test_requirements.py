@@ -1,0 +1,116 @@
+"""``docs/requirements.md`` is what the markers of the tests make of it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.requirements import PAGE, faults, marked, render, rows, unknown
+
+PAGE_OF_TWO = """| D1 | Not so | Because |
+
+## R9 A document
+
+| source document | done |
+|---|--:|
+
+### R9-1 A section
+
+| id | requirement | status | where | test |
+|---|---|---|---|---|
+| R9-1a | The first | done | a module |  |
+| R9-1b | The second | missing |  | `gone.py::test_gone` |
+| R9-1c | The third | differs | D1 |  |
+| R9-1d | The fourth | done | no test: a document |  |
+"""
+SHOWN = {"R9-1a": ["a.py::test_one"]}
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert render(page, marked()) == page, "run: python -m tests.support.requirements"
+
+
+def test_the_page_and_the_markers_agree() -> None:
+    assert faults(PAGE.read_text(encoding="utf-8"), marked()) == []
+
+
+def test_the_test_column_and_the_counts_are_made_anew() -> None:
+    made = render(PAGE_OF_TWO, {"R9-1a": ["a.py::test_one", "a.py::test_two", "b.py", "c.py"]})
+    assert "| R9-1a | The first | done | a module | `a.py::test_one`, `a.py::test_two`, `b.py` and 1 more |" in made
+    assert "| R9-1b | The second | missing |  |  |" in made
+    assert "| R9 A document | 2 | 0 | 1 | 1 | 0 | 4 | 1 |\n| all | 2 | 0 | 1 | 1 | 0 | 4 | 1 |\n\n###" in made
+    assert render(made, {"R9-1a": ["a.py::test_one", "a.py::test_two", "b.py", "c.py"]}) == made
+
+
+@pytest.mark.parametrize(
+    ("change", "tests", "fault"),
+    [
+        (("R9-1b", "R9-1a"), {}, "R9-1a stands there 2 times"),
+        (("", ""), {"R9-1z": ["a.py::test_one"]}, "a.py::test_one: there is no requirement R9-1z"),
+        (("| missing |", "| finished |"), {}, "R9-1b has the status 'finished'"),
+        (("| missing |", "| partly |"), {}, "R9-1b is done partly, and nothing says what is missing"),
+        (("| missing |", "| done |"), {}, "R9-1b is done, and neither a test shows it nor does 'where' begin with"),
+        (("| missing |", "| differs |"), {}, "R9-1b differs, and '' is no decision of the page"),
+        (("| D1 |  |", "| D2 |  |"), {}, "R9-1c differs, and 'D2' is no decision of the page"),
+        (("| D1 |  |", "| D2 |  |"), {}, "D1 is the reason of no difference"),
+        (("", ""), {"R9-1b": ["a.py::test_one"]}, "R9-1b is missing, and a.py::test_one shows it"),
+        (("a module", "tests/a.py"), {}, "R9-1a names a test by hand; mark the test"),
+        (("", ""), {"R9-1d": ["a.py::test_one"]}, "R9-1d has a test, and says that it has none"),
+    ],
+)
+def test_a_page_that_is_wrong_is_found(change: tuple[str, str], tests: dict[str, list[str]], fault: str) -> None:
+    assert [one for one in faults(PAGE_OF_TWO.replace(*change), SHOWN | tests) if one.startswith(fault)]
+
+
+def test_a_page_that_is_right_has_no_fault() -> None:
+    assert faults(PAGE_OF_TWO, SHOWN) == []
+
+
+def test_the_page_names_what_is_there() -> None:
+    wrong = [f"{row.id}: {name}" for row in rows(PAGE.read_text(encoding="utf-8")) for name in unknown(row.where)]
+    assert wrong == []
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    assert unknown("`routing/`, `artifacts/local`, docs/routing.md, `Router.route`, `none:`, `tools/ls`") == [
+        "`tools/ls`"
+    ]
+    assert unknown("docs/gone.md; `Gone.route`; `no_such_setting`") == ["docs/gone.md", "`Gone`", "`no_such_setting`"]
+
+
+def test_markers_are_read_from_functions_classes_modules_and_parameters(tmp_path: Path) -> None:
+    mark = "pytest.mark.requirement"
+    (tmp_path / "test_a.py").write_text(
+        f"pytestmark = [pytest.mark.browser, {mark}('R9-1a')]\n"
+        f"@{mark}('R9-1b', 'R9-1c')\nasync def test_one(): ...\n"
+        f"@pytest.mark.parametrize('x', [1, pytest.param(2, marks={mark}('R9-1d'))])\ndef test_two(x): ...\n"
+        f"@{mark}('R9-1e')\nclass TestMany:\n    @{mark}('R9-1e')\n    def test_three(self): ...\n"
+    )
+    assert marked(tmp_path) == {
+        "R9-1a": ["test_a.py"],
+        "R9-1b": ["test_a.py::test_one"],
+        "R9-1c": ["test_a.py::test_one"],
+        "R9-1d": ["test_a.py::test_two"],
+        "R9-1e": ["test_a.py::TestMany", "test_a.py::TestMany::test_three"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("@pytest.mark.requirement(NAME)\ndef test_one(): ...", "is written out as text"),
+        ("@pytest.mark.requirement()\ndef test_one(): ...", "has requirements and nothing else"),
+        ("@pytest.mark.requirement('R9-1a')\ndef helper(): ...", "stands on no test"),
+        ("MARK = pytest.mark.requirement('R9-1a')", "stands on no test"),
+        ("@pytest.mark.xfail\n@pytest.mark.requirement('R9-1a')\ndef test_one(): ...", "does not always run"),
+    ],
+)
+def test_a_marker_that_cannot_be_read_is_refused(tmp_path: Path, source: str, fault: str) -> None:
+    (tmp_path / "test_a.py").write_text(source)
+    with pytest.raises(ValueError, match=fault):
+        marked(tmp_path)
+
+
+def test_a_row_with_a_bar_in_a_cell_is_refused() -> None:
+    with pytest.raises(ValueError, match="R9-1a has 6 columns"):
+        rows(PAGE_OF_TWO.replace("a module", "a module | b"))

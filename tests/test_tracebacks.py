@@ -1,0 +1,78 @@
+"""Tracebacks of errors that leave the library: the caller's lines, not ours, in Python and in pytest."""
+
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import transports.sync
+from tests.conftest import Connect
+from tests.support.apps import hang
+from transports import CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
+from transports.adapters.memory import Call
+from transports.errors import ConnectFailed
+from transports.errors.tracebacks import short_traceback
+
+PACKAGE = str(Path(transports.__file__).parent)
+
+
+async def refuse(params: Mapping[str, object], call: Call) -> object:
+    raise CapabilityError("not today")
+
+
+def check(caught: pytest.ExceptionInfo[BaseException]) -> None:
+    """What Python prints is a few lines, one place of ours at most; what pytest prints shows none."""
+    printed = "".join(traceback.format_exception(caught.value))
+    assert __file__ in printed
+    assert len(printed.splitlines()) <= 9, printed
+    assert printed.count(f'File "{PACKAGE}') <= 1, printed
+    frames = [entry.path for entry in caught.traceback.filter(caught)]
+    assert not [path for path in frames if str(path).startswith(PACKAGE)]
+
+
+async def test_of_an_asynchronous_session(app_of: Connect) -> None:
+    async with app_of({"refuse": refuse, "hang": hang}) as app:
+        with pytest.raises(CapabilityError, match="not today") as refused:
+            await app.call("refuse")
+        with pytest.raises(CallTimeout) as late:
+            await app.call("hang", timeout=0.02)
+        with pytest.raises(UsageError) as misused:
+            await app.screenshot()
+    with pytest.raises(ConnectFailed) as failed:
+        async with connect("ws://127.0.0.1:9/", store="none:"):
+            pass
+    for caught in (refused, late, misused, failed):
+        check(caught)
+
+
+def test_of_a_blocking_session() -> None:
+    transport = MemoryTransport({"refuse": refuse, "hang": hang})
+    with transports.sync.connect("memory:", transport=transport, store="none:") as app:
+        with pytest.raises(CapabilityError, match="not today") as refused:
+            app.call("refuse")
+        with pytest.raises(CallTimeout) as late:
+            app.call("hang", timeout=0.02)
+    with (
+        pytest.raises(ConnectFailed) as failed,
+        transports.sync.connect("ws://127.0.0.1:9/", store="none:"),
+    ):
+        pass
+    for caught in (refused, late, failed):
+        check(caught)
+
+
+async def test_a_cause_in_the_callers_own_code_is_shown_and_other_exceptions_are_whole() -> None:
+    @short_traceback
+    async def work(error: type[Exception]) -> None:
+        try:
+            raise ZeroDivisionError("mine")
+        except ZeroDivisionError as cause:
+            raise error("it failed") from cause
+
+    with pytest.raises(UsageError) as caught:
+        await work(UsageError)
+    assert 'raise ZeroDivisionError("mine")' in "".join(traceback.format_exception(caught.value))
+    with pytest.raises(ValueError, match="it failed") as whole:
+        await work(ValueError)
+    assert 'raise error("it failed")' in "".join(traceback.format_exception(whole.value))

@@ -1,0 +1,73 @@
+"""Search in the text of artifacts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import aclosing
+
+from ..binary.media import is_binary_mime
+from ..errors import ArtifactNotFound, Corrupt, UsageError
+from ..tasks import in_thread
+from .base import ArtifactStore
+from .local.store import LocalStore
+from .local.text_index import TextIndex
+from .ref import ArtifactRef, Scope
+
+__all__ = ["search", "words_of"]
+
+#: Bytes of a text that are searched, from its beginning.
+_MAX_BYTES = 1 << 20
+#: Texts that are put into an index at a time.
+_BATCH = 50
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text: runs of letters and digits, in lower case."""
+    return _WORD.findall(text.lower())
+
+
+async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
+    """Return the text artifacts of a view that contain all of ``words``, oldest first.
+
+    A word is a run of letters and digits, in upper or lower case; the last one may be the beginning of a word. The
+    first MiB of each text is searched. A local store with ``search_index`` looks into its index, which is brought up to
+    date first; every other store reads its texts.
+
+    Raises :class:`~transports.errors.UsageError` if there is no word in ``words``.
+    """
+    wanted = words_of(words)
+    if not wanted:
+        raise UsageError("search for one word or more, of letters and digits")
+    refs = [ref for ref in await store.list() if not is_binary_mime(ref.mime_type)]
+    if isinstance(store, LocalStore) and store.text_index is not None:
+        matching = await _indexed(store, store.text_index, wanted)
+        return [ref for ref in refs if ref.id in matching]
+    return [ref for ref in refs if _matches(words_of(await _text(store, ref)), wanted)]
+
+
+def _matches(found: Iterable[str], wanted: list[str]) -> bool:
+    known = set(found)
+    return known.issuperset(wanted[:-1]) and any(word.startswith(wanted[-1]) for word in known)
+
+
+async def _text(store: ArtifactStore, ref: ArtifactRef) -> str:
+    """The beginning of a text; empty for one that was deleted or damaged meanwhile. The audit log has reads of content
+    for somebody, and not these."""
+    try:
+        async with aclosing(store._read(ref, 0, min(ref.size_bytes, _MAX_BYTES), _MAX_BYTES)) as chunks:
+            data = b"".join([chunk async for chunk in chunks])
+    except (ArtifactNotFound, Corrupt):
+        return ""
+    return data.decode("utf-8", "replace")
+
+
+async def _indexed(store: LocalStore, index: TextIndex, wanted: list[str]) -> set[str]:
+    """The ids of the texts that match, of any scope, after the index has learned of what was stored and removed."""
+    refs = {ref.id: ref for ref in await store._list(Scope()) if not is_binary_mime(ref.mime_type)}
+    missing = await in_thread(index.missing, refs.keys())
+    for start in range(0, len(missing), _BATCH):
+        batch = missing[start : start + _BATCH]
+        await in_thread(index.add, [(key, await _text(store, refs[key])) for key in batch])
+    return await in_thread(index.find, wanted)

@@ -1,0 +1,56 @@
+"""Keeping a store within its retention while a program runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from ..errors import ABPError
+from ..tasks import cancel_and_wait
+from .base import ArtifactStore
+
+__all__ = ["sweeping"]
+
+logger = logging.getLogger("transports.artifacts")
+
+#: Seconds between two sweeps, and sweeps between two that also look for leftovers, which takes longer.
+_INTERVAL = 60.0
+_LEFTOVERS_EVERY = 60
+
+
+@asynccontextmanager
+async def sweeping(
+    store: ArtifactStore, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> AsyncIterator[None]:
+    """Sweep ``store`` at once and every minute while the block lasts. Without a retention nothing is done.
+
+    A sweep removes what is expired or over a limit, and once an hour the leftovers of writers that died
+    (:meth:`.ArtifactStore.gc`). A sweep that fails is logged, and the next one comes in its time. ``sleep`` stands for
+    :func:`asyncio.sleep`.
+    """
+    task = asyncio.ensure_future(_sweep(store, sleep)) if store.retention else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            await cancel_and_wait((task,))
+
+
+async def _sweep(store: ArtifactStore, sleep: Callable[[float], Awaitable[object]]) -> None:
+    sweeps, failing = 0, False
+    while True:
+        try:
+            removed = await (store.enforce_retention() if sweeps % _LEFTOVERS_EVERY else store.gc())
+            if removed:
+                size = sum(one.size_bytes for one in removed)
+                logger.info("the retention removed %d artifacts of %d bytes from %s", len(removed), size, store.url)
+            failing = False
+        except Exception as error:
+            if not failing:  # once, not with every sweep
+                expected = isinstance(error, ABPError)
+                logger.warning("%s cannot be swept: %s", store.url, error, exc_info=None if expected else error)
+            failing = True
+        sweeps += 1
+        await sleep(_INTERVAL)

@@ -1,0 +1,151 @@
+"""Reads what a page itself says is wrong: its script errors, its failed requests and the last lines of its console.
+
+Nothing is collected while the page works: the browser keeps these things anyway, and is asked once something failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...errors import NotAbpApp, first_line
+from ...protocol.redaction import Redactor
+from ...protocol.urls import redact_url
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Frame, Page
+
+__all__ = ["PageProblems", "not_abp", "read_problems"]
+
+#: Seconds for the page to answer; a page that hangs has nothing to say.
+_TIMEOUT = 2.0
+#: Items of each kind that are kept: the first errors and requests, the last lines of the console.
+_MAX_ITEMS = 20
+#: Characters of one item.
+_MAX_CHARS = 300
+_NETWORK_PREFIX = "Failed to load resource: "
+_REDACTOR = Redactor()
+
+
+@dataclass(slots=True)
+class PageProblems:
+    """What a page says since its last navigation, each item as one line of at most 300 characters, without secrets.
+
+    ``errors`` are exceptions that no script caught and what the browser refused (a policy), with file, line and column
+    where known; ``requests`` the failed ones as ``URL: reason``; ``console`` its lines as ``level: text``.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """Return the errors, then the requests, then the lines of the console."""
+        return [*self.errors, *self.requests, *self.console]
+
+    def summary(self) -> str:
+        """Return the first three lines for a message; empty if there are none."""
+        return "; ".join(self.lines()[:3])
+
+    def as_details(self) -> dict[str, list[str]]:
+        """Return the kinds of which there are any: ``page_errors``, ``failed_requests`` and ``console``."""
+        kinds = {"page_errors": self.errors, "failed_requests": self.requests, "console": self.console}
+        return {name: items for name, items in kinds.items() if items}
+
+    def add_error(self, text: str, url: str, line: int, column: int) -> None:
+        """Add an error and its place in a file, if known (``url`` is not empty). Lines and columns begin with 1."""
+        where = f" ({redact_url(url)}:{line}:{column})" if url else ""
+        _append(self.errors, _line(text) + where)
+
+    def add_request(self, url: str, reason: str) -> None:
+        """Add a failed request. The icon that browsers ask for by themselves is left out."""
+        if not url.partition("?")[0].endswith("/favicon.ico"):
+            _append(self.requests, f"{redact_url(url)}: {_line(reason)}")
+
+    def add_console(self, level: str, text: str) -> None:
+        """Add a line of the console; the oldest goes if there are too many."""
+        self.console.append(f"console.{level}: {_line(text)}")
+        del self.console[:-_MAX_ITEMS]
+
+
+def not_abp(fault: str, advice: str, problems: PageProblems) -> NotAbpApp:
+    """Return the error for a page that is no app, with what it says itself: the first three in the message, all in
+    ``details``. ``advice`` is left out if a script error has explained the ``fault``."""
+    said = f"the page says: {problems.summary()}" if problems.summary() else ""
+    parts = [fault, said, "" if problems.errors else advice]
+    return NotAbpApp("; ".join(filter(None, parts)), details=problems.as_details())
+
+
+async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
+    """Return what ``page`` says is wrong, or its ``frame`` where that has a process of its own, within two seconds.
+
+    Never raises: of a page that is gone or hangs, what was read until then is returned.
+    """
+    problems = PageProblems()
+    with contextlib.suppress(Exception):  # whatever became of the page, it is the other error that counts
+        async with asyncio.timeout(_TIMEOUT):
+            try:
+                cdp = await page.context.new_cdp_session(frame or page)
+            except Exception:  # noqa: BLE001 - a browser without CDP, or a frame in the page's own process
+                await _read_with_playwright(page, problems)
+            else:
+                await _read_with_cdp(cdp, page.url, problems)
+    return problems
+
+
+async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems) -> None:
+    """Read all that the browser has kept: it repeats that to whoever enables the domains."""
+
+    def on_exception(event: Mapping[str, Any]) -> None:
+        details = event["exceptionDetails"]
+        exception = details.get("exception", {})
+        text = exception.get("description") or exception.get("value") or details["text"]
+        problems.add_error(str(text), details.get("url", ""), details["lineNumber"] + 1, details["columnNumber"] + 1)
+
+    def on_console(event: Mapping[str, Any]) -> None:
+        values = [arg.get("value", arg.get("description", arg["type"])) for arg in event["args"]]
+        problems.add_console(event["type"], " ".join(map(str, values)))
+
+    def on_log(event: Mapping[str, Any]) -> None:
+        entry = event["entry"]
+        level, source, text, url = entry["level"], entry["source"], entry["text"], entry.get("url", "")
+        if level == "error" and source == "security":
+            problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
+        elif level != "error" or source != "network":
+            problems.add_console(level, text)
+        elif url != page_url:  # the status of the page itself is in the message already
+            problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
+
+    cdp.on("Runtime.exceptionThrown", on_exception)
+    cdp.on("Runtime.consoleAPICalled", on_console)
+    cdp.on("Log.entryAdded", on_log)
+    await cdp.send("Runtime.enable")
+    await cdp.send("Log.enable")
+    await cdp.detach()
+
+
+async def _read_with_playwright(page: Page, problems: PageProblems) -> None:
+    for error in await page.page_errors():
+        problems.add_error(f"{error.name}: {error.message}" if error.name else error.message, "", 0, 0)
+    for message in await page.console_messages():
+        if not message.text.startswith(_NETWORK_PREFIX):  # a failed request, which is listed below
+            problems.add_console(message.type, message.text)
+    for request in await page.requests():
+        response = request.existing_response
+        if response is not None and response.status >= 400 and request.url != page.url:
+            problems.add_request(request.url, f"HTTP {response.status}")
+        elif request.failure:
+            problems.add_request(request.url, request.failure)
+
+
+def _append(items: list[str], item: str) -> None:
+    if len(items) < _MAX_ITEMS and item not in items:
+        items.append(item)
+
+
+def _line(text: str) -> str:
+    line = _REDACTOR.text(first_line(text))
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"

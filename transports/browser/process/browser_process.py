@@ -1,0 +1,144 @@
+"""One run of a browser and of its driver, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from ..timeouts import playwright_timeout
+from .driver import start_driver
+from .find import BrowserChoice
+from .processes import is_running, kill, process_tree
+from .runfolder import as_tmpdir
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser
+    from playwright.async_api import BrowserContext, CDPSession, Playwright
+
+__all__ = ["BrowserProcess"]
+
+#: Seconds for the browser and its driver to end by themselves before their processes are killed.
+_GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
+
+
+class BrowserProcess:
+    """A driver, and the browser that it started or attached to. It is used for one run and never again.
+
+    First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`; :meth:`end` after whatever became of them. None
+    but the last has a time limit: the caller sets one.
+    """
+
+    browser: PlaywrightBrowser
+
+    def __init__(self) -> None:
+        #: The context that all sessions share, if there is one.
+        self.context: BrowserContext | None = None
+        #: The browser's own CDP session; Firefox and WebKit have none.
+        self.cdp: CDPSession | None = None
+        #: The process ids of the driver and, where it was started here, of the browser.
+        self.pids: list[int] = []
+        self._playwright: Playwright | None = None
+
+    async def start_driver(self, folder: Path) -> None:
+        """Start the driver, with ``folder`` for its temporary files."""
+        with as_tmpdir(folder):
+            starting = asyncio.ensure_future(start_driver())
+            try:
+                self._playwright, self.pids = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # A driver that has only half started cannot be stopped: let it start, so that end() can stop it.
+                await asyncio.wait((starting,), timeout=_GRACE)
+                if starting.done() and not starting.exception():
+                    self._playwright, self.pids = starting.result()
+                raise
+
+    async def attach(self, cdp_url: str, *, timeout: float) -> None:
+        """Attach to a running Chromium; ``timeout`` in seconds."""
+        assert self._playwright is not None
+        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
+        self.browser = await self._playwright.chromium.connect_over_cdp(
+            cdp_url, no_defaults=True, timeout=playwright_timeout(timeout)
+        )
+        self.context = self.browser.contexts[0]
+        self.cdp = await self.browser.new_browser_cdp_session()
+
+    async def launch(
+        self, choice: BrowserChoice, engine: str, *, headless: bool, profile: Path | None, extensions: bool
+    ) -> None:
+        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one."""
+        assert self._playwright is not None
+        kind = getattr(self._playwright, engine)
+        root = sys.platform == "linux" and os.geteuid() == 0
+        options: dict[str, Any] = {
+            "executable_path": choice.path,
+            "headless": headless,
+            # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
+            "args": [*_CHROMIUM_ARGS, *(["--no-sandbox"] if root else [])] if engine == "chromium" else [],
+            "handle_sigint": False,
+            "handle_sigterm": False,
+            "handle_sighup": False,
+            "timeout": 0,  # the time for starting is limited around this
+        }
+        if engine == "firefox" and not choice.built_by_playwright:
+            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
+        if extensions:
+            options["ignore_default_args"] = ["--disable-extensions"]
+        if profile is None:
+            self.browser = await kind.launch(**options)
+        else:
+            downloads = engine != "chromium"
+            self.context = await kind.launch_persistent_context(profile, accept_downloads=downloads, **options)
+            assert self.context is not None and self.context.browser is not None
+            self.browser = self.context.browser
+        if engine == "chromium":
+            self.cdp = await self.browser.new_browser_cdp_session()
+            processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
+            browser = next(process["id"] for process in processes if process["type"] == "browser")
+            self.pids = [psutil.Process(browser).ppid(), browser]  # its parent is the driver
+        else:
+            self.pids = [process.pid for process in process_tree(self.pids)]
+
+    async def responds(self, timeout: float) -> bool:
+        """Return whether the browser is alive and answers within ``timeout`` seconds."""
+        try:
+            if self.cdp is None:  # Playwright does not notice the end of a browser whose driver has ended, too
+                return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
+            async with asyncio.timeout(timeout):
+                await self.cdp.send("Browser.getVersion")
+        except Exception:  # noqa: BLE001 - whatever is wrong with it
+            return False
+        return True
+
+    async def end(self) -> None:
+        """End the browser, or let go of one that was attached to, and end the driver.
+
+        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself.
+        """
+        playwright, self._playwright = self._playwright, None
+        processes = process_tree(self.pids)
+        try:
+            if playwright is not None:
+                if hasattr(self, "browser"):
+                    await _ignoring_errors(_GRACE, self.browser.close())
+                    # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
+                    await kill(process for process in processes if process.pid != self.pids[0])
+                await _ignoring_errors(_GRACE, playwright.stop())
+        finally:
+            await kill(processes)
+            self.pids = []
+
+
+async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
+    """Give a step of closing ``seconds`` to succeed; whatever becomes of it, the next step is more forceful."""
+    with contextlib.suppress(TimeoutError, Exception):
+        async with asyncio.timeout(seconds):
+            await work

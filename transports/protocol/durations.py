@@ -1,0 +1,22 @@
+"""Durations as people write them: ``90s``, ``30m``, ``1h``, ``7d``. No I/O."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["format_duration", "parse_duration"]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def parse_duration(text: str) -> int | None:
+    """Return the seconds in a text such as ``90s``, ``30m``, ``1h``, ``7d`` or ``3600``; ``None`` for another text."""
+    match = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text.strip())
+    return int(match[1]) * _UNITS[match[2] or "s"] if match else None
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in the largest unit that divides it, such as ``1 hour`` or ``90 minutes``."""
+    size, name = next((unit for unit in _NAMES if seconds and seconds % unit[0] == 0), _NAMES[-1])
+    return f"{seconds / size:g} {name}{'' if seconds == size else 's'}"

@@ -1,0 +1,101 @@
+"""The layers of docs/requirements.md R2-4.1 that look for files in an answer, in their order. Storing comes after
+them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ..artifacts import ArtifactRef
+from ..binary import BinaryData
+from ..binary.detect import Found, Place, find, find_values, replace
+from .blocks import parse_text_blocks
+from .events import TransformContext
+from .fetch import Fetcher
+from .fields import FieldMatch, match_fields
+from .policy import RoutingPolicy, Step
+
+__all__ = ["Layers", "Recognised"]
+
+
+class Recognised(NamedTuple):
+    """The outcome of the layers: the answer as they left it, its content, the references of what is stored already,
+    what the policy named, the steps taken."""
+
+    data: object
+    found: list[Found]
+    refs: Mapping[Place, ArtifactRef]
+    configured: Mapping[Place, FieldMatch] = {}
+    steps: Sequence[Step] = ()
+
+
+class Layers:
+    """The layers under one policy. ``fetcher`` releases content on the far side that a transformer left out."""
+
+    def __init__(self, policy: RoutingPolicy, fetcher: Fetcher) -> None:
+        self._policy = policy
+        self._fetcher = fetcher
+        self._search = policy.search
+
+    async def recognise(self, data: object, context: TransformContext) -> Recognised:
+        """Return what the answer ``data`` of a call holds. Raises what the policy's transformer raises."""
+        return self._plain(data) or await self._transformed(data, context) or self._ruled(data, context.capability)
+
+    def _plain(self, data: object) -> Recognised | None:
+        """The short way, which most answers take: no transformer, no rules, no content blocks."""
+        policy = self._policy
+        if (
+            policy.transformer
+            or policy.tool_fields
+            or (isinstance(data, dict) and isinstance(data.get("content"), list))
+        ):
+            return None
+        others: list[tuple[Place, object]] = []
+        return Recognised(data, find(data, heuristics=self._search, others=others), _references(others))
+
+    async def _transformed(self, data: object, context: TransformContext) -> Recognised | None:
+        """The transformer's answer, or ``None`` if it leaves the answer to the other layers."""
+        if self._policy.transformer is None:
+            return None
+        before = find_values(data)
+        try:
+            made = self._policy.transformer(context.capability, data, context)
+            if inspect.isawaitable(made):
+                made = await made
+        except BaseException:
+            await self._release(before, ())
+            raise
+        if made is None:
+            return None
+        others: list[tuple[Place, object]] = []
+        found = find_values(made, others=others)
+        await self._release(before, found)
+        steps = [Step("custom", "", "the transformer's answer; no other layer read it")]
+        return Recognised(made, found, _references(others), {}, steps)
+
+    def _ruled(self, data: object, capability: str) -> Recognised:
+        """Configured fields first, then content blocks, descriptors and long texts at other places."""
+        rules = self._policy.rules(capability)
+        data, roots, steps = parse_text_blocks(data, rules, self._search)
+        configured = {match.place: match for match in match_fields(data, rules, roots)}
+        found = [Found(place, match.binary) for place, match in configured.items()]
+        others: list[tuple[Place, object]] = []
+        found += [
+            item
+            for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._search, others=others)
+            if not any(place[: len(item.path)] == item.path for place in configured)
+        ]
+        return Recognised(data, found, _references(others), configured, steps)
+
+    async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
+        """Release content on the far side that a transformer left out."""
+        remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
+        for item in before:
+            if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:
+                await self._fetcher.release(item.binary)
+
+
+def _references(values: Sequence[tuple[Place, object]]) -> Mapping[Place, ArtifactRef]:
+    """The references among values that are no JSON: of what code in this process has stored itself."""
+    return {place: value for place, value in values if isinstance(value, ArtifactRef)}

@@ -1,0 +1,108 @@
+"""Retention by settings: ``ABP_RETENTION_*``, the table ``[retention]`` of a file, options of the command line."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import ByteSize, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ..artifacts import Retention
+from ..errors import UsageError
+from ..protocol.durations import parse_duration
+from .config_file import ConfigFile
+from .settings import settings_error
+
+__all__ = ["BRIDGE_RETENTION", "retention_settings"]
+
+#: What holds for the bridge's own store if nothing is set (docs/requirements.md R2-7.1a): an hour for what the bridge
+#: stored itself. The folder is the default of `abp call` too, and its files stay.
+BRIDGE_RETENTION = Retention.only(ttl_seconds=3600, keep_unscoped=True)
+
+_PREFIX = "ABP_RETENTION_"
+_TABLE = "retention"
+_SWITCH = "enabled"
+_NO_LIMIT = ("none", "off")
+
+
+class _Settings(BaseSettings):
+    """The fields of :class:`~transports.Retention`, and ``enabled``: false keeps everything, true sets each limit that
+    is not set to the default of docs/requirements.md R2-7.1."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False, extra="forbid"
+    )
+
+    enabled: bool | None = None
+    ttl_seconds: float | None = Field(default=None, ge=0)
+    max_artifact_bytes: ByteSize | None = None
+    max_session_bytes: ByteSize | None = None
+    max_trace_bytes: ByteSize | None = None
+    max_artifacts_per_trace: int | None = Field(default=None, ge=0)
+    max_artifacts_per_session: int | None = Field(default=None, ge=0)
+    cleanup_strategy: Literal["lru", "fifo", "none"] = "lru"
+    cleanup_on_session_end: bool = False
+
+    @field_validator(
+        "max_artifact_bytes",
+        "max_session_bytes",
+        "max_trace_bytes",
+        "max_artifacts_per_trace",
+        "max_artifacts_per_session",
+        mode="before",
+    )
+    @classmethod
+    def _limit(cls, value: object) -> object:
+        return None if isinstance(value, str) and value.strip().lower() in _NO_LIMIT else value
+
+    @field_validator("ttl_seconds", mode="before")
+    @classmethod
+    def _duration(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.strip().lower() in _NO_LIMIT:
+            return None
+        seconds = parse_duration(value)
+        if seconds is None:
+            raise ValueError(f"{value!r} is no time; give 90s, 30m, 1h, 7d, or none for no limit")
+        return seconds
+
+
+def retention_settings(
+    *,
+    options: Mapping[str, object] | None = None,
+    file: ConfigFile | None = None,
+    default: Retention | None = None,
+) -> Retention | None:
+    """Return the retention that is set, ``None`` for one that keeps everything, or ``default`` if nothing is set.
+
+    ``options`` go before ``ABP_RETENTION_*`` variables, and these before the table ``[retention]`` of ``file``. Only
+    what is set is a limit. Raises :class:`~transports.errors.UsageError`, which names the option, the variable or the
+    key at fault. A file that was only found is refused: it would have artifacts removed.
+    """
+    options, file = options or {}, file or ConfigFile()
+    table = file.table(_TABLE)
+    if table and not file.named:
+        raise UsageError(
+            f"{file.path}: {_TABLE}: a file that was only found may not have artifacts removed; if you trust it, say "
+            f"--config {file.path}"
+        )
+    from_file = {key: value for key, value in table.items() if not os.environ.get(_PREFIX + key.upper())}
+    sources = {key: f"--retention {key}" for key in options}
+    sources = {key: f"{file.path}: {_TABLE}.{key}" for key in from_file} | sources
+    for key in sources.keys() - _Settings.model_fields.keys():
+        close = difflib.get_close_matches(key, _Settings.model_fields, n=1)
+        raise UsageError(f"{sources[key]}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+    try:
+        chosen = _Settings(**{**from_file, **options})  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise settings_error(error, lambda key: sources.get(key, _PREFIX + key.upper())) from error
+    given = {key: getattr(chosen, key) for key in chosen.model_fields_set - {_SWITCH}}
+    if chosen.enabled is False:
+        return None
+    if chosen.enabled is None and not given:
+        return default
+    return Retention(**given) if chosen.enabled else Retention.only(**given)

@@ -1,0 +1,211 @@
+"""The tools that every user has, as MCP lists them. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mcp_types import Tool, ToolAnnotations
+
+from .options import Options
+
+__all__ = ["FILES", "FIXED_TOOLS", "SESSION", "fixed_tools"]
+
+#: Schemas of the arguments `session` and `files`.
+SESSION = {"type": "string", "description": "Which app, as abp_connect named it; not needed while there is only one."}
+FILES = {
+    "type": "array",
+    "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object).",
+    "items": {
+        "type": "object",
+        "properties": {
+            "param": {"type": "string"},
+            "name": {"type": "string", "description": "File name that the app sees."},
+            "mime_type": {"type": "string"},
+            "content": {"type": "string", "description": "The bytes as base64."},
+            "artifact": {"type": "string", "description": "Id of an artifact, instead of content."},
+            "path": {"type": "string", "description": "A file of the machine of the bridge, where it allows that."},
+        },
+        "required": ["param"],
+        "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
+        "additionalProperties": False,
+    },
+}
+_SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
+_ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
+
+_LENGTH = {
+    "anyOf": [{"type": "string"}, {"type": "number"}],
+    "description": "With a unit, such as 2cm; a number is pixels.",
+}
+
+
+def _options(**properties: object) -> dict[str, object]:
+    """An object of Playwright's options. ``path`` is never among them: it would write where a model says."""
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_PDF_OPTIONS = _options(
+    format={"type": "string", "description": "A4, Letter, …"},
+    landscape={"type": "boolean"},
+    scale={"type": "number"},
+    print_background={"type": "boolean"},
+    page_ranges={"type": "string"},
+    prefer_css_page_size={"type": "boolean"},
+    width=_LENGTH,
+    height=_LENGTH,
+    margin=_options(top=_LENGTH, right=_LENGTH, bottom=_LENGTH, left=_LENGTH),
+)
+_NUMBER = {"type": "number"}
+_SIDE = {"type": "integer", "minimum": 1}
+_SCREENSHOT_OPTIONS = _options(
+    full_page={"type": "boolean", "description": "All of the page, not only what is in view."},
+    clip={
+        **_options(x=_NUMBER, y=_NUMBER, width=_NUMBER, height=_NUMBER),
+        "required": ["x", "y", "width", "height"],
+        "description": "A part of the page, in CSS pixels.",
+    },
+    scale={"type": "string", "enum": ["css", "device"], "description": "Pixels of the picture for a CSS pixel."},
+    type={"type": "string", "enum": ["png", "jpeg"]},
+    quality={"type": "integer", "minimum": 0, "maximum": 100},
+    omit_background={"type": "boolean"},
+)
+
+
+def _hints(
+    *, read_only: bool = False, destructive: bool = False, idempotent: bool = False, open_world: bool = False
+) -> ToolAnnotations:
+    return ToolAnnotations(
+        read_only_hint=read_only,
+        destructive_hint=destructive,
+        idempotent_hint=idempotent,
+        open_world_hint=open_world,
+    )
+
+
+def _tool(
+    name: str,
+    description: str,
+    properties: Mapping[str, object],
+    *required: str,
+    hints: ToolAnnotations | None = None,
+) -> Tool:
+    schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    if required:
+        schema["required"] = list(required)
+    return Tool(name=name, description=description, input_schema=schema, annotations=hints)
+
+
+#: Hints of the tools that only look something up here.
+_LOOKUP = _hints(read_only=True, idempotent=True)
+_TOOLS = (
+    _tool(
+        "abp_connect",
+        "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool.",
+        {
+            "url": {
+                "type": "string",
+                "description": "http(s):// address of the app's page, or ws(s):// of its socket.",
+            },
+            "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
+            "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
+            "headless": {"type": "boolean"},
+            "timeout": _SECONDS,
+        },
+        "url",
+        hints=_hints(open_world=True),
+    ),
+    _tool(
+        "abp_call",
+        "Call a capability of a connected app. Whatever it produces is kept as artifacts; the answer says where.",
+        {
+            "capability": {"type": "string", "description": "Its name, such as export.pdf."},
+            "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
+            "files": FILES,
+            "session": SESSION,
+            "timeout": _SECONDS,
+        },
+        "capability",
+    ),
+    _tool(
+        "abp_status",
+        "Which apps are connected and what they can do; with `capability`, the schema of its parameters.",
+        {"session": SESSION, "capability": {"type": "string"}},
+        hints=_LOOKUP,
+    ),
+    _tool(
+        "abp_disconnect",
+        "Disconnect an app. Its artifacts stay.",
+        {"session": SESSION},
+        hints=_hints(idempotent=True),
+    ),
+    _tool(
+        "abp_render_to_pdf",
+        "Print HTML as a PDF with the browser of a connected app.",
+        {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": SESSION, "timeout": _SECONDS},
+        "html",
+        hints=_hints(open_world=True),
+    ),
+    _tool(
+        "abp_screenshot",
+        "A picture of what a connected app shows, or of any page on the web with `url`.",
+        {
+            "url": {"type": "string", "description": "http(s):// address of a page, in the place of an app's."},
+            "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (1280 with `url`)."},
+            "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (800 with `url`)."},
+            "options": _SCREENSHOT_OPTIONS,
+            "session": SESSION,
+            "timeout": _SECONDS,
+        },
+        hints=_hints(read_only=True, open_world=True),
+    ),
+    _tool(
+        "abp_artifacts",
+        "List the artifacts that calls have produced, newest first: which are large for a context "
+        "(`large_file_warning`), and which may be read unasked (`auto_read_safe`).",
+        {
+            "session": {"type": "string", "description": "Only those of this session."},
+            "offset": {"type": "integer", "minimum": 0},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 100},
+        },
+        hints=_LOOKUP,
+    ),
+    _tool(
+        "abp_read_artifact",
+        "Read a slice of an artifact: text as it is, anything else as base64. The first part of the answer is JSON "
+        "that says which bytes follow in the second, and the `next_offset` to go on with.",
+        {
+            "id": _ID,
+            "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
+            "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
+            "path": {
+                "type": "string",
+                "description": "Write all of it to this new file of the machine of the bridge instead, where it allows "
+                "that.",
+            },
+        },
+        "id",
+        hints=_LOOKUP,
+    ),
+)
+#: All of them by name, as they are with the default options.
+FIXED_TOOLS: Mapping[str, Tool] = {tool.name: tool for tool in _TOOLS}
+_FILE_TOOLS = ("abp_artifacts", "abp_read_artifact")
+
+
+def fixed_tools(options: Options) -> dict[str, Tool]:
+    """Return the tools by name, as the options of the bridge have them.
+
+    Without ``enable_file_tools`` there are none for artifacts, and no call takes ``files``. With ``export_roots``
+    ``abp_read_artifact`` may write a file, so it is not marked as reading only."""
+    tools = dict(FIXED_TOOLS)
+    if options.export_roots:
+        tools["abp_read_artifact"] = tools["abp_read_artifact"].model_copy(
+            update={"annotations": _hints(idempotent=True)}
+        )
+    if not options.enable_file_tools:
+        schema = dict(tools["abp_call"].input_schema)
+        schema["properties"] = {key: value for key, value in schema["properties"].items() if key != "files"}
+        tools["abp_call"] = tools["abp_call"].model_copy(update={"input_schema": schema})
+        for name in _FILE_TOOLS:
+            del tools[name]
+    return tools

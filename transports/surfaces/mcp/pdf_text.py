@@ -1,0 +1,39 @@
+"""A program that reads a PDF from stdin and writes a line of JSON to stdout, with the number of its ``pages`` and of
+those that were ``read``; then their text as UTF-8, at most as many characters as the argument says.
+
+PDFs come from apps and may be made to hurt, so this process limits its own memory and processor time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+#: Bytes of address space, and seconds of processor time.
+_MEMORY, _SECONDS = 1 << 30, 15
+
+
+def main() -> int:
+    """Return the exit status, 0. A PDF that cannot be read ends the program with an error."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+    import pypdfium2
+
+    limit = int(sys.argv[1])
+    document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
+    texts: list[str] = []
+    for page in document:
+        text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").strip()
+        texts.append(text[:limit])
+        limit -= len(text) + 2
+        if limit <= 0:
+            break
+    about = json.dumps({"pages": len(document), "read": len(texts)})
+    sys.stdout.buffer.write("\n".join([about, "\n\n".join(texts)]).encode(errors="replace"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Pictures of any address, for a model that has no browser of its own (docs/requirements.md R3-7)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import cast
+
+from ...artifacts import ArtifactStore
+from ...base import ScreenshotOptions
+from ...protocol.urls import redact_url
+from ...routing import Result, Router
+from ...session.settings import Settings
+from .hosts import check_host, check_public_host
+from .options import Options
+
+__all__ = ["screenshot_url"]
+
+
+async def screenshot_url(
+    url: str,
+    given: dict[str, object],
+    *,
+    options: Options,
+    store: ArtifactStore,
+    known_urls: Iterable[str],
+    timeout: float | None,
+) -> Result:
+    """Store a picture of what is at ``url`` as the artifact ``image``. A browser is started for it, and ended whatever
+    happens; ``timeout`` in seconds is for the page.
+
+    Raises :class:`~transports.errors.UsageError` for an address that is not of http(s), whose host the operator does
+    not allow, or that is not public, unless ``allowed_hosts`` names it or an app of ``known_urls`` is there. The page's
+    address is judged again where it leads elsewhere."""
+    settings, known = Settings.load(), tuple(known_urls)
+    started = time.perf_counter()
+
+    async def check(address: str) -> None:
+        check_host(address, options.allowed_hosts, options.blocked_hosts)
+        if not settings.allow_private_addresses:
+            await check_public_host(address, options.allowed_hosts, known)
+
+    await check(url)
+    # Not before a picture is wanted: the import takes longer than the rest of the bridge.
+    from ...browser.process.launch import Browser
+    from ...browser.tools import screenshot_of_url
+
+    headless = settings.headless if options.headless is None else options.headless
+    async with Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
+        picture = await screenshot_of_url(
+            browser,
+            url,
+            cast(ScreenshotOptions, given),
+            check,
+            timeout=settings.call_timeout / 1000 if timeout is None else timeout,
+        )
+    return await Router(store).route(
+        {"image": picture, "url": redact_url(url)}, capability="screenshot", transport="playwright", started=started
+    )
