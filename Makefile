@@ -33,7 +33,7 @@ $(BIN)/uv: requirements/uv.txt
 	fi
 	@touch $@
 
-$(RUN): $(BIN)/uv pyproject.toml requirements/run.txt README.md
+$(RUN): $(BIN)/uv pyproject.toml requirements/run.txt README.md hatch_build.py
 	@echo "installing into $(VENV): what running needs …"
 	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/run.txt
 	@$(UV) install -q --python $(BIN)/python --no-deps --no-build-isolation -e .

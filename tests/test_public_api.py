@@ -1,6 +1,7 @@
 """The names that ``transports`` gives away, and what it costs to import them."""
 
 import ast
+import importlib.metadata
 import inspect
 import json
 import re
@@ -54,6 +55,10 @@ def test_the_names_are_those_that_are_loaded_late_and_those_a_type_checker_sees(
         (alias.name, node.module) for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     assert seen == set(transports._HOME.items())
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert transports.__version__ == importlib.metadata.version("abp-transports")
 
 
 def test_no_name_has_two_homes() -> None:

@@ -162,7 +162,13 @@ __all__ = [
 ]
 
 
+#: The version of the distribution, ``unknown`` where it is not installed.
+__version__: str
+
+
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return importlib.import_module(".protocol.initialize", __name__).package_version()
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -6,7 +6,15 @@ const capability = {
     type: 'object', required: ['label'],
     properties: { label: { type: 'string', minLength: 1, maxLength: 40 }, colour: { type: 'string', pattern: '^#[0-9a-f]{6}$' } },
   },
-  outputSchema: { type: 'object', required: ['badge'], properties: { badge: { description: 'BinaryData' } } },
+  outputSchema: {
+    type: 'object', required: ['badge'],
+    properties: {
+      badge: {
+        type: 'object', required: ['mimeType'],
+        properties: { content: {}, mimeType: { const: 'image/svg+xml' }, size: { type: 'integer' }, filename: { type: 'string' } },
+      },
+    },
+  },
 };
 const fail = (code, message, more = {}) => ({ success: false, error: { code, message, retryable: false, ...more } });
 const escapeXml = (text) => text.replace(/[<>&"]/g, (char) => `&#${char.charCodeAt(0)};`);

@@ -162,8 +162,8 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "-p", "a..b=1"), "'a..b=1' is not of the form", "-p title=Report"),
         (("call", URL, "x", "-p", "a=1", "-p", "a.b=1"), "a.b: 'a' already has a value", "--params"),
         (("call", URL, "x", "-p", "a=1", "-p", "b=1", "-p", "a=2"), "'a' is given twice", "-p 'a=[1, 2]'"),
-        (("call", URL, "x", "-p", "a.b=1", "--file", "a=photo.png"), "'a' would replace 'a.b'", "give it once"),
-        (("call", URL, "x", "--record", "/no/such/x.jsonl"), "/no/such/x.jsonl", "a folder that exists"),
+        (("call", URL, "x", "-p", "a.b=1", "-p", "a=2"), "'a' would replace 'a.b'", "give it once"),
+        (("call", URL, "x", "--record", "/dev/null/x.jsonl"), "/dev/null/x.jsonl", "a folder that exists"),
         (("call", URL, "x", "--file", "image"), "'image' is not of the form --file KEY=PATH", "--file image=photo.png"),
         (("call", URL, "x", "--file", "image=/no/file"), "/no/file", "o such file"),
         (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is no regular file", "save its content"),
@@ -196,7 +196,7 @@ def test_bad_usage_of_the_real_command(abp: Cli) -> None:
         ran.status == 2 and ran.document["error"]["code"] == "INVALID_PARAMS" and "(stdin) is not JSON" in ran.complaint
     )
     ran = abp("artifacts")
-    assert ran.status == 2 and "the commands are list, show, get, rm" in ran.complaint
+    assert ran.status == 2 and "the commands are list, show, get, open, rm" in ran.complaint
     assert not abp.out.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -34,12 +35,15 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     }
     (points,) = [name for name in names if name.endswith("entry_points.txt")]
     assert points
+    description = packaging.read(wheel, next(name for name in names if name.endswith("METADATA")))
+    assert "# abp-transports" in description and not re.search(r"\]\((?!https://)|src=\"", description)
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "tests/support/packaging.py",
         "examples/minimal_app/app.js",
         "docs/conformance.md",
+        "hatch_build.py",
         "pyproject.toml",
     } <= inside
 

@@ -91,7 +91,7 @@ async def test_screenshots_of_the_page(connected: Connect) -> None:
         assert len(seen["png"].convert("RGB").getcolors(1 << 24) or []) > 50  # something is there
 
 
-@pytest.mark.requirement("R3-7b", "R3-7a")
+@pytest.mark.requirement("R3-7a", "R3-7b", "R3-7g", "R3-7h")
 async def test_screenshots_of_any_address_and_in_any_size(connected: Connect, slow_page: SlowPage) -> None:
     async with connected() as app:
 

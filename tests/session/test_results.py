@@ -21,7 +21,7 @@ from transports.errors import AddressBlocked, SizeMismatch
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R0-2a", "R0-2b", "R0-3b", "R0-4f", "R0-9a", "R0-9b", "R0-12a")
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-3b", "R0-4f", "R0-9a", "R0-9b", "R0-12a", "R0-12c")
 async def test_a_json_answer_becomes_a_file(app_of: Connect, tmp_path: Path) -> None:
     data = {"html": "<h1>Hé</h1>", "n": [1, 2.5, None, True]}
     async with app_of({"md.html": answering(data)}) as app:

@@ -167,7 +167,7 @@ async def read_with_tool(client: Client, artifact_id: str) -> bytes:
     whole, offset = b"", 0
     while True:
         answer = await client.call_tool("abp_read_artifact", {"id": artifact_id, "offset": offset})
-        assert not answer.is_error and size(answer) <= 64 * 1024
+        assert not answer.is_error and size(answer) <= 50_000
         header, content = (item.text for item in answer.content if isinstance(item, TextContent))
         about = json.loads(header)
         whole += base64.b64decode(content) if about["encoding"] == "base64" else content.encode()

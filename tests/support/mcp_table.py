@@ -82,7 +82,8 @@ async def measure() -> list[Row]:
             assert not answer.is_error, answer
             links = [item for item in answer.content if isinstance(item, ResourceLink) and item.size == len(data)]
             assert await read_as_resource(client, links[0].uri) == data, what
-            assert await read_with_tool(client, links[0].uri) == data, what
+            if len(data) < 10 << 20:  # slices of 50 MB would take long, and show no more
+                assert await read_with_tool(client, links[0].uri) == data, what
             pictures = [base64.b64decode(item.data) for item in answer.content if isinstance(item, ImageContent)]
             rows.append(Row(what, len(data), size(answer), sum(map(len, pictures))))
     return rows

@@ -78,6 +78,11 @@ def contents(wheel: Path) -> list[str]:
         return archive.namelist()
 
 
+def read(wheel: Path, name: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(name).decode()
+
+
 def environment(folder: Path, python: str, *wanted: str | Path) -> Path:
     """A fresh virtual environment with that installed; its ``bin``."""
     run(uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder)

@@ -98,9 +98,7 @@ class Results:
             return self._router
         fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
         view = self._store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
-        return Router(
-            view, policy=self._policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event)
-        )
+        return Router(view, policy=self._policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
 
     async def _with_evictions(self, result: Result) -> Result:
         """Return the result with a warning for files that had to make room for later ones of the same result."""

@@ -39,7 +39,7 @@ def app(answer: object) -> Apps:
 
 
 @pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-8a", "R3-8b", "R3-8c", "R3-8d")
-@pytest.mark.requirement("R3-9c")
+@pytest.mark.requirement("R3-9c", "R3-9d")
 async def test_a_chart_is_a_text_and_an_image(serve: Serve) -> None:
     """``capture_chart``, and the test that the guide prints for it."""
     chart = noise(200, 100)
@@ -97,7 +97,8 @@ async def test_photos_stay_jpeg_svg_is_no_image_and_four_images_are_enough(serve
         assert len([item for item in result.content if isinstance(item, ResourceLink)]) >= 6
 
 
-@pytest.mark.requirement("R3-1d", "R3-2c", "R3-6a", "R3-6b", "R3-6c", "R3-9e", "R4-2c", "R4-8a", "R4-8d", "R4-13e")
+@pytest.mark.requirement("R3-1d", "R3-2c", "R3-6a", "R3-6b", "R3-6c", "R3-6e", "R3-9e", "R4-2c", "R4-8a", "R4-8d")
+@pytest.mark.requirement("R4-13e")
 @pytest.mark.parametrize("kind", ["csv", "pdf"])
 async def test_an_export_is_words_and_a_resource(serve: Serve, kind: str) -> None:
     """``export_csv`` and ``export_pdf``."""

@@ -110,7 +110,7 @@ async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None
     assert names(root) == ["deep"]
 
 
-@pytest.mark.requirement("R4-13f")
+@pytest.mark.requirement("R2-5.5c", "R4-13f")
 @pytest.mark.parametrize("era", ERAS)
 async def test_results_carry_urls_if_there_is_a_link_function(tmp_path: Path, era: str) -> None:
     def link(ref: ArtifactRef) -> str | None:

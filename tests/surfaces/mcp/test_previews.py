@@ -90,7 +90,7 @@ async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Se
         assert photo.format == "JPEG" and max(photo.size) < 800  # it has few enough bytes only with fewer pixels
 
 
-@pytest.mark.requirement("R3-4f", "R3-9a", "R3-9b", "R3-2b", "R3-3b")
+@pytest.mark.requirement("R3-2b", "R3-3b", "R3-4f", "R3-9a", "R3-9b", "R3-9h")
 async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serve) -> None:
     chart, tall = noise(40, 30), Image.new("1", (100, 60_000))
     six = {
@@ -119,7 +119,7 @@ async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serv
     assert shown[2].width * shown[2].height <= 4_000_000 and shown[3].size == (40, 30)
 
 
-@pytest.mark.requirement("R3-5f", "R3-9g")
+@pytest.mark.requirement("R3-5d", "R3-5f", "R3-9g")
 async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
     many = {
         "large": file(encoded(noise(200, 200), "PNG"), "large.png", "image/png"),  # 120 KB

@@ -219,7 +219,9 @@ class WebSocketTransport(Transport):
         outcome = self._pending.deliver(message)
         if outcome != "event":
             if outcome != "delivered":
-                logger.warning("ignored a %s reply (%s)", outcome, message.type)
+                # a late one is what a call that was cancelled or timed out leaves behind
+                level = logging.INFO if outcome == "late" else logging.WARNING
+                logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
         elif message.type in _EVENTS:
             self._events.put_nowait(message)
         else:

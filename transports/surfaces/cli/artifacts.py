@@ -1,7 +1,8 @@
-"""``abp artifacts``: list, show, copy, remove and check stored artifacts."""
+"""``abp artifacts``: list, show, copy, open, remove and check stored artifacts."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import print_json, print_note, print_text, run_async
+from .artifact_lookup import Id, find
+from .output import print_error, print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore, Retention
 
 app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the artifact, as `abp artifacts list` shows it.")]
 Folder = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="Folder of the store (default: ABP_OUTPUT_DIR).")
 ]
@@ -30,19 +31,6 @@ def store_at(folder: Path | None, retention: Retention | None = None) -> Artifac
     from ...session.stores import open_configured_store
 
     return open_configured_store(Settings.load(), folder, retention=retention or retention_settings())
-
-
-async def _stat(store: ArtifactStore, artifact_id: str) -> ArtifactRef:
-    from ...errors import ArtifactNotFound
-
-    try:
-        return await store.stat(artifact_id)
-    except ArtifactNotFound as error:
-        raise ArtifactNotFound(_not_found(store, artifact_id), details=error.details) from error
-
-
-def _not_found(store: ArtifactStore, artifact_id: str) -> str:
-    return f"there is no artifact {artifact_id!r} in {store.url}; `abp artifacts list` shows what there is"
 
 
 def _document(ref: ArtifactRef) -> dict[str, object]:
@@ -113,7 +101,7 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
 
     async def work() -> int:
         async with store_at(folder) as store:
-            ref = await _stat(store, artifact_id)
+            ref = await find(store, artifact_id)
         if as_json:
             print_json({"success": True, "artifact": _document(ref)})
         else:
@@ -139,7 +127,7 @@ def get(
         from ...errors import UsageError
 
         async with store_at(folder) as store:
-            ref = await _stat(store, artifact_id)
+            ref = await find(store, artifact_id)
             if destination is not None and str(destination) != "-":
                 path = destination / ref.filename if destination.is_dir() else destination
                 print_note(f"wrote {await _save(store, ref, path)}")
@@ -150,7 +138,7 @@ def get(
                     f"{ref.mime_type} would be written to the terminal; name a file, or `-` if you mean it: "
                     f"abp artifacts get {artifact_id} {ref.filename}"
                 )
-            async for chunk in store.open(artifact_id):
+            async for chunk in store.open(ref.id):
                 sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
             return 0
@@ -172,6 +160,38 @@ async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
     return await store.export(ref, path)
 
 
+@app.command("open")
+def open_(artifact_id: Id, folder: Folder = None) -> int:
+    """Open an artifact, as a double click does."""
+
+    async def work() -> int:
+        from ...errors import ABPError, UsageError
+
+        async with store_at(folder) as store:
+            ref = await find(store, artifact_id)
+        if ref.path is None:
+            raise UsageError(
+                f"{ref.id} is no file of this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
+            )
+        if not await _launch(ref.path):
+            raise ABPError(f"nothing here opens {ref.mime_type}; the file is {ref.path}")
+        print_note(f"opened {ref.path}")
+        return 0
+
+    return run_async(work)
+
+
+async def _launch(path: Path) -> bool:
+    """Open a file as the desktop does; return whether that went well."""
+    command = "open" if sys.platform == "darwin" else "xdg-open"
+    null = asyncio.subprocess.DEVNULL
+    try:
+        process = await asyncio.create_subprocess_exec(command, str(path), stdin=null, stdout=null, stderr=null)
+    except FileNotFoundError:
+        return False
+    return await process.wait() == 0
+
+
 @app.command()
 def rm(
     artifact_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids to remove.")], folder: Folder = None
@@ -179,10 +199,19 @@ def rm(
     """Remove artifacts and their files."""
 
     async def work() -> int:
+        from ...errors import ArtifactNotFound
+
         async with store_at(folder) as store:
-            missing = [name for name in artifact_ids if not await store.delete(name)]
-            for name in missing:
-                print_note(f"{_not_found(store, name)} [ARTIFACT_NOT_FOUND]")
+            missing = False
+            found: list[ArtifactRef] = []
+            for name in artifact_ids:
+                try:
+                    found.append(await find(store, name))
+                except ArtifactNotFound as error:
+                    print_error(error.code, error.message, as_json=False)
+                    missing = True
+            for ref in found:
+                await store.delete(ref.id)
             return 1 if missing else 0
 
     return run_async(work)
@@ -254,7 +283,7 @@ def fsck(folder: Folder = None, as_json: Json = False) -> int:
             else:
                 for problem in report.problems:
                     print_text(f"{problem.kind:<10} {problem.id:<40} {problem.message}")
-            print_note(f"{message} [CORRUPT]")
+            print_note(f"{message} [CORRUPT]", always=True)
             return 1
 
     return run_async(work)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources
+from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources, shell
+from .artifact_lookup import Id, find
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
+from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -28,11 +30,13 @@ app = typer.Typer(
     epilog="Files go to ABP_OUTPUT_DIR (default: abp-mcp-bridge in the temp folder). Exit status: 0 success, "
     "1 the work failed, 2 bad usage, 130 interrupted. To try it: abp demo",
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
+app.command()(shell.shell)
 app.command()(resources.resources)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
@@ -88,7 +92,7 @@ def mcp(
             host, port = parse_address(http)
             tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
             if tokens and not options.token:
-                print_note(f"clients need this token: {tokens}")
+                print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
@@ -97,7 +101,7 @@ def mcp(
             if http is None:
                 await serve_stdio(bridge)
             else:
-                await serve_http(bridge, host, port, users, lambda url: print_note(f"serving at {url}"))
+                await serve_http(bridge, host, port, users, lambda url: print_note(f"serving at {url}", always=True))
         return 0
 
     return run_async(work)
@@ -112,7 +116,7 @@ async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncItera
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
     async with serve_web(store, Options.load(), users=scopes) as served:
-        print_note(f"gallery: {served.page}")
+        print_note(f"gallery: {served.page}", always=True)
         yield served
 
 
@@ -164,7 +168,7 @@ def serve(
 
 @artifacts.app.command("link")
 def link(
-    artifact_id: artifacts.Id,
+    artifact_id: Id,
     expires: Annotated[
         str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
     ] = "1h",
@@ -181,7 +185,7 @@ def link(
         from ..web import make_link
 
         async with artifacts.store_at(folder) as store:
-            made, until = await make_link(store, artifact_id, expires, url)
+            made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
         if as_json:
             print_json({"success": True, "url": made, "expires_at": until})
         else:
@@ -194,13 +198,17 @@ def link(
 def _version(wanted: bool) -> None:
     if wanted:
         print_text(f"abp {version_of('abp-transports')}")
+        print_text(doctor.browser_version())
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_version, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_version, help="Show the version, and the browser's, and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -211,6 +219,7 @@ def run(args: Sequence[str]) -> int:
     start_output()
     try:
         command = typer.main.get_command(app)
+        add_options(command)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .calls import BrowserName, Json, StorageState, Target, TransportName
+from .options import BrowserName, Json, StorageState, Target, TransportName
 from .output import print_json, print_text, run_async
 from .params import require_folder
+from .verbosity import is_quiet
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,7 +92,9 @@ class _StatusLine:
     def __enter__(self) -> _StatusLine:
         from rich.console import Console
 
-        self._status = Console(stderr=True).status("looking at the app …") if sys.stderr.isatty() else None
+        self._status = (
+            Console(stderr=True).status("looking at the app …") if sys.stderr.isatty() and not is_quiet() else None
+        )
         if self._status is not None:
             self._status.start()
         return self

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -46,10 +48,29 @@ def doctor(
             for name, fact in facts.items():
                 print_text(f"{name:<16} {fact.text}")
         for problem in problems:
-            print_note(f"{problem.message} [{problem.code}]")
+            print_note(f"{problem.message} [{problem.code}]", always=True)
         return 1 if problems else 0
 
     return run_async(work)
+
+
+def browser_version() -> str:
+    """Return the browser that would be started and its version, as one line."""
+    from ...browser.process.find import HOW_TO_INSTALL, find_browser
+    from ...errors import ABPError
+
+    try:
+        choice = find_browser()
+    except ABPError as error:
+        return f"browser: {error.message}"
+    if choice is None:
+        return f"browser: none; {HOW_TO_INSTALL}"
+    version = ""
+    if sys.platform != "win32":  # there a browser opens a window instead of answering
+        with suppress(OSError, subprocess.SubprocessError):
+            command = [choice.path, "--version"]
+            version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return f"browser: {version} ({choice.path})" if version else f"browser: {choice.path}"
 
 
 async def _install() -> None:
@@ -61,7 +82,7 @@ async def _install() -> None:
     for commands in ways:
         if all([await _run(command) for command in commands]):
             return
-    print_note("no browser could be installed: what was tried is above")
+    print_note("no browser could be installed: what was tried is above", always=True)
 
 
 async def _run(command: list[str]) -> bool:

@@ -14,10 +14,13 @@ from typing import IO
 
 from ...errors import ABPError, NotRecorded, UsageError
 from .signals import on_signal
+from .verbosity import is_quiet, log_level, reset
 
 __all__ = [
+    "is_dumb_terminal",
     "print_error",
     "print_json",
+    "print_line",
     "print_note",
     "print_text",
     "printable",
@@ -44,12 +47,18 @@ def start_output() -> None:
     """Begin a new command, which has not printed its JSON document yet."""
     global _printed
     _printed = False
+    reset()
 
 
 def printable(text: str) -> str:
     """Return ``text`` with replacement characters for whatever a terminal might obey: texts of an app are shown and
     have no other effect."""
     return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def is_dumb_terminal() -> bool:
+    """Whether the terminal can neither move its cursor nor draw: a window of an editor, say."""
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def print_text(text: str) -> None:
@@ -86,13 +95,16 @@ def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
         raise ABPError(f"cannot write to standard output: {error.strerror}; the work itself was done") from error
 
 
-def print_note(text: str) -> None:
-    """Print one line on stderr, if there is one."""
+def print_note(text: str, *, always: bool = False) -> None:
+    """Print one line on stderr, if there is one; with ``-q`` only what is ``always`` needed."""
+    if is_quiet() and not always:
+        return
     line = " ".join(text.split())
-    _print_stderr("abp: " + (line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"))
+    print_line("abp: " + (line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"))
 
 
-def _print_stderr(text: str) -> None:
+def print_line(text: str) -> None:
+    """Print text on stderr as it is, if there is one, such as the words of a question."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(printable(text) + "\n")
@@ -106,7 +118,7 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
     waiting for stdin belongs there."""
     from ...session.settings import Settings  # late: `abp --help` need not wait for this import
 
-    level = Settings.load().log_level.upper()
+    level = log_level(Settings.load().log_level)
     logging.basicConfig(level=level, stream=sys.stderr, format="abp: %(message)s")
     if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -179,9 +191,9 @@ def print_error(
     alternatives = document.get("alternatives") if document else None
     if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
         message += f"; did you mean {', '.join(map(str, alternatives))}?"
-    print_note(f"{message.removesuffix(difference).rstrip()} [{code}]")
+    print_note(f"{message.removesuffix(difference).rstrip()} [{code}]", always=True)
     for line in difference.splitlines():
-        _print_stderr(f"    {line}")
+        print_line(f"    {line}")
     if as_json:
         error = document or {"code": code, "message": message, "retryable": cancelled}
         with suppress(OSError, ABPError):  # nobody reads stdout; stderr has the error

@@ -78,7 +78,7 @@ def _read(text: str) -> tuple[str, str]:
             raise UsageError(f"{source}: there is no stdin; use --params @FILE")
         else:
             if sys.stdin.isatty():
-                print_note("type the parameters as JSON, then Ctrl-D")
+                print_note("type the parameters as JSON, then Ctrl-D", always=True)
             data = sys.stdin.buffer.read()
         return source, data.decode("utf-8-sig")
     except OSError as error:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .calls import Json, Timeout
+from .options import Headers, Json, Output, Timeout, Token, connection
 from .output import print_json, print_text, run_async
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ def resources(
         list[str] | None,
         typer.Option("--watch", metavar="URI", help="Read this one now and whenever it changes, until Ctrl-C."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
-    ] = None,
+    output: Output = None,
     timeout: Timeout = None,
+    token: Token = None,
+    header: Headers = None,
     as_json: Json = False,
 ) -> int:
     """List the resources of an MCP server, or read some of them into files.
@@ -39,9 +38,8 @@ def resources(
     With --watch and --json, each reading is a line of JSON."""
 
     async def work() -> int:
-        from ...session.connect import connect
-
-        async with connect(target, store=output if read or watch else "none:") as app:
+        reach = connection(token=token, headers=header)
+        async with reach.open(target, store=output if read or watch else "none:") as app:
             if read:
                 results = [await app.resources.read(uri, timeout=timeout) for uri in read]
                 if as_json:

@@ -1,5 +1,5 @@
 """Signals that end a command: SIGINT, SIGTERM and SIGHUP. Only the first one counts: closing takes a few seconds at
-most."""
+most. A command that goes on after Ctrl-C says so (:func:`on_interrupt`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stopped", "handle_signals", "on_signal"]
+__all__ = ["Stopped", "handle_signals", "on_interrupt", "on_signal"]
 
 _REASONS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
 
 _received: int | None = None
 _callback: Callable[[], object] | None = None
+_interrupt: Callable[[], object] | None = None
 
 
 class Stopped(KeyboardInterrupt):
@@ -42,7 +43,9 @@ def handle_signals() -> Iterator[None]:
 
 def _handle(number: int, _: FrameType | None) -> None:
     global _received
-    if _received is None:
+    if number == signal.SIGINT and _interrupt is not None:
+        _interrupt()
+    elif _received is None:
         _received = number
         if _callback is None:
             raise Stopped(number)
@@ -62,3 +65,14 @@ def on_signal(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped |
         yield lambda: None if _received is None else Stopped(_received)
     finally:
         _callback = None
+
+
+@contextmanager
+def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
+    """Call ``callback`` for each SIGINT while the context lasts, instead of ending the command: it ends one call."""
+    global _interrupt
+    _interrupt = callback
+    try:
+        yield
+    finally:
+        _interrupt = None

@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import FileLimits
+from ...routing.guard import MAX_BYTES
 from ...session.config_file import read_config
 from ...session.settings import settings_error
 
@@ -53,7 +54,7 @@ class Options(BaseSettings):
     show_tools: Texts = ("*",)
     hide_tools: Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
-    max_answer_bytes: int = Field(default=64 * 1024, ge=4 * 1024)
+    max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
     #: Bytes of images in one result at most, before base64 (docs/requirements.md R3-5).
     max_image_bytes: int = Field(default=500_000, ge=0)
     #: Largest resource that is read in one piece, in bytes; larger ones are read in ranges.

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import platformdirs
-
 from ...errors import StoreError
+from ..shared.state_folder import state_folder
 
 __all__ = ["find_server", "registered", "signing_key"]
 
@@ -19,18 +18,12 @@ _KEY = "serve.key"
 _SERVERS = "servers"
 
 
-def _folder(*below: str) -> Path:
-    folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
-
-
 def signing_key() -> str:
     """Return the key of this user on this machine, which is made at its first use, with mode 0600.
 
     Raises :class:`~transports.errors.StoreError` if it can be neither read nor made, or if others can read it."""
     try:
-        path = _folder() / _KEY
+        path = state_folder() / _KEY
         with suppress(FileExistsError):
             temporary = path.with_name(f".{_KEY}-{os.getpid()}-{secrets.token_hex(4)}")
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -59,7 +52,7 @@ def registered(url: str, store: str) -> Iterator[None]:
     folder that cannot be written to is no error: the server is not found then."""
     path: Path | None = None
     with suppress(OSError):
-        path = _folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+        path = state_folder(_SERVERS) / f"{os.getpid()}-{secrets.token_hex(4)}.json"
         temporary = path.with_suffix(".new")
         temporary.write_text(json.dumps({"url": url, "store": store, "pid": os.getpid()}), encoding="utf-8")
         temporary.replace(path)
@@ -77,7 +70,7 @@ def find_server(store: str) -> str | None:
 
     found: list[tuple[float, str]] = []
     with suppress(OSError):
-        for path in _folder(_SERVERS).glob("*.json"):
+        for path in state_folder(_SERVERS).glob("*.json"):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 entry = json.loads(path.read_text(encoding="utf-8"))
                 written = path.stat().st_mtime

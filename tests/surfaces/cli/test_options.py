@@ -1,0 +1,84 @@
+"""Options that every command takes, and those of the connection."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine
+from transports import UsageError
+from webapp_fixture import Fixture
+
+
+@pytest.mark.parametrize("command", ["", "call", "shell", "artifacts", "artifacts open", "mcp"])
+def test_the_short_form_of_help(abp: CommandLine, command: str) -> None:
+    ran = abp(*command.split(), "-h")
+    assert ran.status == 0 and ran.out.startswith(f"Usage: abp {command}".rstrip()) and "-h, --help" in ran.out
+
+
+def test_verbose_and_quiet_go_with_every_command(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels: list[object] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **options: levels.append(options["level"]))
+    assert "there are no artifacts" in abp("artifacts", "list", "-v").err
+    assert "there are no artifacts" in abp("-vv", "artifacts", "list").err
+    assert abp("artifacts", "list", "-q").err == ""
+    assert "there are no artifacts" in abp("artifacts", "list").err  # the next command begins anew
+    monkeypatch.setenv("ABP_LOG_LEVEL", "debug")
+    assert abp("artifacts", "show", "nothing", "-q").err.endswith("[ARTIFACT_NOT_FOUND]\n")  # an error is shown
+    abp("artifacts", "list")
+    assert levels == ["INFO", "DEBUG", "ERROR", "WARNING", "ERROR", "DEBUG"]
+
+
+def test_the_version_comes_with_the_browsers(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text("#!/bin/sh\necho Chromium 1.2.3\n")
+    browser.chmod(0o700)
+    monkeypatch.setenv("ABP_BROWSER", str(browser))
+    ours, theirs = abp("--version").out.splitlines()
+    assert ours.startswith("abp ") and theirs == f"browser: Chromium 1.2.3 ({browser})"
+    monkeypatch.setenv("ABP_BROWSER", "/nonexistent")
+    ran = abp("--version")
+    assert ran.status == 0 and "correct ABP_BROWSER" in ran.out
+
+
+def test_a_token_and_headers_go_with_the_handshake(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    ran = abp("capabilities", workbench.ws_url, "--token", f"@{token}", "--header", "X-Team: blue: 1", "--json")
+    assert ran.status == 0 and ran.document["success"] and "s3cret" not in ran.out + ran.err
+    sent = {name.lower(): value for name, value in workbench.handshakes[-1].headers.items()}
+    assert (sent["authorization"], sent["x-team"]) == ("Bearer s3cret", "blue: 1")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("ws://127.0.0.1:9/", "--header", "s3cret"), "a --header is not of the form 'NAME: VALUE'"),
+        (("ws://127.0.0.1:9/", "--header", ": s3cret"), "a --header is not of the form 'NAME: VALUE'"),
+        (("ws://127.0.0.1:9/", "--token", "@/no/s3cret"), "correct the file name after @"),
+        (("ws://127.0.0.1:9/", "--token", "s3cret", "--header", "authorization: s3cret"), "leave one out"),
+        (("http://127.0.0.1:9/", "--token", "s3cret"), "--token and --header cannot go with a page"),
+        (("http://127.0.0.1:9/", "--token", "s3cret"), "sign in with --storage-state or --profile"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused(abp: CommandLine, args: tuple[str, ...], message: str) -> None:
+    ran = abp("call", args[0], "x", *args[1:])
+    assert ran.status == 2 and message in ran.err
+    assert "s3cret" not in ran.err.replace("@/no/s3cret", "").replace("/no/s3cret", "")
+
+
+def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+
+    def connect(target: str, **options: object) -> None:
+        given.append(options["headless"])
+        raise UsageError("enough")
+
+    monkeypatch.setattr("transports.session.connect.connect", connect)
+    for command in (("call", "http://127.0.0.1:9/", "x"), ("capabilities", "http://127.0.0.1:9/")):
+        abp(*command, "--headed")
+        abp(*command)
+    abp("shell", "http://127.0.0.1:9/", "--headed")
+    assert given == [False, None, False, None, False]

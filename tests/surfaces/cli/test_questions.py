@@ -1,0 +1,148 @@
+"""Questions of an app: at a terminal a person answers them, elsewhere a note says what became of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CTRL_C, CTRL_D, CommandLine, Terminal
+from webapp_fixture import Fixture
+
+DECLINED = {"success": False, "cancelled": True}
+SIZES = [{"value": "s", "label": "Small"}, {"value": "l", "label": "Large"}]
+PERSON = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "minLength": 2, "description": "As on the door"},
+        "age": {"type": "integer", "minimum": 0},
+        "colour": {"type": "string", "enum": ["red", "blue"]},
+        "member": {"type": "boolean", "default": True},
+    },
+}
+
+#: Each question, what is typed at which prompt, and the answer that the app gets.
+ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
+    ("elicitation/confirm", {"message": "Go on?"}, [("[y/n]: ", "perhaps"), ("[y/n]: ", "Y")], {"confirmed": True}),
+    ("elicitation/confirm", {"message": "Go on?", "default": True}, [("[Y/n]: ", "")], {"confirmed": True}),
+    ("elicitation/confirm", {"default": True, "destructive": True}, [("[y/N]: ", "")], {"confirmed": False}),
+    ("elicitation/confirm", {"message": "Go on?"}, [("[y/n]: ", CTRL_C)], DECLINED),
+    ("elicitation/input", {"message": "Who?"}, [("answer: ", ""), ("answer: ", " Ann ")], {"value": " Ann "}),
+    ("elicitation/input", {"default": "Ann"}, [("answer [Ann]: ", "")], {"value": "Ann"}),
+    (
+        "elicitation/input",
+        {"message": "How many?", "schema": {"type": "integer", "maximum": 9}},
+        [
+            ("answer (integer): ", "x"),
+            ("that is no integer", ""),
+            ("answer (integer): ", "12"),
+            ("maximum", ""),
+            ("answer (integer): ", "7"),
+        ],
+        {"value": 7},
+    ),
+    (
+        "elicitation/input",
+        {"schema": {"type": "number"}},
+        [("(number): ", "nan"), ("(number): ", "2.5")],
+        {"value": 2.5},
+    ),
+    ("elicitation/input", {"message": "Who?"}, [("answer: ", CTRL_D)], DECLINED),
+    ("elicitation/select", {"options": SIZES}, [("choose 1-2: ", "3"), ("choose 1-2: ", "2")], {"selected": "l"}),
+    ("elicitation/select", {"options": SIZES}, [("choose 1-2: ", "Small")], {"selected": "s"}),
+    ("elicitation/select", {"options": ["a", "b"], "default": "b"}, [("choose 1-2 [b]: ", "")], {"selected": "b"}),
+    (
+        "elicitation/select",
+        {"options": SIZES, "multiple": True},
+        [("choose 1-2, several with commas: ", "2, Small")],
+        {"selected": ["l", "s"]},
+    ),
+    (
+        "elicitation/preference",
+        {"title": "About you", "schema": PERSON},
+        [
+            ("As on the door", ""),
+            ("name: ", "A"),
+            ("name: ", "Ann"),
+            ("age (integer) (may be left out): ", ""),
+            ("2  blue", ""),
+            ("colour 1-2 (may be left out): ", "2"),
+            ("member [Y/n]: ", "n"),
+        ],
+        {"value": {"name": "Ann", "colour": "blue", "member": False}},
+    ),
+    ("sampling/create", {"messages": [{"content": {"text": "Rhyme"}}]}, [("Rhyme", ""), ("answer: ", "Lime")], "Lime"),
+    ("elicitation/resource", {"message": "A file"}, [("file: ", "/dev/null/x"), ("ot a directory", "")], None),
+    ("custom/question", {"message": "?"}, [("which nothing here can answer", "")], DECLINED),
+]
+
+
+def test_a_person_at_a_terminal_answers_by_the_schema(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("héllo")
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text("".join(json.dumps({"method": method, "params": params}) + "\n" for method, params, _, _ in ASKED))
+
+    def person(terminal: Terminal) -> None:
+        for method, _, typed, _ in ASKED:
+            for prompt, text in typed:
+                if prompt.endswith(": "):
+                    terminal.answer(prompt, text, end="" if text in (CTRL_C, CTRL_D) else "\r")
+                else:
+                    terminal.wait_for(prompt)
+            if method == "elicitation/resource":
+                terminal.answer("file: ", str(note))
+
+    ran = abp.at_terminal("call", workbench.ws_url, "form.ask", "--each", asked, "--json", script=person)
+    assert ran.status == 0, ran
+    responses = [one["data"]["response"] for one in ran.document["results"]]
+    for (method, params, _, expected), response in zip(ASKED, responses, strict=True):
+        if method == "elicitation/resource":
+            assert (response["data"]["text"], response["data"]["filename"]) == ("héllo", "note.txt")
+        elif expected == DECLINED:
+            assert response == DECLINED, (method, params)
+        else:
+            data = {"result": expected} if method == "sampling/create" else expected
+            assert response == {"success": True, "data": data}, (method, params)
+    assert "The app asks (Ctrl-C declines):\n  Go on?\n" in ran.err
+    assert ran.err.count(": declined\n") == 3  # Ctrl-C, Ctrl-D, and a method that nobody knows
+
+
+def test_words_of_an_app_have_no_effect_on_the_terminal(abp: CommandLine, workbench: Fixture) -> None:
+    hostile = json.dumps({"message": "\x1b]0;title\x07", "schema": {"properties": {"a\nb\x1b[31m": {}}}})
+    args = ("call", workbench.ws_url, "form.ask", "-p", "method=elicitation/input", "-p", f"params={hostile}", "--json")
+    ran = abp.at_terminal(*args, script=lambda terminal: terminal.answer("(may be left out): ", "x"))
+    assert "\x1b" not in ran.err and "a b" in ran.err
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_a_secret_is_not_shown_while_it_is_typed(
+    abp: CommandLine, workbench: Fixture, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")  # nobody answers where the cursor is
+    params = '{"schema": {"required": ["password"], "properties": {"password": {"type": "string"}}}}'
+    args = ("call", workbench.ws_url, "form.ask", "-p", "method=elicitation/input", "-p", f"params={params}", "--json")
+    ran = abp.at_terminal(*args, script=lambda terminal: terminal.answer("password:", "hunter2"), term=term)
+    assert "hunter2" not in ran.err
+    assert ran.document["data"]["response"]["data"] == {"value": {"password": "hunter2"}}
+
+
+@pytest.mark.parametrize(
+    ("params", "response", "note"),
+    [
+        ({"message": "Who?"}, DECLINED, "Who? (elicitation/input): declined, since there is no terminal to ask at"),
+        (
+            {"message": "Who?", "default": "Ann"},
+            {"success": True, "data": {"value": "Ann"}},
+            "Who? (elicitation/input): answered as it proposes itself ({'value': 'Ann'}), since",
+        ),
+    ],
+)
+def test_without_a_terminal_a_note_says_what_became_of_a_question(
+    abp: CommandLine, workbench: Fixture, params: dict[str, object], response: object, note: str
+) -> None:
+    asked = json.dumps({"method": "elicitation/input", "params": params})
+    ran = abp("call", workbench.ws_url, "form.ask", "--params", asked, "--json")
+    assert ran.document["data"]["response"] == response and note in ran.err

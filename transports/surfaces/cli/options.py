@@ -1,0 +1,186 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...errors import UsageError
+
+if TYPE_CHECKING:
+    from ...session.session import Session
+
+__all__ = [
+    "AdapterFile",
+    "BrowserName",
+    "CdpUrl",
+    "Connection",
+    "Headed",
+    "Headers",
+    "Json",
+    "Output",
+    "Profile",
+    "StorageState",
+    "Target",
+    "Timeout",
+    "Token",
+    "TransportName",
+    "connection",
+]
+
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="The app: http://127.0.0.1:8000/, ws://127.0.0.1:8000/abp, extension:FOLDER, mcp+stdio:COMMAND, "
+        "replay:FILE",
+    ),
+]
+TransportName = Annotated[
+    str,
+    typer.Option(
+        "--transport", metavar="NAME", help="How to reach it: auto, playwright, webmcp, postmessage, websocket, mcp."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
+Output = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: ABP_OUTPUT_DIR).")
+]
+BrowserName = Annotated[
+    str | None, typer.Option("--browser", metavar="NAME", help="chromium, chrome, msedge, firefox or webkit.")
+]
+Headed = Annotated[bool, typer.Option("--headed", help="Show the browser's window (default: ABP_HEADLESS).")]
+Profile = Annotated[
+    Path | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
+]
+StorageState = Annotated[
+    Path | None, typer.Option("--storage-state", metavar="FILE", help="Cookies and storage to begin with (Playwright).")
+]
+CdpUrl = Annotated[
+    str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
+]
+AdapterFile = Annotated[
+    Path | None,
+    typer.Option("--adapter", metavar="FILE", help="Script that makes an app of a page without a protocol."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TOKEN", help="Bearer token for a WebSocket or an MCP server; @FILE reads it."),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="'NAME: VALUE'", help="Header for a WebSocket or an MCP server; repeatable."),
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
+]
+
+#: Arguments of :func:`transports.connect` in messages, and the options that they are here.
+_OPTIONS = {
+    "headers=": "--token and --header",
+    "storage_state=": "--storage-state",
+    "profile=": "--profile",
+    "cdp_url=": "--cdp-url",
+    "adapter=": "--adapter ",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How a command reaches an app: the options of :func:`transports.connect` that it takes."""
+
+    transport: str = "auto"
+    browser: str | None = None
+    profile: Path | None = None
+    storage_state: Path | None = None
+    cdp_url: str | None = None
+    adapter: Path | None = None
+    headless: bool | None = None
+    headers: dict[str, str] | None = field(default=None, repr=False)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        target: str,
+        *,
+        store: Path | str | None = None,
+        record: Path | None = None,
+        routing: str | None = None,
+        pause: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> AsyncIterator[Session]:
+        """Open a session with the app at ``target``, and close it at the end of the block. The arguments are those of
+        :func:`transports.connect`.
+
+        Its questions are asked at the terminal, while ``pause`` keeps other output away. Without a terminal they get
+        the answer of a session without a handler, and a note on stderr says which. Raises what connecting and opening
+        raise."""
+        from ...session.connect import connect
+        from .questions import Questions, at_terminal, noting_questions
+
+        options: dict[str, Any] = {**asdict(self), "store": store, "record": record, "routing": routing}
+        asking = at_terminal()
+        if asking:
+            options["on_elicitation"] = Questions(pause).answer
+        try:
+            session = connect(target, **options)
+        except UsageError as error:
+            for argument, option in _OPTIONS.items():
+                error.message = error.message.replace(argument, option)
+            raise
+        async with session as app, nullcontext() if asking else noting_questions(app):
+            yield app
+
+
+def connection(
+    *,
+    transport: str = "auto",
+    browser: str | None = None,
+    headed: bool = False,
+    profile: Path | None = None,
+    storage_state: Path | None = None,
+    cdp_url: str | None = None,
+    adapter: Path | None = None,
+    token: str | None = None,
+    headers: Sequence[str] | None = None,
+) -> Connection:
+    """Return the connection that the options of a command describe. Raises
+    :class:`~transports.errors.UsageError` for headers that are none."""
+    return Connection(
+        transport=transport,
+        browser=browser,
+        profile=profile,
+        storage_state=storage_state,
+        cdp_url=cdp_url,
+        adapter=adapter,
+        headless=False if headed else None,
+        headers=_headers(token, headers or ()),
+    )
+
+
+def _headers(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
+    """The headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value."""
+    out: dict[str, str] = {}
+    for header in headers:
+        name, colon, value = header.partition(":")
+        if not colon or not name.strip():
+            raise UsageError("a --header is not of the form 'NAME: VALUE', such as 'X-Team: blue'")
+        out[name.strip()] = value.strip()
+    if token is None:
+        return out or None
+    if any(name.casefold() == "authorization" for name in out):
+        raise UsageError("--token and --header 'Authorization: …' are given; leave one out")
+    return {**out, "Authorization": f"Bearer {_token(token)}"}
+
+
+def _token(token: str) -> str:
+    if not token.startswith("@"):
+        return token
+    try:
+        return Path(token[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token {token}: cannot be read ({error}); correct the file name after @") from error
