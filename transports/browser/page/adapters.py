@@ -35,7 +35,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
     """
     parts = urlsplit(target)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError("adapter= is for a page at an http(s):// address: it is bound to the page's origin")
+        raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
     path = Path(path).expanduser()
     try:
         script = path.read_text(encoding="utf-8")

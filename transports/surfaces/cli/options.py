@@ -86,7 +86,7 @@ _OPTIONS = {
     "storage_state=": "--storage-state",
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
-    "adapter=": "--adapter ",
+    "adapter=": "--adapter=",
 }
 
 

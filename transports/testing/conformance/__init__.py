@@ -37,8 +37,8 @@ async def check_app(
     """Check the app at ``target`` against every rule, and return the report.
 
     ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe, with ``"webmcp"`` judged by
-    the tools that it registers), ``ws(s)://…`` or ``extension:FOLDER``. ``plan`` says which capabilities may be called: they are called for real. ``browser`` and
-    ``storage_state`` are those of :func:`transports.connect`.
+    the tools that it registers), ``ws(s)://…`` or ``extension:FOLDER``. ``plan`` says which capabilities may be called:
+    they are called for real. ``browser`` and ``storage_state`` are those of :func:`transports.connect`.
 
     An app that cannot be reached is a finding, not an exception. Raises :class:`~transports.errors.UsageError` for a
     target that makes no sense, and :class:`~transports.errors.BrowserNotFound`.
