@@ -51,6 +51,8 @@ __all__ = ["PageProtocol", "TopPageTransport"]
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 #: Seconds for the events of a navigation to arrive, and how often a call that never began is sent.
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds for a page that stays open to forget a script.
+_REMOVAL_TIMEOUT = 2.0
 _TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
 
 
@@ -129,16 +131,27 @@ class TopPageTransport(PageTransport):
         loaded = page is self._source.page  # it may hold an app already
         if self._adapter is not None:
             await self._check_adapter(agent, self._adapter)
-            self._page_stack.push_async_exit(await page.add_init_script(self._adapter.source))
+            await self._add_script(page, agent, self._adapter.source)
             if loaded:
                 await page.evaluate(self._adapter.source)
         if self._script_options:
             makers = ", ".join(map(load_script, _TOOL_SCRIPTS))
             source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
-            self._page_stack.push_async_exit(await page.add_init_script(source))
+            await self._add_script(page, agent, source)
             for frame in page.frames[1:] if loaded else ():
                 with contextlib.suppress(Error):  # a frame that is going away
                     await frame.evaluate(source)
+
+    async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
+        """Run ``source`` in every document of the page from now on; a page that stays open forgets it in the end."""
+        script = await page.add_init_script(source)
+
+        async def remove() -> None:
+            with contextlib.suppress(TransportError):
+                await agent.with_deadline(script.close(), "leaving the page", timeout=_REMOVAL_TIMEOUT)
+
+        if page is self._source.page:
+            self._page_stack.push_async_callback(remove)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
         """Raise :class:`~transports.errors.UsageError` for a script that is no JavaScript, if the browser can tell."""

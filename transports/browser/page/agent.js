@@ -194,7 +194,10 @@
             seen.present = abp !== undefined && abp !== null;
             if (seen.present) seen.missing = ["initialize", "call"].filter((name) => typeof abp[name] !== "function");
           } catch (error) { seen.threw = String(error); }
-          if (seen.present && !seen.missing.length && !seen.threw) return stringify(seen);
+          if (seen.present && !seen.missing.length && !seen.threw) {
+            harness?.standAside?.();
+            return stringify(seen);
+          }
         }
         if (seen.state === "complete") completeAt ??= Date.now();
         if (await lookForTools(seen) && (config.protocol === "webmcp" || Date.now() - completeAt >= APP_LEAD)) {

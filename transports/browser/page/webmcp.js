@@ -171,6 +171,8 @@
       return { tools: found.size, settled: Date.now() - changedAt >= SETTLE, webmcp: tools.hasPlatform() };
     },
     inspectTools: async () => stringify(await tools.inspect()),
+    // Undoes what replaced functions of the page: it is driven by window.abp.
+    standAside: () => tools.uninstall(),
     forgetTools() {
       globalThis.removeEventListener("message", receive, true);
       tools.uninstall();

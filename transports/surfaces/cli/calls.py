@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from ...protocol.declarations import AppInfo, Capability
 
 
+#: Hints of tools (MCP, WebMCP) and their words.
+_HINTS = {
+    "readOnlyHint": "read-only",
+    "destructiveHint": "destructive",
+    "consequentialHint": "consequential",
+    "untrustedContentHint": "untrusted content",
+}
+
+
 def call(
     target: Target,
     capability: Annotated[str, typer.Argument(metavar="CAPABILITY", help="Its name, such as export.pdf")],
@@ -168,4 +177,5 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
     for capability in capabilities:
         flags = "" if capability.available else " [unavailable]"
         flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
+        flags += "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
         print_text(f"  {capability.name:<{width}}  {capability.description}{flags}")
