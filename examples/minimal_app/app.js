@@ -8,12 +8,7 @@ const capability = {
   },
   outputSchema: {
     type: 'object', required: ['badge'],
-    properties: {
-      badge: {
-        type: 'object', required: ['mimeType'],
-        properties: { content: {}, mimeType: { const: 'image/svg+xml' }, size: { type: 'integer' }, filename: { type: 'string' } },
-      },
-    },
+    properties: { badge: { required: ['mimeType'], properties: { content: {}, mimeType: { const: 'image/svg+xml' }, size: {} } } },
   },
 };
 const fail = (code, message, more = {}) => ({ success: false, error: { code, message, retryable: false, ...more } });

@@ -85,8 +85,8 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
 ) -> None:
     known = {process.pid for process in processes()}
 
-    def browsers() -> list[psutil.Process]:
-        return [process for process in processes("browser") if process.pid not in known]
+    def started(kind: str) -> list[psutil.Process]:
+        return [process for process in processes(kind) if process.pid not in known]
 
     async with AsyncExitStack() as sessions, Browser() as browser:
 
@@ -96,21 +96,21 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
             )
 
         apps = [await opened() for _ in range(2)]
-        for _ in range(2):
+        for victim in ("browser", "driver"):
             async with apps[0].events() as events:
                 call = asyncio.ensure_future(apps[0].call("job.run", {"steps": 10_000, "delay": 10}))
                 async with asyncio.timeout(15):
                     async for event in events:
                         if isinstance(event, Progress):
                             break
-            for process in browsers():
+            for process in started(victim):
                 process.kill()
             with pytest.raises(BrowserCrashed, match="without the cookies and storage that it held: call again"):
                 await call
             apps += [await opened()] if len(apps) == 2 else []  # as if nothing had happened
             for result in await asyncio.gather(*(app.call("file.list") for app in apps)):
                 assert result.artifacts
-            assert len(browsers()) == 1
+            assert len(started("browser")) == 1
         await browser.aclose()
         with pytest.raises(Disconnected, match="connect again") as caught:
             await apps[0].call("file.list")

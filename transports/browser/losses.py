@@ -17,11 +17,15 @@ def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) ->
     """Return the error for the calls of a session whose page is gone, for the reason in ``lost``.
 
     ``final`` says that the session is over; otherwise the app is opened again, in ``browser`` if it has one of ours.
+    If that has ended, all its sessions are told.
     """
+    ended = browser if isinstance(lost, BrowserCrashed) else None
+    if ended is not None:
+        ended.mark_ended()
     if final:
         return type(lost)(f"{lost.message}; connect again", retryable=False)
-    if isinstance(lost, BrowserCrashed) and browser is not None:
-        return type(lost)(f"{lost.message}; {browser.after_restart}: call again")
+    if ended is not None:
+        return type(lost)(f"{lost.message}; {ended.after_restart}: call again")
     return type(lost)(f"{lost.message}; the app is opened again: call again")
 
 

@@ -98,8 +98,7 @@ class PageTransport(Transport):
         self._browser = await self._source.start(self._stack, timeout=self._timeout)
         agent = await self._open_page()
         if self.features.reconnects:
-            emit = self._events.put_nowait
-            work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=emit)
+            work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
             self._reconnect_task = asyncio.ensure_future(work)
 
     async def _open_page(self) -> PageAgent:
@@ -110,6 +109,8 @@ class PageTransport(Transport):
     async def _open_app(self) -> PageAgent:
         self._tab = tab = await self._source.open(self._tab_stack, self._browser, self._tab)
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
+        if self._browser is not None:
+            self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
         if tab.borrowed:
             self._page_stack.push_async_callback(agent.uninstall)
         else:
@@ -137,8 +138,7 @@ class PageTransport(Transport):
 
     def _can_reopen(self, lost: TransportError) -> bool:
         """Whether the app can be opened again after ``lost``; a browser that is not ours only its owner can start."""
-        ended = isinstance(lost, BrowserCrashed) if self._browser is None else self._browser.closed
-        if ended:
+        if isinstance(lost, BrowserCrashed) if self._browser is None else self._browser.closed:
             self.features = replace_field(self.features, reconnects=False)
         return self.features.reconnects
 

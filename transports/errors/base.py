@@ -104,8 +104,8 @@ class PersonRequired(CapabilityError):
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time for a message, in round numbers: ``30 s`` for 29.998, ``0.2 s`` for 0.19996."""
-    return f"{seconds:.0f} s" if 10 <= seconds < float("inf") else f"{float(f'{seconds:.3g}'):g} s"
+    """Return a time for a message, in round numbers: ``30 s`` for 29.998, ``1.2 s`` for 1.2304."""
+    return f"{seconds:.0f} s" if 10 <= seconds < float("inf") else f"{float(f'{seconds:.2g}'):g} s"
 
 
 def first_line(error: BaseException | str) -> str:

@@ -9,12 +9,13 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..artifacts.in_process import TakesStore
-from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport
+from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
@@ -29,6 +30,7 @@ from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
 from .events import Event
 from .handshake import Handshake
+from .page_tools import run_page_tool
 from .resources import Resources
 from .results import Results
 from .settings import Settings
@@ -262,30 +264,20 @@ class Session:
         :class:`~transports.errors.UsageError` if the app is not in a page or an option does not exist, and
         :class:`~transports.errors.CallTimeout`.
         """
-        seconds, tools = self._page_tools("render_to_pdf", timeout)
-        return await self._run_tool("render_to_pdf", "document", tools.render_to_pdf(html, options, timeout=seconds))
+        self._require_open()
+        print_it = partial(run_page_tool, self.transport, self._results, self._calls, "render_to_pdf", "document")
+        seconds = self._timeout_or_default(timeout)
+        return await print_it(lambda page: page.render_to_pdf(html, options, timeout=seconds))
 
     @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
         """Store a picture of the app's page, or of another ``url=``, as the artifact ``image``; ``timeout`` in seconds.
         Raises as :meth:`render_to_pdf`. ``options`` are ``width=``, ``height=`` and those of Playwright's
         ``page.screenshot`` (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`."""
-        seconds, tools = self._page_tools("screenshot", timeout)
-        return await self._run_tool("screenshot", "image", tools.screenshot(options, timeout=seconds))
-
-    def _page_tools(self, tool: str, timeout: float | None) -> tuple[float, PageTools]:
         self._require_open()
-        if not isinstance(self.transport, PageTools):
-            raise UsageError(f"{tool} needs an app in a page; this one is reached by {self.transport.name}")
-        return self._timeout_or_default(timeout), self.transport
-
-    async def _run_tool(self, tool: str, field: str, content: Awaitable[object]) -> Result:
-        call, started = str(uuid.uuid4()), time.perf_counter()
-
-        async def work() -> Result:
-            return await self._results.from_data({field: await content}, tool, started, call)
-
-        return await self._calls.with_events(call, tool, work())
+        take_it = partial(run_page_tool, self.transport, self._results, self._calls, "screenshot", "image")
+        seconds = self._timeout_or_default(timeout)
+        return await take_it(lambda page: page.screenshot(options, timeout=seconds))
 
     def _timeout_or_default(self, timeout: float | None) -> float:
         return self._call_timeout if timeout is None else timeout_seconds(timeout, 0)

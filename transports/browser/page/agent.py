@@ -109,7 +109,7 @@ class PageAgent:
         page.on("crash", self._on_crash)
         page.on("close", self._on_close)
         if self._browser is not None:
-            self._browser.on("disconnected", self._on_disconnect)
+            self._browser.on("disconnected", self.on_disconnect)
 
     @property
     def cdp(self) -> CDPSession:
@@ -149,7 +149,7 @@ class PageAgent:
         self.page.remove_listener("crash", self._on_crash)
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
-            self._browser.remove_listener("disconnected", self._on_disconnect)
+            self._browser.remove_listener("disconnected", self.on_disconnect)
 
     def _on_emit(self, text: str) -> None:
         kind_and_payload: Any = decode_json(text)
@@ -175,7 +175,8 @@ class PageAgent:
     def _on_crash(self, _: Page) -> None:
         self.mark_lost(PageCrashed("the page's renderer crashed"))
 
-    def _on_disconnect(self, _: object) -> None:
+    def on_disconnect(self, _: object) -> None:
+        """Declare the app gone with its browser."""
         self.mark_lost(BrowserCrashed("the browser is gone"))
 
     def _on_close(self, _: Page) -> None:
@@ -204,7 +205,9 @@ class PageAgent:
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
         if not self._lost.done():
-            self._lost.set_result(self._on_loss(error))
+            told = self._on_loss(error)  # which may come back here, if all sessions of a browser are told
+            if not self._lost.done():
+                self._lost.set_result(told)
 
     async def send(
         self, method: str, params: Mapping[str, object] | None = None, *, timeout: float, action: str = ""

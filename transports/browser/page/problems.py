@@ -24,8 +24,12 @@ __all__ = ["PageProblems", "not_abp", "read_problems"]
 _TIMEOUT = 2.0
 #: Items of each kind that are kept: the first errors and requests, the last lines of the console.
 _MAX_ITEMS = 20
+#: Items that a message shows.
+_MAX_SUMMARY = 3
 #: Characters of one item.
 _MAX_CHARS = 300
+#: Marks a refusal of the page's policy, which may be of its own script, among other remarks on security.
+_POLICY = "Content Security Policy"
 _NETWORK_PREFIX = "Failed to load resource: "
 _REDACTOR = Redactor()
 
@@ -47,8 +51,11 @@ class PageProblems:
         return [*self.errors, *self.requests, *self.console]
 
     def summary(self) -> str:
-        """Return the first three lines for a message; empty if there are none."""
-        return "; ".join(self.lines()[:3])
+        """Return three lines for a message: the first errors and requests, and the last of the console if there is
+        room. Empty if there are none."""
+        first = [*self.errors, *self.requests][:_MAX_SUMMARY]
+        skipped = max(len(self.console) + len(first) - _MAX_SUMMARY, 0)
+        return "; ".join([*first, *self.console[skipped:]])
 
     def as_details(self) -> dict[str, list[str]]:
         """Return the kinds of which there are any: ``page_errors``, ``failed_requests`` and ``console``."""
@@ -112,7 +119,7 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
     def on_log(event: Mapping[str, Any]) -> None:
         entry = event["entry"]
         level, source, text, url = entry["level"], entry["source"], entry["text"], entry.get("url", "")
-        if level == "error" and source == "security":
+        if level == "error" and source == "security" and _POLICY in text:
             problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
         elif level != "error" or source != "network":
             problems.add_console(level, text)

@@ -1,12 +1,16 @@
-"""Chrome extensions as targets: ``extension:FOLDER``, or a folder with a ``manifest.json``."""
+"""Chrome extensions as targets (``extension:FOLDER``, or a folder with a ``manifest.json``), and how one is loaded."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...errors import UsageError
+from ...errors import ConnectFailed, UsageError, first_line
 
-__all__ = ["EXTENSION_PAGE", "extension_folder", "extension_page_in"]
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession
+
+__all__ = ["EXTENSION_PAGE", "extension_folder", "extension_page_in", "load_unpacked"]
 
 #: Path of the page that speaks ABP, unless ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
@@ -39,3 +43,23 @@ def extension_page_in(folder: Path, page: str | None) -> str:
     if not (folder / file).is_file():
         raise UsageError(f"the extension in {folder} has no page {file}; name the one that speaks ABP: extension_page=")
     return path
+
+
+async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:
+    """Load the extension in ``folder`` over the browser's own CDP session, and return its id there.
+
+    Raises :class:`~transports.errors.ConnectFailed` if the browser, which ``browser`` names, refuses it.
+    """
+    from playwright.async_api import Error
+
+    try:
+        # Not --load-extension: Chrome and Edge ignore it from 137 on, and it does not return the id.
+        reply = await cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
+    except Error as error:
+        reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
+        raise ConnectFailed(
+            f"{browser} did not load the extension in {folder}: {reason}; a Chrome or Edge may refuse unpacked "
+            "extensions (from 137 on --load-extension is ignored), use a Chromium"
+        ) from None
+    extension_id: str = reply["id"]
+    return extension_id

@@ -6,20 +6,22 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
-from ...errors import BrowserCrashed, BrowserNotFound, ConnectFailed, UsageError, first_line, format_seconds
+from ...errors import BrowserCrashed, BrowserNotFound, UsageError, first_line, format_seconds
 from ...errors.tracebacks import short_traceback
 from ...protocol.urls import redact_url
 from .browser_process import BrowserProcess
+from .extension import load_unpacked
 from .find import ENGINES, BrowserChoice, find_browser
 from .profile import lock_profile
 from .runfolder import RunFolder
-from .start_errors import attach_error, not_found, start_error
+from .start_errors import attach_error, is_playwright_error, not_found, start_error
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -86,6 +88,7 @@ class Browser:
         self._process = BrowserProcess()
         self._closed = True
         self._restarting: asyncio.Task[None] | None = None
+        self._end_callbacks: set[Callable[[object], None]] = set()
         self._display_name = redact_url(cdp_url) if cdp_url else name or "Chromium"
         #: The temporary folder of this process, while the browser runs.
         self.folder = Path()
@@ -142,7 +145,7 @@ class Browser:
             await self._end()
             if isinstance(error, TimeoutError):
                 raise self._start_error(f"within {format_seconds(self._timeout)}") from None
-            if isinstance(error, _playwright_error()):
+            if is_playwright_error(error):
                 raise self._start_error(f"({first_line(error)})") from None
             raise
 
@@ -181,16 +184,7 @@ class Browser:
             raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
         folder = folder.absolute()
         if folder not in self._loaded:
-            try:
-                # Not --load-extension: Chrome and Edge ignore it from 137 on, and it does not return the id.
-                reply = await self._process.cdp.send("Extensions.loadUnpacked", {"path": str(folder)})
-            except _playwright_error() as error:
-                reason = first_line(error).rpartition("Extensions.loadUnpacked): ")[2]
-                raise ConnectFailed(
-                    f"{self._display_name} did not load the extension in {folder}: {reason}; a Chrome or Edge may "
-                    "refuse unpacked extensions (from 137 on --load-extension is ignored), use a Chromium"
-                ) from None
-            self._loaded[folder] = reply["id"]
+            self._loaded[folder] = await load_unpacked(self._process.cdp, folder, self._display_name)
         return self._loaded[folder]
 
     @property
@@ -234,6 +228,8 @@ class Browser:
         Its sessions open their apps again by themselves. What the browser held without a ``profile`` is gone: cookies,
         storage, and pages that were opened without a session.
         """
+        while self._restarting is not None and not self._restarting.done():
+            await asyncio.wait((self._restarting,))  # it may find the browser alive, and leave it as it is
         await self._restart_once(self._restart())
 
     @short_traceback
@@ -269,7 +265,20 @@ class Browser:
         await self._end()
         await self._start()
 
+    def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
+        """Call ``callback(browser)`` once, when the browser is ended here or a session finds that it has ended.
+
+        Returns a function that takes it back."""
+        self._end_callbacks.add(callback)
+        return partial(self._end_callbacks.discard, callback)
+
+    def mark_ended(self) -> None:
+        """Tell all sessions that the browser has ended: of the end of its driver, only a call under way learns."""
+        while self._end_callbacks:
+            self._end_callbacks.pop()(self)
+
     async def _end(self) -> None:
+        self.mark_ended()
         self._loaded.clear()
         try:
             await self._process.end()
@@ -289,9 +298,3 @@ class Browser:
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _playwright_error() -> type[Exception]:
-    from playwright.async_api import Error
-
-    return Error

@@ -9,7 +9,7 @@ from ...protocol.urls import redact_url
 from .find import HOW_TO_INSTALL
 from .profile import ALREADY_OPEN_MESSAGES
 
-__all__ = ["attach_error", "not_found", "start_error"]
+__all__ = ["attach_error", "is_playwright_error", "not_found", "start_error"]
 
 _HOW_TO_GET = {
     "chrome": "install it, or leave browser= out to take any Chromium",
@@ -17,6 +17,13 @@ _HOW_TO_GET = {
     "firefox": "run `playwright install firefox`, or install the system's",
     "webkit": "run `playwright install webkit`",
 }
+
+
+def is_playwright_error(error: BaseException) -> bool:
+    """Return whether an exception is one of Playwright's, without which it was not raised."""
+    from playwright.async_api import Error
+
+    return isinstance(error, Error)
 
 
 def not_found(name: str | None) -> BrowserNotFound:

@@ -65,7 +65,7 @@ def versions_(
     folder: Folder = None,
     as_json: Json = False,
 ) -> int:
-    """List the artifacts that were stored under one file name, the latest last; `abp artifacts get ID` gets one."""
+    """List the artifacts of one file name, the latest last."""
 
     async def work() -> int:
         from ...artifacts import versions
