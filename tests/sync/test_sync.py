@@ -110,6 +110,7 @@ GIVEN = {
     "PlaywrightTransport",
     "PostMessageTransport",
     "Transport",
+    "WebMcpTransport",
     "WebSocketTransport",
 }
 #: Playwright's own objects, which can be awaited in the session's loop only; what sessions tell each other; and a

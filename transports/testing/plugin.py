@@ -253,7 +253,7 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
     options = {name: value for name, value in options.items() if name != "transport"}
     if (timeout := number_option(request.config, "timeout")) is not None:
         options = {"timeout": timeout, **options}
-    if _is_page(target) and transport in ("auto", "playwright") and "page" in request.fixturenames:
+    if _is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
         return {**options, "page": request.getfixturevalue("page")}
     if {"browser", "profile", "storage_state"} & set(options) and "headless" in browser_options(request.config):
         return {"headless": False, **options}  # a browser that connect() starts, not the plugin

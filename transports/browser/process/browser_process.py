@@ -26,6 +26,8 @@ __all__ = ["BrowserProcess"]
 
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
 
 
 class BrowserProcess:
@@ -80,7 +82,7 @@ class BrowserProcess:
             "headless": self._headless,
             "slow_mo": self._slow_mo,
             # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
-            "args": ["--no-sandbox"] if root and engine == "chromium" else [],
+            "args": [*_CHROMIUM_ARGS, *(["--no-sandbox"] if root else [])] if engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
