@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.gallery import PICTURE, open_gallery
+from tests.support.resources import ResourceApp
 from transports import Browser
 from webapp_fixture import Fixture
 
@@ -58,7 +59,7 @@ async def test_no_view_has_accessibility_violations(
     context = await browser.playwright.new_context(color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
     try:
         page = await context.new_page()
-        async with open_gallery(tmp_path, browser, fixture) as gallery:
+        async with open_gallery(tmp_path, browser, fixture, memory=ResourceApp()) as gallery:
             await page.goto(gallery.url)
             await expect(page.get_by_label("Token")).to_be_visible()
             seen["login"] = await barriers(page, axe)
@@ -101,6 +102,14 @@ async def test_no_view_has_accessibility_violations(
                 await page.locator(".capability", has_text=capability).first.click()
                 await expect(page.locator("#capability-title")).to_have_text(capability)
                 seen[capability] = await barriers(page, axe)
+
+            await gallery.served.apps.connect("memory:", {})
+            await page.get_by_role("link", name="Resources").click()
+            await page.locator("#view-resources .capability", has_text="a b?c=d").click()
+            await page.get_by_role("button", name="Watch").click()
+            await expect(page.get_by_role("button", name="Stop watching")).to_be_visible()
+            await expect(page.get_by_role("region", name="Text")).to_have_text("short")
+            seen["resources"] = await barriers(page, axe)
     finally:
         await context.close()
     assert {view: found for view, found in seen.items() if found} == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from tests.e2e.visits import visiting
+from tests.e2e.visits import opened, visiting
 from tests.support.gallery import open_gallery
 from tests.support.resources import ResourceApp
 from transports import Browser
@@ -30,7 +30,7 @@ async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: B
         shown = page.locator("#resource")
         await listed.filter(has_text="a b?c=d").click()
         await expect(shown.get_by_role("region", name="Text")).to_have_text("short")
-        await expect(shown.get_by_role("heading", name="d", exact=False).first).to_be_focused()
+        await expect(shown.get_by_role("heading", name="a b?c=d")).to_be_focused()
         await shown.get_by_role("button", name="Watch").click()
         await expect(shown.get_by_role("button", name="Stop watching")).to_be_visible()
         server.resources["note:///a b?c=d"]["text"] = "another"
@@ -50,7 +50,7 @@ async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: B
 
         await page.get_by_role("button", name="Use the template note:///{name}").click()
         await page.keyboard.type("gone")  # in place of the variable, which is selected
-        await expect(page.get_by_label("Address")).to_have_value("note:///gone")
+        await expect(page.get_by_label("Address", exact=True)).to_have_value("note:///gone")
         await page.keyboard.press("Enter")
         await expect(shown.get_by_role("alert")).to_have_text("there is no such resource")
 
@@ -58,3 +58,18 @@ async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: B
         server.change_list()
         await listed.filter(has_text="note:///new").click()
         await expect(shown.get_by_role("region", name="Text")).to_have_text("<img src=x onerror=alert(1)>")
+
+
+async def test_details_link_the_versions_of_a_name_and_show_source_and_scope(tmp_path: Path, browser: Browser) -> None:
+    async with open_gallery(tmp_path, browser) as gallery:
+        for text in (b"the first", b"the second"):
+            await gallery.upload("notes.txt", "text/plain", text)
+        async with visiting(gallery, browser) as page:
+            dialog = await opened(page, "notes.txt")
+            await expect(dialog.locator("pre.text")).to_have_text("the first")
+            versions = dialog.get_by_role("list", name="Versions of notes.txt")
+            await expect(versions.get_by_role("listitem")).to_have_count(2)
+            await versions.get_by_role("link").click()
+            await expect(dialog.locator("pre.text")).to_have_text("the second")
+            await dialog.get_by_text("Source and scope").click()
+            await expect(dialog.get_by_role("complementary")).to_contain_text("requested_names")

@@ -78,11 +78,11 @@ class Gallery:
 async def open_gallery(
     folder: Path, browser: Browser, fixture: Fixture | None = None, *, port: int = 0, memory: Transport | None = None
 ) -> AsyncIterator[Gallery]:
-    """Serve what is in ``folder``; an app is connected if one is given: the reference app through ``browser``, or
-    ``memory``."""
+    """Serve what is in ``folder``; an app is connected if one is given: the reference app through ``browser``, else
+    ``memory``, which is otherwise the app at ``memory:``."""
 
     def reach(target: str, **options: Any) -> Session:
-        if memory is not None:
+        if memory is not None and not target.startswith("http"):
             return connect(target, transport=memory, **options)
         return connect(target, **options, browser=browser if target.startswith("http") else None)
 

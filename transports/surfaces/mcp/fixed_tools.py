@@ -106,7 +106,7 @@ _TOOLS = (
                 "type": "string",
                 "description": "http(s):// address of the app's page, or ws(s):// of its socket.",
             },
-            "transport": {"type": "string", "enum": ["auto", "playwright", "postmessage", "websocket"]},
+            "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
             "timeout": _SECONDS,

@@ -68,9 +68,9 @@ function render() {
   if (!chosen) work.replaceChildren(h('p', { class: 'muted center' }, servers.length ? 'Choose a resource: what is in it appears here.' : 'What is in a resource appears here.'));
 }
 
-function content(one) {
+function content(one, server) {
   const { artifact } = one;
-  const about = [one.mime_type ?? artifact?.mime_type, artifact && size(artifact.size_bytes)].filter(Boolean).join(' · ');
+  const about = [one.mime_type ?? artifact?.mime_type, artifact && size(artifact.size_bytes), server.name].filter(Boolean).join(' · ');
   return h('section', { class: 'stack tight', 'aria-label': one.uri ?? 'Content' },
     h('div', { class: 'row' }, h('span', { class: 'muted' }, about), h('div', { class: 'grow' }),
       artifact && h('a', { class: 'button', href: `#artifact=${encodeURIComponent(artifact.id)}` }, 'Open as artifact'),
@@ -100,20 +100,23 @@ function watchButton(server, uri) {
 async function open(server, uri, { fresh = false, focus = true } = {}) {
   const mine = (chosen = { session: server.session, uri });
   render();
-  const heading = h('h2', { id: 'resource-title', tabindex: -1 }, uri.split(/[/#?]/).filter(Boolean).at(-1) ?? uri);
+  const listed = server.resources.find((one) => one.uri === uri);
+  const heading = h('h2', { id: 'resource-title', tabindex: -1 }, listed ? nameOf(listed) : uri);
   const again = button('Read again', () => open(server, uri, { fresh: true, focus: false }), { class: 'small' });
   const body = h('div', { class: 'stack' }, h('p', { class: 'muted', role: 'status' }, 'Reading …'));
-  work.replaceChildren(heading,
+  const parts = [heading,
     h('p', { class: 'url copied' }, h('code', {}, uri), copyButton(uri, 'URI')),
-    h('div', { class: 'row' }, again, watchButton(server, uri), h('span', { class: 'muted' }, server.name)),
-    h('p', { class: 'note', hidden: true, id: 'resource-changed', role: 'status' }), body);
+    listed?.description && h('p', {}, listed.description),
+    h('div', { class: 'row' }, again, watchButton(server, uri)),
+    h('p', { class: 'note', hidden: true, id: 'resource-changed', role: 'status' }), body];
+  work.replaceChildren(...parts.filter(Boolean));
   if (focus) heading.focus({ preventScroll: true });
   if (focus && matchMedia('(max-width: 860px)').matches) heading.scrollIntoView();
   try {
     const answer = await get(address(['resources', server.session, uri], fresh ? { fresh: 1 } : {}));
     if (chosen !== mine) return;
     const notes = answer.warnings.map((text) => h('p', { class: 'note' }, text));
-    body.replaceChildren(...notes, ...answer.contents.map(content), ...(answer.contents.length ? [] : [h('p', { class: 'muted' }, 'There is nothing in it.')]));
+    body.replaceChildren(...notes, ...answer.contents.map((one) => content(one, server)), ...(answer.contents.length ? [] : [h('p', { class: 'muted' }, 'There is nothing in it.')]));
     say(`${uri} read`);
   } catch (error) {
     if (chosen === mine && error.status !== 401) body.replaceChildren(h('p', { class: 'problem', role: 'alert' }, error.message));
