@@ -1,4 +1,4 @@
-"""Words of Playwright for a page, a browser or a driver that has ended, and for a navigation: it has no types for these."""
+"""Words of Playwright for the end of a page, a browser or a driver, and for a navigation: it has no types for them."""
 
 from __future__ import annotations
 
