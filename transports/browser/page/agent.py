@@ -59,16 +59,9 @@ _UNINSTALL_TIMEOUT = 2.0
 #: The methods of the agent that are requests of the protocol, as error messages call them.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
 _LOOK = "a look at the page"
-_NAVIGATED_MESSAGES = (
-    "Cannot find context",
-    "navigated or closed",
-    "context was destroyed",
-    "Promise was collected",
-    "Could not find object",
-    "JSHandle is disposed",
-)
-#: Those of them that say that the command did not reach the page's script.
-_NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
+#: Playwright's words for a command that did not reach the page's script, and for one whose document went away.
+_UNSENT = ("Cannot find context", "Could not find object")
+_NAVIGATED = (*_UNSENT, "navigated or closed", "context was destroyed", "Promise was collected", "JSHandle is disposed")
 
 
 def is_closed(error: Exception) -> bool:
@@ -241,7 +234,7 @@ class PageAgent:
                 raise no_answer(action, timeout)
             return task.result()
         except PlaywrightError as error:
-            if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
+            if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may say why
             raise self._map_error(error) from None
         except Exception as error:
@@ -262,9 +255,9 @@ class PageAgent:
         first = first_line(error)
         if self._lost.done():
             return self._copy(self._lost.result())
-        if any(text in first for text in _NAVIGATED_MESSAGES):
+        if any(text in first for text in _NAVIGATED):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
-            lost.details |= {"sent": False} if any(text in first for text in _NOT_SENT_MESSAGES) else {}
+            lost.details |= {"sent": False} if any(text in first for text in _UNSENT) else {}
             return lost
         if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
