@@ -204,7 +204,7 @@ class Terminal:
             if self.cooked:
                 interrupt() if interrupt is not None else self.press(CTRL_C)
             with self._changed:
-                self._changed.wait_for(lambda: shown in self.shown[self._seen :], 2)
+                self._changed.wait_for(lambda: shown in self.shown[self._seen :], 0.5)
         self.wait_for(shown)
 
     def press(self, keys: str) -> None:
