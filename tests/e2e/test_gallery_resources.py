@@ -65,7 +65,8 @@ async def test_details_link_the_versions_of_a_name_and_show_source_and_scope(tmp
         for text in (b"the first", b"the second"):
             await gallery.upload("notes.txt", "text/plain", text)
         async with visiting(gallery, browser) as page:
-            dialog = await opened(page, "notes.txt")
+            await opened(page, "notes.txt")
+            dialog = page.get_by_role("dialog")  # whose name will be another
             await expect(dialog.locator("pre.text")).to_have_text("the first")
             versions = dialog.get_by_role("list", name="Versions of notes.txt")
             await expect(versions.get_by_role("listitem")).to_have_count(2)
