@@ -8,6 +8,8 @@ READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 3
+# Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test unit check bench lock clean
 .DELETE_ON_ERROR:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .adapters.playwright import PlaywrightTransport
     from .adapters.postmessage import PostMessageTransport
     from .adapters.recording import Recording
+    from .adapters.webmcp import WebMcpTransport
     from .adapters.websocket import WebSocketTransport
     from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope, open_store
     from .base import Features, PageTools, Transport
@@ -50,6 +51,7 @@ _HOMES = {
     "adapters.playwright": ("PlaywrightTransport",),
     "adapters.postmessage": ("PostMessageTransport",),
     "adapters.recording": ("Recording",),
+    "adapters.webmcp": ("WebMcpTransport",),
     "adapters.websocket": ("WebSocketTransport",),
     "artifacts": (
         "ArtifactRef",
@@ -152,6 +154,7 @@ __all__ = [
     "Transport",
     "TransportError",
     "UsageError",
+    "WebMcpTransport",
     "WebSocketTransport",
     "connect",
     "discover",

@@ -12,7 +12,9 @@ from webapp_fixture.state import SESSION_COOKIE, STATE, State
 
 STATIC = Path(__file__).parent / "static"
 STRICT_POLICY = "default-src 'none'; script-src 'self'"
+WEBMCP_POLICY = "default-src 'none'; script-src 'self'; frame-src *; form-action 'self'"
 EMBED = '  <script src="/static/abp-embed.js" data-origins="*"></script>\n'
+WEBMCP = '  <script src="/static/abp-webmcp.js"></script>\n'
 SHOUTING = '  <script src="/static/shouting.js"></script>\n'
 FRAME_HEADERS = {
     "strict": ("Content-Security-Policy", STRICT_POLICY),
@@ -99,6 +101,29 @@ async def embed_shouting(request: web.Request) -> web.Response:
 async def embed_shouter(_request: web.Request) -> web.FileResponse:
     """The frame of ``/embed/shouting``; ``fault.navigate`` with ``how: away`` leads here too."""
     return web.FileResponse(STATIC / "shouter.html")
+
+
+@routes.get("/webmcp")
+async def webmcp(request: web.Request) -> web.Response:
+    """The same app, which also offers its capabilities as WebMCP tools."""
+    return _page(request, WEBMCP)
+
+
+@routes.get("/webmcp/cases")
+async def webmcp_cases(request: web.Request) -> web.Response:
+    """A page with WebMCP tools and forms, and two frames with tools, under a policy that forbids to fetch anything.
+    With ``?dialect=`` it loads that script first (a polyfill)."""
+    dialect = request.query.get("dialect")
+    script = f'<script src="{html.escape(dialect)}"></script>\n  ' if dialect else ""
+    page = (STATIC / "webmcp" / "cases.html").read_text("utf-8").replace("{{DIALECT}}", script)
+    page = page.replace("{{OTHER_ORIGIN}}", html.escape(request.app[STATE].other_origin))
+    return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": WEBMCP_POLICY})
+
+
+@routes.get("/webmcp/{part:frame|results}")
+async def webmcp_part(request: web.Request) -> web.FileResponse:
+    """A frame of that page, and the page that its search leads to."""
+    return web.FileResponse(STATIC / "webmcp" / f"{request.match_info['part']}.html")
 
 
 @routes.get("/abp-manifest.json")

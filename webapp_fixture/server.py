@@ -36,6 +36,8 @@ class Fixture:
     embed_url: str
     """The app for an iframe. Below it: ``/strict``, and for faults ``/denied``, ``/ancestors``, ``/silent``,
     ``/shouting`` (see ``pages.py``)."""
+    webmcp_url: str
+    """The app that offers itself as WebMCP tools too. Below it: ``/cases``, a page with tools and forms of its own."""
 
 
 async def _headers(_request: web.Request, response: web.StreamResponse) -> None:
@@ -75,6 +77,7 @@ async def serve(port: int = 0) -> AsyncIterator[Fixture]:
             handshakes=state.handshakes,
             sockets=state.sockets,
             embed_url=f"{state.origin}embed",
+            webmcp_url=f"{state.origin}webmcp",
         )
     finally:
         await runner.cleanup()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume
+from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -30,6 +30,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "many": volume.many_results,
     "sessions": volume.many_sessions,
     "embedded": embedded.embedded_to_file,
+    "webmcp": webmcp.tools_to_file,
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,

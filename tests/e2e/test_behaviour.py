@@ -27,6 +27,7 @@ from transports import (
     Result,
     Session,
     Transport,
+    WebMcpTransport,
     WebSocketTransport,
     connect,
 )
@@ -42,7 +43,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium; ``firefox`` has no other. ``replay`` plays
 #: what was recorded over Playwright a moment before.
-TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "replay", "mcp")
+TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "replay", "mcp")
 
 _NO_ADDRESS = "an app in the same process has no address"
 _NO_SERVER_ADDRESS = "an MCP server over stdio has no address"
@@ -82,6 +83,10 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "cancelling reaches the app": _NO_REASON,
     },
     "websocket": {"content in parameters is a buffer": "binary input travels as base64 (docs/protocol.md 9.13)"},
+    "webmcp": {
+        "the session knows the app": "a page with tools has no id and version of its own",
+        "an answer that is no answer fails alone": "whatever a tool returns is its answer",
+    },
     "replay": {},
 }
 
@@ -114,6 +119,7 @@ def make(
         "mcp": lambda: MCPTransport(request.getfixturevalue("mcp_target")),
         "websocket": lambda: WebSocketTransport(fixture.ws_url),
         "postmessage": lambda: PostMessageTransport(fixture.embed_url, browser=browser),
+        "webmcp": lambda: WebMcpTransport(fixture.webmcp_url + "?faults", browser=browser),
     }
     return makers.get(name, lambda: PlaywrightTransport(fixture.url, browser=shared))
 
@@ -134,8 +140,10 @@ async def test_behaviour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     targets = {"memory": "memory:", "mcp": "mcp:", "websocket": fixture.ws_url, "postmessage": fixture.embed_url}
+    targets["webmcp"] = fixture.webmcp_url + "?faults"
     if name != "replay":
-        await verify(behaviour, Subject(make, tmp_path, targets.get(name, fixture.url)), DIFFERENCES.get(name))
+        subject = Subject(make, tmp_path, targets.get(name, fixture.url), answer_timeout=30)
+        await verify(behaviour, subject, DIFFERENCES.get(name))
         return
     recorded, replayed = outcomes(monkeypatch, tmp_path / "a"), outcomes(monkeypatch, tmp_path / "b")
     files = (itertools.count(), itertools.count())
@@ -144,6 +152,7 @@ async def test_behaviour(
             lambda: record_transport(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")),
             tmp_path / "a",
             fixture.url,
+            answer_timeout=30,
         )
         await verify(behaviour, subject)
     with replayed as second:

@@ -421,4 +421,4 @@ def test_unusable_browser_options_are_errors(another: Callable[[], Cli], site: S
     assert (elsewhere.status, elsewhere.document["error"]["code"]) == (1, "TRANSPORT_ERROR")
     assert "--remote-debugging-port=9222" in elsewhere.complaint
     mixed = first("call", site.url, "echo", "--cdp-url", "http://127.0.0.1:9", "--profile", str(tmp_path), "--json")
-    assert mixed.status == 2 and "profile= and cdp_url=" in mixed.complaint
+    assert mixed.status == 2 and "--profile and --cdp-url" in mixed.complaint

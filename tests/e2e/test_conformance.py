@@ -105,6 +105,7 @@ def extension(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("whole_chromium")
 @in_session
 async def test_an_extension(tmp_path: Path) -> None:
     report = await check_app(f"extension:{extension(tmp_path / 'badges')}", Plan(timeout=1.0))
@@ -112,6 +113,7 @@ async def test_an_extension(tmp_path: Path) -> None:
     assert {one.check.id for one in report.with_status("passed")} >= {"page.reload", "binary.type", "session.list"}
 
 
+@pytest.mark.usefixtures("whole_chromium")
 @in_session
 async def test_an_extension_that_does_not_conform() -> None:
     report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))

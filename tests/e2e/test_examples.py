@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.hosts.environment import Missing, python_of
 from tests.support.mcp_servers import target
 from webapp_fixture import digest
 
@@ -32,14 +33,14 @@ def url() -> Iterator[str]:
         served.terminate()
 
 
-def run_example(name: str, *args: str, cwd: Path) -> str:
+def run_example(name: str, *args: str, cwd: Path, timeout: float = 60) -> str:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *args],
         cwd=cwd,
         env={**os.environ, "ABP_OUTPUT_DIR": str(cwd / "out")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -169,3 +170,23 @@ def test_mcp_server(tmp_path: Path) -> None:
     printed = run_example("mcp_server.py", target("tableau"), "download_workbook", cwd=tmp_path)
     assert printed.startswith("Tableau 1.0 has download_workbook")
     assert "Type: application/pdf" in printed and "26 resources" in printed and "Type: text/csv" in printed
+
+
+def test_any_page(tmp_path: Path) -> None:
+    printed = run_example("any_page.py", cwd=tmp_path)
+    assert all(words in printed for words in ("Type: text/csv", "Type: image/png", "report.txt"))
+
+
+def test_jupyterlab(tmp_path: Path) -> None:
+    """The real JupyterLab, in an environment of its own: 21 tools, a plot, an error of the kernel, a cancelled cell."""
+    try:
+        jupyter = python_of("jupyterlab").with_name("jupyter")
+    except Missing as missing:
+        pytest.skip(str(missing))
+    printed = run_example("jupyterlab.py", str(jupyter), str(tmp_path), cwd=tmp_path, timeout=240)
+    assert "21 tools" in printed and "refused: run_cell: " in printed and "a long cell was cancelled" in printed
+    assert "ZeroDivisionError" in printed
+    with Image.open(tmp_path / "plot.png") as picture:
+        assert picture.format == "PNG" and picture.width > 100
+    notebook = json.loads((tmp_path / "plot.ipynb").read_text(encoding="utf-8"))
+    assert "pyplot.plot" in "".join(notebook["cells"][0]["source"])

@@ -38,9 +38,15 @@ def asyncio_is_set_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 
 
 def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
+    choice = find_browser()
+    assert choice is not None
+    pytester.makepyfile(
+        f"""
+        EXECUTABLE = {choice.path!r}"""
+        """
+        import pytest, pytest_asyncio
         from pathlib import Path
+        from playwright.async_api import async_playwright
 
         @pytest.mark.abp_transports("playwright", "websocket", "postmessage")
         def test_table(abp_fixture_app, abp_app, abp_artifacts, abp_transport, tmp_path):
@@ -53,9 +59,24 @@ def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytes
         async def test_async(abp_fixture_app, abp_app_async):
             async with abp_app_async() as app:
                 assert (await app.call("file.list")).data["files"]
-    """)
+
+        @pytest_asyncio.fixture
+        async def page():  # as that of pytest-playwright-asyncio
+            async with async_playwright() as playwright:
+                browser = await playwright.chromium.launch(executable_path=EXECUTABLE, args=["--no-sandbox"])
+                yield await browser.new_page()
+                await browser.close()
+
+        @pytest.mark.asyncio
+        async def test_async_page(abp_fixture_app, page, abp_app_async):
+            async with abp_app_async() as app:
+                await app.call("job.run", {"steps": 1, "delay": 1, "label": "seen"})
+                assert page.url == abp_fixture_app.url
+                assert "job.run" in await page.locator("#log").inner_text()
+    """
+    )
     result = ran(pytester, "-v")
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
     result.stdout.fnmatch_lines(["*test_table[[]websocket[]] PASSED*"])
     assert not (pytester.path / "abp-results").exists()
 
@@ -147,12 +168,13 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
     result.stdout.fnmatch_lines(
         [f"kept in {kept}/*test_blocking: session.jsonl, session.txt, page.txt*, trace.zip*, artifacts"]
     )
-    assert sorted(folder.name.rpartition("-")[2] for folder in kept.iterdir()) == ["test_async", "test_blocking"]
-    for folder in kept.iterdir():
+    (run,) = kept.iterdir()
+    assert sorted(folder.name.rpartition("-")[2] for folder in run.iterdir()) == ["test_async", "test_blocking"]
+    for folder in run.iterdir():
         with zipfile.ZipFile(folder / "trace.zip") as trace:
             assert "trace.trace" in trace.namelist()
         assert "console.warning: mind the gap\n" in (folder / "page.txt").read_text(encoding="utf-8")
-    (blocking,) = kept.glob("*test_blocking")
+    (blocking,) = run.glob("*test_blocking")
     log = (blocking / "session.txt").read_text(encoding="utf-8")
     asked = re.findall(r"→ ask \d+ request (\S+)", log)
     assert asked[0] == "initialize" and "capabilities/call" in asked and " capabilities/call-result " in log
@@ -217,35 +239,68 @@ def test_golden_files(pytester: pytest.Pytester) -> None:
             "*differs from byte 1 on from the 4 bytes of */golden/text.txt*",
         ]
     )
-    (shown,) = pytester.path.glob("abp-results/*test_picture/picture.difference.png")
+    (shown,) = pytester.path.glob("abp-results/*/*test_picture/picture.difference.png")
     from PIL import Image
 
     with Image.open(shown) as image:
         assert image.getpixel((3, 4)) == (255, 0, 80) and image.getpixel((0, 0)) == (194, 194, 194)
 
 
-def test_on_a_page_of_pytest_playwright(pytester: pytest.Pytester) -> None:
+def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pytester: pytest.Pytester) -> None:
+    """pytest-playwright leaves an event loop in this thread that asyncio takes for running."""
     choice = find_browser()
     assert choice is not None
     pytester.makepyfile(f"""
+        import asyncio, time
         import pytest
 
         @pytest.fixture(scope="session")
         def browser_type_launch_args(browser_type_launch_args):
             return {{**browser_type_launch_args, "executable_path": {choice.path!r}, "args": ["--no-sandbox"]}}
 
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
         def test_both(abp_fixture_app, page, abp_app):
             abp_app.call("job.run", {{"steps": 1, "delay": 1, "label": "seen"}})
             assert page.url == abp_fixture_app.url
             assert "job.run" in page.locator("#log").inner_text()
+
+        async def listed(connected):
+            async with connected as app:
+                assert (await app.call("file.list")).data["files"]
+
+        @pytest.mark.asyncio
+        async def test_asyncio(abp_fixture_app, abp_app_async):
+            async with abp_app_async() as app:
+                started = time.monotonic()
+                await app.transport.wrapped.page.mouse.move(1, 1)
+                assert time.monotonic() - started >= 0.05  # --abp-slowmo
+
+        @pytest.mark.abp_transports("websocket")
+        @pytest.mark.anyio
+        async def test_anyio(abp_fixture_app, abp_app_async):
+            await listed(abp_app_async())
+
+        @pytest.mark.abp_transports("websocket")
+        def test_no_plugin(abp_fixture_app, abp_app_async):
+            asyncio.run(listed(abp_app_async()))
+
+        test_both_again = test_both
+
+        @pytest.mark.asyncio
+        async def test_refused(abp_fixture_app, page, abp_app_async): ...
     """)
     result = ran(
         pytester,
+        "--abp-slowmo=50",
         plugins=tuple(
             arg for pair in zip(ARGS[::2], ARGS[1::2], strict=True) if pair[1] != "no:playwright" for arg in pair
         ),
     )
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=5, errors=1)
+    result.stdout.fnmatch_lines(["*test_refused*: `page` of pytest-playwright blocks, so a test with an event loop*"])
 
 
 def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> None:

@@ -1,7 +1,8 @@
-"""An environment with ``penguiflow``, made once and kept below ``build/``.
+"""Environments beside ours, made once from pinned requirements and kept below ``build/``.
 
-It cannot be ours: the host needs version 1 of the MCP SDK, and we need version 2. Our package is used from the work
-tree, with ``PYTHONPATH``; what it needs is pinned together with the host (``requirements/penguiflow.txt``).
+That of ``penguiflow`` cannot be ours: the host needs version 1 of the MCP SDK, and we need version 2. Our package is
+used from the work tree, with ``PYTHONPATH``; what it needs is pinned together with the host
+(``requirements/penguiflow.txt``).
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HostPython", "Missing", "installed"]
+__all__ = ["HostPython", "Missing", "installed", "python_of"]
 
 ROOT = Path(__file__).parents[2]
-_PINS = ROOT / "requirements" / "penguiflow.txt"
-_CACHE = ROOT / "build" / "penguiflow"
 _SECONDS = 600.0
 #: What uv says where there is no way to a registry. Anything else, a hash that differs, say, is a failure.
 _UNREACHABLE = re.compile(
@@ -58,22 +57,29 @@ class HostPython:
 
 
 def installed() -> HostPython:
-    """The environment, made first if need be. Raises :class:`Missing`."""
+    """The environment with the host, made first if need be. Raises :class:`Missing`."""
+    return HostPython(python_of("penguiflow"))
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of the environment that ``requirements/NAME.txt`` pins, made first if need be. Raises
+    :class:`Missing`."""
+    pins = ROOT / "requirements" / f"{name}.txt"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    folder = _CACHE / f"{version}-{hashlib.sha256(_PINS.read_bytes()).hexdigest()[:12]}"
+    folder = ROOT / "build" / name / f"{version}-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
     if not folder.exists():
-        _install(folder)
-    return HostPython(folder / "bin" / "python")
+        _install(folder, pins)
+    return folder / "bin" / "python"
 
 
-def _install(folder: Path) -> None:
+def _install(folder: Path, requirements: Path) -> None:
     """As a whole or not at all: an environment that is found is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     uv = Path(sys.executable).with_name("uv")
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         fresh = Path(temporary) / "fresh"
         made = [str(uv), "venv", "--quiet", "--relocatable", "--python", sys.executable, str(fresh)]
-        pins = ["--require-hashes", "--no-deps", "--requirements", str(_PINS)]
+        pins = ["--require-hashes", "--no-deps", "--requirements", str(requirements)]
         filled = [str(uv), "pip", "install", "--quiet", "--python", str(fresh / "bin" / "python"), *pins]
         for command in (made, filled):
             try:

@@ -1,4 +1,5 @@
-"""The official clients, from npm: installed once into a folder that git ignores, as ``package.json`` pins them."""
+"""The official clients and other packages of npm, as a ``package.json`` pins them: installed once into a folder that
+git ignores."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Missing", "Node", "installed"]
+__all__ = ["Missing", "Node", "installed", "packages"]
 
 _PINS = Path(__file__).with_name("package.json")
 _CACHE = Path(__file__).parents[2] / "build" / "mcp-official"
@@ -39,22 +40,28 @@ class Node:
 
 def installed() -> Node:
     """The clients, installed first if need be. Raises :class:`Missing`."""
-    npm = shutil.which("npm")
-    if npm is None:
-        raise Missing("npm is not installed")
-    folder = _CACHE / hashlib.sha256(_PINS.read_bytes()).hexdigest()[:12]
-    if not folder.exists():
-        _install(npm, folder)
+    folder = packages(_PINS)
     return Node(_binary(folder), folder)
 
 
-def _install(npm: str, folder: Path) -> None:
+def packages(pins: Path) -> Path:
+    """The folder with the packages that ``pins`` names, installed first if need be. Raises :class:`Missing`."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing("npm is not installed")
+    folder = _CACHE / hashlib.sha256(pins.read_bytes()).hexdigest()[:12]
+    if not folder.exists():
+        _install(npm, folder, pins)
+    return folder
+
+
+def _install(npm: str, folder: Path, pins: Path) -> None:
     """As a whole or not at all. Scripts of packages are not run: nothing here needs them."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         fresh = Path(temporary) / "fresh"
         fresh.mkdir()
-        shutil.copy(_PINS, fresh)
+        shutil.copy(pins, fresh / "package.json")
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
         try:
             done = subprocess.run(

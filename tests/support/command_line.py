@@ -22,7 +22,7 @@ from webapp_fixture import Fixture, serve
 
 #: Seconds that a test waits for what a program prints.
 PATIENCE = 60.0
-CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
+CTRL_C, CTRL_D, ENTER, TAB = "\x03", "\x04", "\r", "\t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +172,26 @@ class Terminal:
         """Wait for a prompt, until keys go to the program and are not shown by the terminal; then type ``text``."""
         self.wait_for(prompt)
         end_at = time.monotonic() + PATIENCE
-        while termios.tcgetattr(self.leader)[3] & termios.ICANON:
+        while self.cooked:
             assert time.monotonic() < end_at, f"nobody reads after {prompt!r}"
             time.sleep(0.01)
         self.press(text + end)
+
+    @property
+    def cooked(self) -> bool:
+        """Whether the terminal itself handles keys, such as Ctrl-C, since no program reads them one by one."""
+        return bool(termios.tcgetattr(self.leader)[3] & termios.ICANON)
+
+    def interrupt(self, shown: str, interrupt: Callable[[], object] | None = None) -> None:
+        """Interrupt the program while it reads no keys, until it shows ``shown``: by Ctrl-C, or in another way."""
+        end_at = time.monotonic() + PATIENCE
+        while shown not in self.shown[self._seen :]:
+            assert time.monotonic() < end_at, f"no {shown!r} in {self.shown[self._seen :]!r}"
+            if self.cooked:
+                interrupt() if interrupt is not None else self.press(CTRL_C)
+            with self._changed:
+                self._changed.wait_for(lambda: shown in self.shown[self._seen :], 2)
+        self.wait_for(shown)
 
     def press(self, keys: str) -> None:
         os.write(self.leader, keys.encode())

@@ -28,7 +28,8 @@ from transports import BinaryData
 from transports.binary.detect import find
 from transports.protocol.declarations import Capability
 from transports.surfaces.cli import main
-from transports.testing.conformance import CHECKS
+from transports.testing.conformance import CHECKS, Outcome
+from transports.testing.conformance.content import measured_content
 from transports.testing.conformance.evidence import ContentItem, Evidence, Exchange, Trial
 from transports.testing.conformance.inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture import wire
@@ -327,6 +328,50 @@ def test_an_app_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> No
     document = json.loads(capsys.readouterr().out)
     (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
     assert failed["id"] == "session.reachable" and document["counts"]["passed"] == 1  # no frame was wrong
+
+
+# --- text that an app declares as a file ------------------------------------------------------------------------------
+
+TEXT = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, {}),
+        ({"filename": "hello.txt"}, {}),
+        ({"mimeType": "text/html", "content": "<p>", "size": 3}, {}),
+        ({"mimeType": "application/json", "content": "[]", "size": 2, "filename": "a.json"}, {}),
+        ({"size": 8}, {"binary.size": "failed"}),
+        ({"size": -1}, {"binary.size": "failed"}),
+        ({"size": None}, {"binary.size_given": "warning"}),
+        ({"encoding": None}, {"binary.fields": "failed"}),
+        ({"encoding": None, "filename": "../hello.txt"}, {"binary.fields": "failed", "binary.filename": "warning"}),
+        ({"content": "%PDF-1.7 text", "size": 13}, {"binary.type": "failed"}),
+        ({"content": "half \ud800", "size": None}, {"binary.encoding": "failed", "binary.size_given": "warning"}),
+    ],
+)
+async def test_declared_text_is_judged_as_content(changed: dict[str, object], found: dict[str, str]) -> None:
+    file = {**TEXT, **changed}
+    for place, data in (("the answer", file), ("pages.0.file", {"pages": [{"file": file}]})):
+        outcomes = await binary_outcomes(data)
+        broken = [one for one in outcomes if one.status in ("failed", "warning")]
+        assert {one.check.id: one.status for one in broken} == found
+        assert all(finding.startswith(f"text.make: {place}") for one in broken for finding in one.findings)
+        assert any(one.status == "passed" for one in outcomes)
+
+
+async def test_text_without_a_sign_of_a_file_is_data() -> None:
+    outcomes = await binary_outcomes({"content": "some text", "mimeType": "text/plain"})
+    assert {one.status for one in outcomes} == {"not-applicable"}
+
+
+async def binary_outcomes(data: object) -> list[Outcome]:
+    """What the checks of content say of an answer."""
+    trial = Trial(Capability(name="text.make"), {}, call=Exchange({"success": True, "data": data}))
+    trial.contents = await measured_content(data, None, timeout=5, allow_private=False)
+    evidence = Evidence("ws://127.0.0.1/", "websocket", 5.0, trials=[trial])
+    return [check.outcome(evidence) for check in CHECKS if check.theme == "binary"]
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace as replace_field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
@@ -49,7 +49,8 @@ class PageTransport(Transport):
     is opened again in the background, unless it belongs to the caller.
     """
 
-    _scripts: ClassVar[tuple[str, ...]] = ("codec.js", "effects.js")
+    _scripts: tuple[str, ...] = ("codec.js", "effects.js")
+    _script_options: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -114,9 +115,8 @@ class PageTransport(Transport):
             self._page_stack.push_async_callback(agent.uninstall)
         else:
             self._page_stack.callback(agent.stop_listening)
-        await agent.install(*self._scripts, now=tab.borrowed)
-        downloads = await tab.downloads(agent)
-        if downloads is not None:
+        await agent.install(*self._scripts, now=tab.borrowed, **self._script_options)
+        if (downloads := await tab.downloads(agent)) is not None:
             self._page_stack.callback(downloads.close)
         self._agent = agent
         self._effects = PageEffects(

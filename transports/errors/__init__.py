@@ -7,6 +7,7 @@ succeed later, ``session_survives`` whether the session can still be used::
     ABPError
     ├── UsageError            INVALID_PARAMS      the call to this library was wrong (target, params, option)
     ├── CapabilityError       the app's own code  the app answered "no"
+    │   └── PersonRequired    PERSON_REQUIRED     a form is filled in and waits for a person to send it
     ├── TransportError        TRANSPORT_ERROR     the way to the app failed
     │   ├── ConnectFailed     TRANSPORT_ERROR     nothing answers at the target
     │   ├── BrowserNotFound   BROWSER_ERROR       no browser could be found or started
@@ -14,6 +15,7 @@ succeed later, ``session_survives`` whether the session can still be used::
     │   ├── NotAbpApp         NOT_SUPPORTED       the page has no (whole) ``window.abp``
     │   ├── DiscoveryFailed   DISCOVERY_FAILED    a page gave no manifest; it may speak ABP all the same
     │   ├── CallTimeout       TIMEOUT             no answer within the deadline
+    │   ├── OutcomeUnknown    OUTCOME_UNKNOWN     the page navigated during the call of a WebMCP tool
     │   ├── ProtocolError     PROTOCOL_ERROR      an answer came and made no sense; the session goes on
     │   ├── NotRecorded       NOT_RECORDED        a replay was asked what its recording does not hold
     │   ├── BadRecording      BAD_RECORDING       a recording cannot be read, or what it refers to is gone
@@ -45,6 +47,7 @@ from __future__ import annotations
 from .base import (
     ABPError,
     CapabilityError,
+    PersonRequired,
     StoredPart,
     UsageError,
     first_line,
@@ -82,6 +85,7 @@ from .transport import (
     DiscoveryFailed,
     NotAbpApp,
     NotRecorded,
+    OutcomeUnknown,
     PageCrashed,
     ProfileInUse,
     ProtocolError,
@@ -110,7 +114,9 @@ __all__ = [
     "EncodingRefused",
     "NotAbpApp",
     "NotRecorded",
+    "OutcomeUnknown",
     "PageCrashed",
+    "PersonRequired",
     "ProfileInUse",
     "ProtocolError",
     "RedirectRefused",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol, Self
 
-__all__ = ["ABPError", "CapabilityError", "StoredPart", "UsageError", "first_line", "format_seconds"]
+__all__ = ["ABPError", "CapabilityError", "PersonRequired", "StoredPart", "UsageError", "first_line", "format_seconds"]
 
 
 class StoredPart(Protocol):
@@ -94,6 +94,13 @@ class CapabilityError(ABPError):
 
     code = "OPERATION_FAILED"
     cancelled: bool = False
+
+
+class PersonRequired(CapabilityError):
+    """Raised when a tool waits for a person: a WebMCP form without ``toolautosubmit`` is filled in and not sent. The
+    session survives. Have a person send the form in a visible browser (``headless=False``), or do without the tool."""
+
+    code = "PERSON_REQUIRED"
 
 
 def format_seconds(seconds: float) -> str:

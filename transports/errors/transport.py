@@ -15,6 +15,7 @@ __all__ = [
     "DiscoveryFailed",
     "NotAbpApp",
     "NotRecorded",
+    "OutcomeUnknown",
     "PageCrashed",
     "ProfileInUse",
     "ProtocolError",
@@ -83,6 +84,14 @@ class CallTimeout(TransportError):
 
     code = "TIMEOUT"
     retryable = True
+
+
+class OutcomeUnknown(TransportError):
+    """Raised when a page or frame navigated while a WebMCP tool of it ran: the work may have been done or not. The call
+    is never sent again by itself, whether it is idempotent or not. The session survives: it goes on with the tools of
+    the page that is there now. Look at the page before you call again."""
+
+    code = "OUTCOME_UNKNOWN"
 
 
 class ProtocolError(TransportError):

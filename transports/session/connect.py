@@ -42,6 +42,7 @@ def connect(
     page: Page | None = None,
     context: BrowserContext | None = None,
     extension_page: str | None = None,
+    adapter: str | Path | None = None,
     headers: Mapping[str, str] | None = None,
     auth: Auth | None = None,
     timeout: float | None = None,
@@ -59,7 +60,8 @@ def connect(
     ``target`` is an ``http(s)://`` address (a page, driven in a browser), a ``ws(s)://`` one (an app behind a
     WebSocket), a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``), an MCP server
     (``mcp+stdio:COMMAND ARG …``, ``mcp+http(s)://…``, ``mcp:FILE#NAME``), or ``replay:FILE``, a conversation that was
-    recorded. ``transport`` is a name or an instance; ``"postmessage"`` embeds an ``http(s)`` app in an iframe.
+    recorded. ``transport`` is a name or an instance. A page is driven by its ``window.abp``, else by its WebMCP tools;
+    ``"playwright"`` takes the first only, ``"webmcp"`` the second; ``"postmessage"`` embeds an app in an iframe.
     ``store`` is a store, its URL, a host's own store, or an object that has one (``artifact_store``, ``artifacts``);
     the default is ``ABP_STORE``, else the folder ``ABP_OUTPUT_DIR``. A store that is given stays open when the session
     closes; one that is named by its URL has the retention of the ``ABP_RETENTION_*`` variables. With a retention, a
@@ -71,7 +73,8 @@ def connect(
     :class:`~transports.Browser` to share; ``profile`` a folder that keeps what a user is signed in to;
     ``storage_state`` cookies and storage to begin with, or a file of them; ``cdp_url`` a running Chromium to attach to;
     ``page`` and ``context`` the caller's own, of ``playwright.async_api``; ``extension_page`` the page of an extension
-    that speaks ABP. See :class:`~transports.PlaywrightTransport`.
+    that speaks ABP; ``adapter`` a script of the caller's that makes an app of a page that speaks nothing
+    (docs/adapters.md). See :class:`~transports.PlaywrightTransport`.
 
     For WebSockets and MCP servers behind an address: ``headers`` go with what is sent, and are never shown. For the
     latter, ``auth`` is an ``httpx2.Auth``, such as the MCP SDK's ``OAuthClientProvider``.
@@ -99,6 +102,7 @@ def connect(
         "page": page,
         "context": context,
         "extension_page": extension_page,
+        "adapter": adapter,
     }
     browser_options = {name: value for name, value in browser_options.items() if value is not None}
     request_options = {name: value for name, value in (("headers", headers), ("auth", auth)) if value is not None}

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..artifacts import ArtifactStore, Scope
+from ..artifacts.in_process import TakesStore
 from ..artifacts.ref import MAX_SCOPE_CHARS
 from ..base import Transport
 from ..protocol.declarations import Capability
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
-from ..routing import Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingPolicy
+from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from .settings import Settings
 
 __all__ = ["Results"]
@@ -29,7 +30,7 @@ class Results:
         transport: Transport,
         store: ArtifactStore,
         settings: Settings,
-        policy: RoutingPolicy,
+        routing: RoutingPolicy | RoutingConfig | None,
         app_id: Callable[[], str],
     ) -> None:
         self._transport = transport
@@ -38,11 +39,20 @@ class Results:
         self._app_id = app_id
         #: Gets the events of the routing, in any thread.
         self.on_event: OnRoutingEvent = lambda _: None
-        self.use_policy(policy)
+        self._config = RoutingConfig() if routing is None else routing
+        self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
+        if isinstance(transport, TakesStore):
+            transport.use_store(store)
 
-    def use_policy(self, policy: RoutingPolicy) -> None:
-        """Route by ``policy`` from now on."""
-        self._policy = policy
+    def policy_for(self, server: str) -> RoutingPolicy:
+        """Return the policy, from now on the one for an app with this name if settings choose it."""
+        if isinstance(self._config, RoutingConfig):
+            self._use_policy(self._config.policy(server, presets=self._transport.features.presets))
+        return self.policy
+
+    def _use_policy(self, policy: RoutingPolicy) -> None:
+        #: How answers are read.
+        self.policy = policy
         self._fetcher = Fetcher(
             self._transport,
             timeout=self._settings.download_timeout / 1000,
@@ -98,7 +108,7 @@ class Results:
             return self._router
         fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
         view = self._store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
-        return Router(view, policy=self._policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
+        return Router(view, policy=self.policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
 
     async def _with_evictions(self, result: Result) -> Result:
         """Return the result with a warning for files that had to make room for later ones of the same result."""

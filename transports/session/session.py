@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
-from ..artifacts.in_process import TakesStore
 from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
@@ -23,7 +22,7 @@ from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
 from ..protocol.messages import Message
-from ..routing import ABP, Result, RoutingConfig, RoutingPolicy
+from ..routing import Result, RoutingConfig, RoutingPolicy
 from ..tasks import cancel_and_wait
 from .calls import Calls
 from .connection import Connection
@@ -71,20 +70,16 @@ class Session:
         needs_scope = store.retention and not store.scope.session
         #: The store that results go to.
         self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
-        if isinstance(transport, TakesStore):
-            transport.use_store(self.store)
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
         self._discover = discover
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
         self._stack = contextlib.AsyncExitStack()
-        self._routing = routing or RoutingConfig()
-        policy = self._routing if isinstance(self._routing, RoutingPolicy) else ABP
-        self._results = Results(transport, self.store, settings, policy, lambda: self.info.id or self.info.name)
+        self._results = Results(transport, self.store, settings, routing, lambda: self.info.id or self.info.name)
         #: The resources of an MCP server; other apps have none.
         self.resources = Resources(
-            transport, self.store, self._results.from_data, policy.resources, self._timeout_or_default
+            transport, self.store, self._results.from_data, self._results.policy.resources, self._timeout_or_default
         )
         self._handshake = Handshake(
             transport, requested_capabilities, self.resources.with_generated, list_timeout=self._connect_timeout
@@ -144,10 +139,7 @@ class Session:
             await stack.enter_async_context(self.transport)
             await stack.enter_async_context(self._events)
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
-            if isinstance(self._routing, RoutingConfig):
-                policy = self._routing.policy(self.info.id, presets=self.transport.features.presets)
-                self._results.use_policy(policy)
-                self.resources.policy = policy.resources
+            self.resources.policy = self._results.policy_for(self.info.id).resources
             if discovery is not None:
                 await self._handshake.apply_manifest(discovery)
             self._connection.ready.set()

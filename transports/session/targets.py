@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..base import Transport
@@ -17,9 +17,12 @@ from .plugins import GROUP, make_transport
 from .settings import Settings
 from .timeouts import timeout_seconds
 
+if TYPE_CHECKING:
+    from ..browser.top_page import PageProtocol
+
 __all__ = ["discovery_for", "reject_options", "transport_for"]
 
-_PAGE = ("playwright", "postmessage")
+_PAGE = ("playwright", "webmcp", "postmessage")
 #: The transports of each scheme; the first is the one of ``auto``.
 _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("websocket",)}
 _REPLAY = "replay:"
@@ -72,11 +75,18 @@ def transport_for(
     if chosen == "postmessage":
         from ..adapters.postmessage import PostMessageTransport
 
-        reject_options(_only(browser_options, "page", "extension_page"), "an app that is embedded in a page of ours")
+        reject_options(
+            _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
+        )
         return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+    if chosen == "webmcp":
+        from ..adapters.webmcp import WebMcpTransport
+
+        return WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
     from ..adapters.playwright import PlaywrightTransport
 
-    return PlaywrightTransport(target, headless=headless, timeout=seconds, **browser_options)
+    protocol: PageProtocol = "auto" if name == "auto" else "abp"
+    return PlaywrightTransport(target, headless=headless, timeout=seconds, protocol=protocol, **browser_options)
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:

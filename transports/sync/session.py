@@ -122,6 +122,7 @@ def connect(
     page: Page | None = None,
     context: BrowserContext | None = None,
     extension_page: str | None = None,
+    adapter: str | Path | None = None,
     headers: Mapping[str, str] | None = None,
     auth: Auth | None = None,
     timeout: float | None = None,

@@ -49,7 +49,8 @@ class Golden:
 
         Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``, and a picture of the
         difference is written. PDFs are compared by their text, page by page, everything else byte by byte. Raises
-        :class:`AssertionError`, and :class:`~transports.errors.UsageError` for an artifact without a file.
+        :class:`AssertionError`, which names a copy of the result in the report of the test, and
+        :class:`~transports.errors.UsageError` for an artifact without a file.
         """
         data, golden = _bytes(actual), self.folder / name
         if golden.resolve().parent != self.folder.resolve():
@@ -58,47 +59,68 @@ class Golden:
             self.folder.mkdir(parents=True, exist_ok=True)
             golden.write_bytes(data)
             return
-        assert golden.is_file(), f"there is no golden file {golden}; look at the result, then --abp-update-golden"
+        if not golden.is_file():
+            result = self._keep(data, golden)
+            raise AssertionError(
+                f"there is no golden file {golden}; look at the result, {result}, then --abp-update-golden"
+            )
         expected = golden.read_bytes()
         if data == expected:
             return
         kind = sniff(expected[:4096]) or ""
         if kind.startswith("image/") and kind != "image/svg+xml":
-            self._compare_pixels(data, expected, golden, tolerance)
+            difference = self._compare_pixels(data, expected, golden, tolerance)
         elif kind == "application/pdf":
-            _compare_pages(data, expected, golden)
+            difference = _compare_pages(data, expected, golden)
         else:
-            raise AssertionError(f"{_first_difference(data, expected)} {golden}; --abp-update-golden accepts it")
+            difference = f"{_first_difference(data, expected)} {golden}"
+        if difference:
+            result = self._keep(data, golden)
+            raise AssertionError(f"{difference}; the result is {result}; --abp-update-golden accepts it")
 
-    def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> None:
+    def _keep(self, data: bytes, golden: Path) -> Path:
+        """Write what was compared beside the report of the test, to be looked at."""
+        self._output.mkdir(parents=True, exist_ok=True)
+        result = self._output / f"{golden.stem}.result{golden.suffix}"
+        result.write_bytes(data)
+        return result
+
+    def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> str:
+        """Return in words how the images differ, or an empty text; a picture shows where."""
         from PIL import Image, UnidentifiedImageError
 
         golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
         try:
             actual = Image.open(io.BytesIO(data)).convert("RGBA")
         except UnidentifiedImageError:
-            raise AssertionError(f"the result is no image that can be read, {golden} is one") from None
-        assert actual.size == golden_image.size, f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
+            return f"the result is no image that can be read, {golden} is one"
+        if actual.size != golden_image.size:
+            return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
         picture, count = _difference(actual, golden_image, tolerance)
         if not count:
-            return
+            return ""
         self._output.mkdir(parents=True, exist_ok=True)
-        difference, result = (self._output / f"{golden.stem}.{part}.png" for part in ("difference", "result"))
-        picture.save(difference)
-        actual.save(result)
-        raise AssertionError(
-            f"{count} of {actual.width * actual.height} pixels differ from {golden} (tolerance {tolerance}); "
-            f"see {difference}, and {result}"
-        )
+        shown = self._output / f"{golden.stem}.difference.png"
+        picture.save(shown)
+        pixels = actual.width * actual.height
+        return f"{count} of {pixels} pixels differ from {golden} (tolerance {tolerance}); see {shown}"
 
 
 def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
     if isinstance(actual, bytes):
         return actual
-    path = actual if isinstance(actual, Path) else actual.path
-    if path is None:
-        raise UsageError("this artifact has no file here; use a store in a folder, as abp_artifacts is")
-    return path.read_bytes()
+    if isinstance(actual, Path):
+        path = actual
+    elif (path_of_artifact := actual.path) is not None:
+        path = path_of_artifact
+    else:
+        raise UsageError(
+            f"{actual.filename} ({actual.uri}) has no file here; use a store in a folder, as abp_artifacts is"
+        )
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be compared: {error.strerror}") from error
 
 
 def _first_difference(data: bytes, expected: bytes) -> str:
@@ -121,11 +143,15 @@ def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Ima
     return faded, mask.histogram()[255]
 
 
-def _compare_pages(data: bytes, expected: bytes, golden: Path) -> None:
+def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
+    """Return in words how the texts of two PDFs differ, or an empty text."""
     pages, golden_pages = _texts(data), _texts(expected)
-    assert len(pages) == len(golden_pages), f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
+    if len(pages) != len(golden_pages):
+        return f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
     for number, (actual, golden_text) in enumerate(zip(pages, golden_pages, strict=True), 1):
-        assert actual == golden_text, f"page {number} reads {actual[:300]!r}, in {golden} {golden_text[:300]!r}"
+        if actual != golden_text:
+            return f"page {number} reads {actual[:300]!r}, in {golden} {golden_text[:300]!r}"
+    return ""
 
 
 def _texts(data: bytes) -> list[str]:

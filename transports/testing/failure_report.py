@@ -24,8 +24,8 @@ _MAX_CHARS = 1000
 class FailureReport:
     """The report of one test, written only if the test fails.
 
-    While the test runs, recordings go to the folder ``recordings``. ``folder``, where the report goes, is made by
-    :meth:`write`. ``artifacts`` is the folder of the test's store.
+    While the test runs, recordings go to the folder ``recordings``. ``folder``, where the report goes, is made by the
+    first file in it. ``artifacts`` is the folder of the test's store.
     """
 
     def __init__(self, folder: Path, *, artifacts: Path, recordings: Path) -> None:
@@ -43,10 +43,9 @@ class FailureReport:
         return self._sessions[-1]
 
     def write(self) -> str:
-        """Write all that there is into the folder, and return what was written and where. The sessions may still be
-        open: a recording is good up to its last whole line."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        written = [name for recording in self._sessions if recording.is_file() for name in self._keep(recording)]
+        """Write all that there is into the folder, and return what was written and where. Without anything to write no
+        folder is made. The sessions may still be open: a recording is good up to its last whole line."""
+        written = [name for recording in self._sessions for name in self._keep(recording)]
         if self._page is not None:
             (page, run), self._page = self._page, None
             with contextlib.suppress(Exception):  # the page may be what has failed
@@ -60,9 +59,15 @@ class FailureReport:
             written.append("trace.zip (see it with: playwright show-trace)")
         if self._copy_artifacts():
             written.append("artifacts")
-        return f"kept in {self._folder}: {', '.join(written) or 'nothing, as nothing was there'}"
+        return (
+            f"kept in {self._folder}: {', '.join(written)}" if written else "nothing was kept: no app had answered yet"
+        )
 
     def _keep(self, recording: Path) -> list[str]:
+        """Copy a recording with its content, and write its log. Return their names; none if it holds no message."""
+        if not recording.is_file() or recording.read_bytes().count(b"\n") < 2:  # no more than its header
+            return []
+        self._folder.mkdir(parents=True, exist_ok=True)
         copy = self._folder / recording.name
         shutil.copy2(recording, copy)
         if (content := recording.with_name(f"{recording.name}.d")).is_dir():
@@ -76,7 +81,7 @@ class FailureReport:
         found = self._artifacts.iterdir() if self._artifacts.is_dir() else ()
         files = [file for file in found if file.is_file() and not file.name.startswith(".")]
         for file in files:
-            (self._folder / "artifacts").mkdir(exist_ok=True)
+            (self._folder / "artifacts").mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, self._folder / "artifacts" / file.name)
         return bool(files)
 

@@ -7,6 +7,7 @@ its fixtures, brings no event loop of its own, and changes no test that does not
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from .options import add_options, browser_options, check_options, number_option, output_folder
+from .run_folder import new_run_name, remove_older_runs
 
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
     from .failure_report import FailureReport
 
 _REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
+_RUN: pytest.StashKey[str] = pytest.StashKey()
+_NO_LOOP = "_abp_no_running_loop"
 _WAYS_TO_NAME_AN_APP = (
     "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
 )
@@ -32,26 +38,13 @@ _WAYS_TO_NAME_AN_APP = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options ``--abp-…``."""
-    group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
-    group.addoption("--abp-target", metavar="URL", help="The app that abp_app drives where a test names none.")
-    group.addoption(
-        "--abp-transport",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="Run tests that use abp_app over this transport; repeat it for several.",
-    )
-    group.addoption(
-        "--abp-output",
-        metavar="DIR",
-        default="abp-results",
-        help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
-    )
-    group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
+    add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers ``abp`` and ``abp_transports``."""
+    """Register the markers ``abp`` and ``abp_transports``, check the options, and name the run."""
+    check_options(config)
+    config.stash[_RUN] = getattr(config, "workerinput", {}).get("abp_run") or new_run_name()
     config.addinivalue_line(
         "markers", "abp(target, transport='auto', **options): the app of abp_app; options are those of connect()"
     )
@@ -78,6 +71,49 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Put :func:`_abp_no_running_loop` before all fixtures of a test that brings an event loop of its own."""
+    if isinstance(item, pytest.Function) and _NO_LOOP not in item.fixturenames:
+        own = any(name.startswith("abp_") for name in item.fixturenames)
+        if "abp_app_async" in item.fixturenames or (own and inspect.iscoroutinefunction(item.obj)):
+            item.fixturenames.insert(0, _NO_LOOP)
+
+
+@pytest.fixture
+def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the test run its own event loop where ``page`` of pytest-playwright has been used.
+
+    That plugin keeps a loop suspended in this thread for the rest of the run, and asyncio takes it for running: no
+    other loop could run here. It is put aside while the test runs, and back before fixtures of a wider scope end.
+    """
+    import asyncio
+
+    if "page" in request.fixturenames and request.config.pluginmanager.hasplugin("playwright"):
+        raise pytest.UsageError(
+            f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
+            "make it a plain function with `page` and `abp_app`, or leave `page` out and take `abp_app_async`"
+        )
+    suspended = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(suspended)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist the name of the run."""
+    node.workerinput["abp_run"] = node.config.stash[_RUN]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove reports of older runs, if this one has left some."""
+    config = session.config
+    if not hasattr(config, "workerinput"):
+        remove_older_runs(output_folder(config), config.stash[_RUN], int(number_option(config, "keep_runs") or 1))
+
+
 # --- target and store ---------------------------------------------------------------------------------------------
 
 
@@ -99,7 +135,11 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
         page = request.path.parent / str(given)
-        return _abp_pages(page) if page.suffix in (".html", ".htm") and page.is_file() else str(given)
+        if page.suffix not in (".html", ".htm") or "://" in str(given):
+            return str(given)
+        if not page.is_file():
+            raise pytest.UsageError(f"{request.node.nodeid}: no such file beside the test: {page}")
+        return _abp_pages(page)
     if "abp_fixture_app" not in request.fixturenames:
         raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
@@ -124,11 +164,11 @@ def abp_fixture_app() -> Iterator[Fixture]:
 
 
 @pytest.fixture(scope="session")
-def abp_browser() -> Iterator[Browser]:
+def abp_browser(pytestconfig: pytest.Config) -> Iterator[Browser]:
     """One browser for all blocking sessions of the test session; each has its own cookies and storage."""
     from ..sync import Browser
 
-    with Browser() as browser:
+    with Browser(**browser_options(pytestconfig)) as browser:
         yield browser
 
 
@@ -146,7 +186,7 @@ def abp_golden(request: pytest.FixtureRequest) -> Golden:
     from .assertions import Golden
 
     update = request.config.getoption("--abp-update-golden")
-    return Golden(request.path.parent / "golden", update=update, output=_output(request))
+    return Golden(request.path.parent / "golden", update=update, output=_report_folder(request))
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -163,8 +203,7 @@ def abp_app(
     from ..sync import connect
 
     options = _options(request, abp_target, abp_transport)
-    own = not {"page", "browser", "profile", "cdp_url", "context", "storage_state"} & set(options)
-    if own and _is_page(abp_target):
+    if _starts_browser(abp_target, options):
         options["browser"] = request.getfixturevalue("abp_browser")
     report = _new_report(request, tmp_path)
     options = {"record": _recording(report, abp_target), **options}
@@ -187,6 +226,7 @@ def abp_app_async(
     It takes the options of :func:`transports.connect`. In a test that also uses the asynchronous ``page`` of
     pytest-playwright-asyncio it drives that page.
     """
+    from ..browser.process.launch import Browser
     from ..session.connect import connect
 
     marked = _options(request, abp_target, abp_transport)
@@ -196,12 +236,13 @@ def abp_app_async(
     async def connected(**options: Any) -> AsyncIterator[Session]:
         defaults = {"store": tmp_path / "artifacts", "record": _recording(report, abp_target)}
         options = {**defaults, **marked, **options}
-        async with connect(abp_target, transport=abp_transport, **options) as app:
-            if "page" in options:
-                yield app
-                return
-            async with report.tracing(app.transport, passing=pytest.skip.Exception):
-                yield app
+        async with contextlib.AsyncExitStack() as stack:
+            if (wanted := browser_options(request.config)) and _starts_browser(abp_target, options):
+                options["browser"] = await stack.enter_async_context(Browser(**wanted))
+            app = await stack.enter_async_context(connect(abp_target, transport=abp_transport, **options))
+            if "page" not in options:
+                await stack.enter_async_context(report.tracing(app.transport, passing=pytest.skip.Exception))
+            yield app
 
     return connected
 
@@ -210,15 +251,21 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
     marker = request.node.get_closest_marker("abp")
     options: Mapping[str, Any] = marker.kwargs if marker is not None else {}
     options = {name: value for name, value in options.items() if name != "transport"}
-    if _is_page(target) and transport in ("auto", "playwright") and "page" in request.fixturenames:
-        options = {**options, "page": request.getfixturevalue("page")}
-    return dict(options)
+    if (timeout := number_option(request.config, "timeout")) is not None:
+        options = {"timeout": timeout, **options}
+    if _is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
+        return {**options, "page": request.getfixturevalue("page")}
+    if {"browser", "profile", "storage_state"} & set(options) and "headless" in browser_options(request.config):
+        return {"headless": False, **options}  # a browser that connect() starts, not the plugin
+    return options
 
 
 def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport:
     from .failure_report import FailureReport
 
-    report = FailureReport(_output(request), artifacts=tmp_path / "artifacts", recordings=tmp_path / "recordings")
+    report = FailureReport(
+        _report_folder(request), artifacts=tmp_path / "artifacts", recordings=tmp_path / "recordings"
+    )
     request.node.stash[_REPORT] = report
     return report
 
@@ -232,7 +279,13 @@ def _is_page(target: str) -> bool:
     return target.lower().startswith(("http://", "https://"))
 
 
-def _output(request: pytest.FixtureRequest) -> Path:
-    """Return the folder of a test below ``--abp-output``. The first file that is written makes it."""
+def _starts_browser(target: str, options: Mapping[str, object]) -> bool:
+    """Whether a session needs a browser, and its options name none."""
+    named = {"page", "browser", "profile", "cdp_url", "context", "storage_state", "headless"}
+    return _is_page(target) and not named & set(options)
+
+
+def _report_folder(request: pytest.FixtureRequest) -> Path:
+    """Return the folder of a test in that of the run. The first file that is written makes it."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.nodeid).strip("-.")[-120:]
-    return request.config.rootpath / str(request.config.getoption("--abp-output")) / name
+    return output_folder(request.config) / request.config.stash[_RUN] / name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from tests.support.command_line import CTRL_C, CTRL_D, CommandLine, Terminal
+from tests.support.command_line import CTRL_C, CTRL_D, ENTER, TAB, CommandLine, Terminal
 from transports import BinaryData, Capability, UsageError
 from transports.surfaces.cli.shell_line import LineCompleter, parse_line
 from webapp_fixture import Fixture
@@ -122,14 +121,15 @@ def test_calls_at_a_terminal(abp: CommandLine, workbench: Fixture, tmp_path: Pat
         terminal.wait_for("did you mean data.json")
         terminal.answer("abp> ", "half a line", end=CTRL_C)
         terminal.answer("abp> ", "job.wait")
-        while "job.wait: cancelled" not in terminal.shown:
-            os.kill(os.getpid(), signal.SIGINT)  # what a terminal makes of Ctrl-C while nobody reads keys
-            time.sleep(0.05)
+        # what a terminal makes of Ctrl-C while nobody reads keys
+        terminal.interrupt("job.wait: cancelled", lambda: os.kill(os.getpid(), signal.SIGINT))
         terminal.answer("abp> ", "files.clear")
         terminal.answer("[y/N]: ", "y")
         terminal.answer("abp> ", "job.run label=hunter2 token=hunter2 delay=1")
         terminal.answer("abp> ", " job.run label=hunter2 delay=1")
-        terminal.answer("abp> ", "help data.json")
+        terminal.answer("abp> ", "help data.js", end=TAB)
+        terminal.wait_for("help data.jsn")  # of what Tab adds, a dumb terminal shows the last character
+        terminal.press(ENTER)
         terminal.answer("abp> ", "", end=CTRL_D)
 
     ran = abp.at_terminal("shell", workbench.ws_url, script=person)

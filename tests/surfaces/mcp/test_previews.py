@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import io
+import json
 import random
 from collections.abc import Mapping
 
@@ -15,7 +16,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.mcp_clients import Apps, Serve, era, serve, size, words
+from tests.support.mcp_clients import Apps, Serve, called, era, serve, size, words
 from transports import BinaryData
 from transports.surfaces.mcp import images
 from transports.testing import Call
@@ -167,6 +168,19 @@ async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> N
         assert book.endswith("\n… (truncated; 9 pages in all)") and "Page 4 says" not in book
         assert "scan.pdf has 2 pages and no text in the first 2" in await text("scan")
         assert "Text of" not in await text("broken")
+
+        # all of the text of a PDF, in slices
+        listed = {one["filename"]: one["id"] for one in (await called(client, "abp_artifacts"))["artifacts"]}
+        read, offset = "", 0
+        while offset is not None:
+            arguments = {"id": listed["book.pdf"], "text": True, "offset": offset, "length": 5000}
+            header, content = (await client.call_tool("abp_read_artifact", arguments)).content
+            assert isinstance(header, TextContent) and isinstance(content, TextContent)
+            read, offset = read + content.text, json.loads(header.text)["next_offset"]
+        assert read.split() == " ".join(long).split()
+        for name, reason in (("broken.pdf", "it cannot be read"), ("b.csv", "is no PDF")):
+            refused = await client.call_tool("abp_read_artifact", {"id": listed[name], "text": True})
+            assert refused.is_error and reason in words(refused)
 
 
 async def test_without_the_libraries_a_word_says_what_to_install(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

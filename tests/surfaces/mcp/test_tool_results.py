@@ -225,9 +225,15 @@ async def test_resources_are_listed_in_pages_with_size_and_warnings(serve: Serve
         for one in (first, seen[0]):  # what reading does, and when the artifact was made
             assert one.meta and one.meta["readOnlyHint"] is one.meta["idempotentHint"] is True
             assert one.annotations and str(one.annotations.last_modified).startswith("20")
-        listed = await called(client, "abp_artifacts", limit=50)
-        assert [entry["large_file_warning"] for entry in listed["artifacts"]] == [True, *[False] * 49]
-        assert {entry["auto_read_safe"] for entry in listed["artifacts"]} == {False}
+        entries: list[Mapping[str, object]] = []
+        offset = 0
+        while offset is not None:  # 100 of them are more than one answer may hold
+            answer = await client.call_tool("abp_artifacts", {"limit": 100, "offset": offset})
+            listed = answer.structured_content
+            assert size(answer) <= LIMIT and "omitted" not in listed
+            entries, offset = entries + listed["artifacts"], listed["next_offset"]
+        assert [entry["large_file_warning"] for entry in entries] == [True, *[False] * 120]
+        assert {entry["auto_read_safe"] for entry in entries} == {False}
         with pytest.raises(MCPError) as refused:
             await client.list_resources(cursor="nowhere")
         assert refused.value.error.code == -32602

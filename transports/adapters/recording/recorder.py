@@ -91,6 +91,7 @@ class Recorder(Transport):
         self._writer = writer = Writer(Path(self._recording.path), header)
         self._packer = ContentPacker(writer.store_content, self._scrubber)
         await self._record("open", self.wrapped.open)
+        self.name = self.wrapped.name  # "auto" decides when the page has loaded
 
     async def aclose(self) -> None:
         """Close the wrapped transport, then the file."""

@@ -23,7 +23,8 @@ from ...errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
 from ...protocol.messages import Message
 from ...protocol.strict_json import decode_json
 from ...protocol.urls import redact_url
-from ..page.agent import INLINE_BYTES, PageAgent, load_script
+from ..page.agent import INLINE_BYTES, PageAgent
+from ..page.scripts import load_script
 from ..source import Tab
 from ..transfer.cdp_downloads import CdpDownloads
 from .app_downloads import AppDownloads

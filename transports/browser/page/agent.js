@@ -1,7 +1,8 @@
 // Our side of the page: runs before the app's first script in every document, exposes the page functions of the
 // protocol, and returns its agent object to callers that know the key. It leaves nothing else behind.
-// A function expression, called as agent({binding, key, inline, longest}, codec, effects, harness?).
-(config, makeCodec, makeEffects, makeHarness) => {
+// A function expression, called as agent({binding, key, inline, longest, protocol?, frames?}, codec, effects, harness?, tools?, answers?),
+// where the last two are handed to the harness.
+(config, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
   "use strict";
   // The raw binding is removed before any script of the app can see it.
   const send = globalThis[config.binding];
@@ -32,6 +33,7 @@
   const { parse, stringify } = JSON;
   const emit = (kind, payload) => send(codec.pack([kind, payload]).json);
 
+  const APP_LEAD = 300; // ms after the load for which window.abp goes before the tools of a page
   let uninstalled = false; // the app may keep references to our functions
   const undo = []; // steps that restore a page that stays open without us
   const replace = (target, name, value) => {
@@ -68,7 +70,11 @@
     emit("elicitation", { id, request });
     return reply;
   };
-  const forward = (kind, way) => (payload) => { if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload); };
+  const forward = (kind, way) => (payload) => {
+    const ofTheList = kind === "capabilities" || payload?.event === "notifications/capabilities/list_changed";
+    if (ofTheList && way === "page" && chosen) return; // the tools speak for themselves
+    if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload);
+  };
   const handlers = { elicitation: elicit };
   const handlerFor = (kind, way) => (handlers[kind] ? handlers[kind](way) : forward(kind, way));
   const PAGE_FUNCTIONS = {
@@ -85,7 +91,7 @@
   };
   const connected = new WeakSet();
   const connectCallbacks = (abp) => {
-    if (connected.has(abp)) return;
+    if (abp === harness?.app || connected.has(abp)) return; // tools have no callbacks
     connected.add(abp);
     for (const [name, kind] of Object.entries(APP_CALLBACKS)) {
       const deliver = handlerFor(kind, "callback");
@@ -109,6 +115,22 @@
   };
   const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), currentCall });
 
+  const warnings = new WeakMap(); // answer → warnings about it
+  const harness = makeHarness?.(
+    { emit, deliver: (kind, way = "page") => handlerFor(kind, way), key: config.frames, blobOfUrl: effects.findBlob, warnings },
+    makeTools, makeAnswers);
+  // The app that is driven: window.abp, or what the harness makes of the page's WebMCP tools.
+  let chosen = null;
+  const theApp = () => {
+    if (chosen === null && config.protocol === "webmcp") chosen = harness.app;
+    return chosen ?? globalThis.abp ?? harness?.app;
+  };
+  const lookForTools = async (seen) => {
+    if (config.protocol !== "webmcp" && config.protocol !== "auto") return false;
+    Object.assign(seen, await harness.seeTools());
+    return seen.tools > 0 && seen.settled && seen.state === "complete";
+  };
+
   const toReply = async (answer) => {
     let packed;
     try { packed = codec.pack(answer); } catch (error) {
@@ -131,7 +153,8 @@
         binaries.push([path, "held", hold(value), type, name, size]);
       }
     }
-    const rest = packed.warnings.length || binaries.length ? JSON.stringify({ binaries, warnings: packed.warnings }) : "{}";
+    const notes = [...warnings.get(answer) ?? [], ...packed.warnings];
+    const rest = notes.length || binaries.length ? stringify({ binaries, warnings: notes }) : "{}";
     return longByReference(`{"answer":${packed.json},"rest":${rest}}`);
   };
   // Very long text is fetched as large content is: the channel copies each character several times.
@@ -158,33 +181,44 @@
 
   const agent = {
     ...effects,
-    ...makeHarness?.({ emit, deliver: (kind) => handlerFor(kind, "page") }),
-    // Describes window.abp once it is complete, or `grace` ms after the document has loaded.
+    ...harness,
+    // Describes window.abp once it is complete, or the page's tools, or what there is `grace` ms after the document has
+    // loaded. A page that has both is driven by window.abp.
     async ready(grace) {
       let completeAt = null;
       for (;;) {
-        const seen = { present: false, missing: [], threw: null, title: document.title, state: document.readyState };
-        try {
-          const abp = globalThis.abp;
-          seen.present = abp !== undefined && abp !== null;
-          if (seen.present) seen.missing = ["initialize", "call"].filter((name) => typeof abp[name] !== "function");
-        } catch (error) { seen.threw = String(error); }
-        if (seen.present && !seen.missing.length && !seen.threw) return JSON.stringify(seen);
+        const seen = { protocol: "abp", present: false, missing: [], threw: null, title: document.title, state: document.readyState };
+        if (config.protocol !== "webmcp") {
+          try {
+            const abp = globalThis.abp;
+            seen.present = abp !== undefined && abp !== null;
+            if (seen.present) seen.missing = ["initialize", "call"].filter((name) => typeof abp[name] !== "function");
+          } catch (error) { seen.threw = String(error); }
+          if (seen.present && !seen.missing.length && !seen.threw) {
+            harness?.standAside?.();
+            return stringify(seen);
+          }
+        }
         if (seen.state === "complete") completeAt ??= Date.now();
-        if (completeAt !== null && Date.now() - completeAt >= grace) return JSON.stringify(seen);
+        if (await lookForTools(seen) && (config.protocol === "webmcp" || Date.now() - completeAt >= APP_LEAD)) {
+          chosen = harness.app;
+          return stringify({ ...seen, protocol: "webmcp" });
+        }
+        if (completeAt !== null && Date.now() - completeAt >= grace) return stringify(seen);
         await new Promise((resolve) => setTimer(resolve, 10));
       }
     },
     initialize(text) {
       return replyOf(async () => {
-        connectCallbacks(globalThis.abp);
-        const result = await globalThis.abp.initialize(parse(text));
-        connectCallbacks(globalThis.abp);
+        const app = theApp();
+        connectCallbacks(app);
+        const result = await app.initialize(parse(text));
+        connectCallbacks(theApp());
         return result;
       });
     },
     async list() {
-      try { return await listReply(await globalThis.abp.listCapabilities?.()); } catch (error) { return toError(error); }
+      try { return await listReply(await theApp().listCapabilities?.()); } catch (error) { return toError(error); }
     },
     // request: {capability, params, options, base64: [[path, text]], files: [path]}; inputs: one <input> per file.
     call(text, ...inputs) {
@@ -199,7 +233,7 @@
         try {
           let answer;
           startingCall = id;
-          try { answer = globalThis.abp.call(capability, filled, options); } finally { startingCall = null; }
+          try { answer = theApp().call(capability, filled, options); } finally { startingCall = null; }
           return await answer;
         } finally { calls.delete(id); }
       });
@@ -208,13 +242,13 @@
     async cancel(callId, reason) {
       for (const parameters of [[callId, reason], [{ callId, reason }]]) {
         try {
-          const answer = await waitAtMost(400, globalThis.abp.cancel(...parameters));
+          const answer = await waitAtMost(400, theApp().cancel(...parameters));
           if (answer && answer.cancelled === true) return JSON.stringify({ answer, rest: {} });
         } catch { /* the other form, then */ }
       }
       return JSON.stringify({ answer: { callId, cancelled: false }, rest: {} });
     },
-    shutdown: (text) => replyOf(() => waitAtMost(1000, globalThis.abp?.shutdown?.(parse(text)))),
+    shutdown: (text) => replyOf(() => waitAtMost(1000, theApp()?.shutdown?.(parse(text)))),
     answer(id, text) {
       elicitations.get(id)?.(parse(text));
       elicitations.delete(id);
@@ -257,6 +291,7 @@
       for (const answer of elicitations.values()) answer(DECLINED);
       for (const step of undo.splice(0)) step();
       effects.unhook();
+      harness?.forgetTools?.();
     },
   };
 }

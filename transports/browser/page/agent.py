@@ -11,8 +11,6 @@ import contextlib
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +29,12 @@ from ...errors import (
 )
 from ...protocol.strict_json import decode_json
 from .channel import Channel, PageObject
+from .scripts import load_script
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["INLINE_BYTES", "PageAgent", "is_closed", "load_script"]
+__all__ = ["INLINE_BYTES", "PageAgent", "is_closed"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
@@ -68,17 +67,13 @@ _NAVIGATED_MESSAGES = (
     "Could not find object",
     "JSHandle is disposed",
 )
+#: Those of them that say that the command did not reach the page's script.
+_NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 
 
 def is_closed(error: Exception) -> bool:
     """Return whether an exception of Playwright says that the page, its browser or the driver has ended."""
     return any(text in str(error) for text in _CLOSED_MESSAGES)
-
-
-@cache
-def load_script(name: str) -> str:
-    """Return the text of a script of this folder, such as ``agent.js``."""
-    return (files(__package__) / name).read_text(encoding="utf-8")
 
 
 class PageAgent:
@@ -107,6 +102,7 @@ class PageAgent:
         self._binding = f"_{secrets.token_hex(8)}"
         self._object: PageObject | None = None
         self._pinned = False
+        self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
         self._browser = page.context.browser
@@ -122,14 +118,14 @@ class PageAgent:
             raise UsageError("this browser has no CDP; use a Chromium")
         return self.channel.cdp
 
-    async def install(self, *parts: str, now: bool = False) -> None:
+    async def install(self, *parts: str, now: bool = False, **options: str) -> None:
         """Install the agent in every document that the page loads from now on.
 
-        ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments. With ``now`` the document
-        that is loaded already gets the agent too.
+        ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
+        configuration. With ``now`` the document that is loaded already gets the agent too.
         """
-        options = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
-        config = json.dumps(options)
+        own = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
+        config = json.dumps({**own, **options})
         source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
         await self.channel.install(source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now)
 
@@ -160,13 +156,21 @@ class PageAgent:
         self._on_event(*kind_and_payload)
 
     def pin(self) -> None:
-        """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10)."""
-        self._pinned = True
+        """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10), unless
+        :meth:`follow` was called."""
+        self._pinned = self._on_navigated is None
+
+    def follow(self, on_navigated: Callable[[], object]) -> None:
+        """Declare every document of the page to be the app. A navigation fails the calls under way with
+        :class:`~transports.errors.ContextLost`, and ``on_navigated`` is called; the page is not lost."""
+        self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
         self._object = None
         if self._pinned:
             self.mark_lost(ContextLost("the page navigated or reloaded"))
+        elif self._on_navigated is not None:
+            self._on_navigated()
 
     def _on_crash(self, _: Page) -> None:
         self.mark_lost(PageCrashed("the page's renderer crashed"))
@@ -259,7 +263,9 @@ class PageAgent:
         if self._lost.done():
             return self._copy(self._lost.result())
         if any(text in first for text in _NAVIGATED_MESSAGES):
-            return self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
+            lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
+            lost.details |= {"sent": False} if any(text in first for text in _NOT_SENT_MESSAGES) else {}
+            return lost
         if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self._copy(self._lost.result())

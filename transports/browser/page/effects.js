@@ -225,6 +225,7 @@
     },
     restorePage,
     unhook() { for (const step of undo.splice(0)) step(); },
+    findBlob: (url) => blobsByUrl.get(url),
     blobOfUrl(url) {
       const blob = blobsByUrl.get(url);
       return blob ? { ...hold(blob), type: blob.type, size: blob.size } : null;

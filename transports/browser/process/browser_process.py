@@ -26,18 +26,21 @@ __all__ = ["BrowserProcess"]
 
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other names are those of Playwright, whose own switch this one replaces.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
 
 
 class BrowserProcess:
     """A driver, and the browser that it started or attached to. It is used for one run and never again.
 
     First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`; :meth:`end` after whatever became of them. None
-    but the last has a time limit: the caller sets one.
+    but the last has a time limit: the caller sets one. ``slow_mo`` in milliseconds is added to each step of Playwright.
     """
 
     browser: PlaywrightBrowser
 
-    def __init__(self) -> None:
+    def __init__(self, *, headless: bool, slow_mo: float) -> None:
+        self._headless, self._slow_mo = headless, slow_mo
         #: The context that all sessions share, if there is one.
         self.context: BrowserContext | None = None
         #: The browser's own CDP session; Firefox and WebKit have none.
@@ -69,18 +72,17 @@ class BrowserProcess:
         self.context = self.browser.contexts[0]
         self.cdp = await self.browser.new_browser_cdp_session()
 
-    async def launch(
-        self, choice: BrowserChoice, engine: str, *, headless: bool, profile: Path | None, extensions: bool
-    ) -> None:
+    async def launch(self, choice: BrowserChoice, engine: str, *, profile: Path | None, extensions: bool) -> None:
         """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one."""
         assert self._playwright is not None
         kind = getattr(self._playwright, engine)
         root = sys.platform == "linux" and os.geteuid() == 0
         options: dict[str, Any] = {
             "executable_path": choice.path,
-            "headless": headless,
+            "headless": self._headless,
+            "slow_mo": self._slow_mo,
             # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
-            "args": ["--no-sandbox"] if root and engine == "chromium" else [],
+            "args": [*_CHROMIUM_ARGS, *(["--no-sandbox"] if root else [])] if engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,

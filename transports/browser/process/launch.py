@@ -51,11 +51,11 @@ class Browser:
     - ``cdp_url``, such as ``http://127.0.0.1:9222``: a running Chromium, which is attached to with the profile that it
       has. It is left running, with all tabs but ours.
 
-    ``timeout`` in seconds covers the start. Closing ends every process that was started and removes every temporary
-    file, even if the browser hangs. A browser that dies is started again as soon as a session needs it, and its
-    sessions open their apps again (:meth:`restart` says what is lost). Opening raises
-    :class:`~transports.errors.BrowserNotFound`,
-    :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
+    ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
+    ends every process that was started and removes every temporary file, even if the browser hangs. A browser that dies
+    is started again as soon as a session needs it, and its sessions open their apps again (:meth:`restart` says what is
+    lost). Opening raises :class:`~transports.errors.BrowserNotFound`, :class:`~transports.errors.ProfileInUse` and
+    :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Browser:
         profile: str | Path | None = None,
         extensions: Sequence[str | Path] = (),
         cdp_url: str | None = None,
+        slow_mo: float = 0.0,
     ) -> None:
         if cdp_url is not None and (name or executable or profile or extensions):
             raise UsageError(
@@ -83,9 +84,10 @@ class Browser:
         self._profile = None if profile is None else Path(profile).expanduser().absolute()
         self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
         self._cdp_url = cdp_url
+        self._slow_mo = slow_mo
         self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
-        self._process = BrowserProcess()
+        self._process = BrowserProcess(headless=headless, slow_mo=slow_mo)
         self._closed = True
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
@@ -122,7 +124,7 @@ class Browser:
 
     async def _start(self) -> None:
         choice = None if self.attached else self._find()
-        self._process = process = BrowserProcess()
+        self._process = process = BrowserProcess(headless=self._headless, slow_mo=self._slow_mo)
         try:
             self.folder = self._stack.enter_context(RunFolder())
             if self._profile is not None:
@@ -132,13 +134,8 @@ class Browser:
                 if self._cdp_url is not None:
                     await process.attach(self._cdp_url, timeout=self._timeout)
                 elif choice is not None:
-                    await process.launch(
-                        choice,
-                        self.engine,
-                        headless=self._headless,
-                        profile=self._profile_folder(),
-                        extensions=bool(self._extensions),
-                    )
+                    profile, extensions = self._profile_folder(), bool(self._extensions)
+                    await process.launch(choice, self.engine, profile=profile, extensions=extensions)
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:

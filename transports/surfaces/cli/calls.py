@@ -11,6 +11,7 @@ import typer
 from .answers import print_result
 from .each import call_each, read_each
 from .options import (
+    AdapterFile,
     BrowserName,
     CdpUrl,
     Connection,
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol.declarations import AppInfo, Capability
+
+
+#: Hints of tools (MCP, WebMCP) and their words.
+_HINTS = {
+    "readOnlyHint": "read-only",
+    "destructiveHint": "destructive",
+    "consequentialHint": "consequential",
+    "untrustedContentHint": "untrusted content",
+}
 
 
 def call(
@@ -63,6 +73,7 @@ def call(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
     record: Annotated[
@@ -90,6 +101,7 @@ def call(
             profile=profile,
             storage_state=storage_state,
             cdp_url=cdp_url,
+            adapter=adapter,
             token=token,
             headers=header,
         )
@@ -121,6 +133,7 @@ def capabilities(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
     as_json: Json = False,
@@ -135,6 +148,7 @@ def capabilities(
             profile=profile,
             storage_state=storage_state,
             cdp_url=cdp_url,
+            adapter=adapter,
             token=token,
             headers=header,
         )
@@ -163,4 +177,5 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
     for capability in capabilities:
         flags = "" if capability.available else " [unavailable]"
         flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
+        flags += "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
         print_text(f"  {capability.name:<{width}}  {capability.description}{flags}")

@@ -170,13 +170,13 @@ async def _browser(facts: Facts) -> None:
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)
-        await _self_test(browser)
+        await _self_test(browser, facts)
         facts["self-test"] = Fact(
             f"ok: {_SELF_TEST_BYTES:,} bytes to a page and back, the same", {"ok": True, "bytes": _SELF_TEST_BYTES}
         )
 
 
-async def _self_test(browser: Browser) -> None:
+async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a page of this machine, which answers with it, and compare the bytes."""
     from aiohttp import web
 
@@ -200,11 +200,19 @@ async def _self_test(browser: Browser) -> None:
         async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="memory:") as session:
             result = await session.call("echo", {"file": content}, timeout=_TIMEOUT)
             ref = result.artifacts["file"]
+            page_object = session.transport.page if isinstance(session.transport, PlaywrightTransport) else None
+            has_webmcp = page_object and await page_object.evaluate("'modelContext' in document")
+            facts["webmcp"] = Fact(_WEBMCP_ON if has_webmcp else _WEBMCP_OFF, bool(has_webmcp))
     finally:
         await runner.cleanup()
     if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
         raise BinaryError("a file came back from the page with other bytes; please report it, with all of this")
 
 
+_WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
+_WEBMCP_OFF = (
+    "off: this browser has none; take Chromium 149 or newer. One that was started elsewhere needs "
+    "--enable-features=WebMCP. A page with a polyfill works all the same"
+)
 #: In the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (_versions, _settings, _store, _folder, _ports, _browser)

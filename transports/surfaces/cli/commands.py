@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import artifacts, calls, conformance, demo, discover, doctor, fixture, resources, shell
+from . import artifacts, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
@@ -44,6 +44,7 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(init.app, name="init")
 
 
 @app.command()

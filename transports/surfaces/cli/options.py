@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...session.session import Session
 
 __all__ = [
+    "AdapterFile",
     "BrowserName",
     "CdpUrl",
     "Connection",
@@ -42,7 +43,9 @@ Target = Annotated[
 ]
 TransportName = Annotated[
     str,
-    typer.Option("--transport", metavar="NAME", help="How to reach it: auto, playwright, postmessage, websocket, mcp."),
+    typer.Option(
+        "--transport", metavar="NAME", help="How to reach it: auto, playwright, webmcp, postmessage, websocket, mcp."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document on stdout.")]
 Output = Annotated[
@@ -60,6 +63,10 @@ StorageState = Annotated[
 ]
 CdpUrl = Annotated[
     str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
+]
+AdapterFile = Annotated[
+    Path | None,
+    typer.Option("--adapter", metavar="FILE", help="Script that makes an app of a page without a protocol."),
 ]
 Token = Annotated[
     str | None,
@@ -79,6 +86,7 @@ _OPTIONS = {
     "storage_state=": "--storage-state",
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
+    "adapter=": "--adapter=",
 }
 
 
@@ -91,6 +99,7 @@ class Connection:
     profile: Path | None = None
     storage_state: Path | None = None
     cdp_url: str | None = None
+    adapter: Path | None = None
     headless: bool | None = None
     headers: dict[str, str] | None = field(default=None, repr=False)
 
@@ -135,6 +144,7 @@ def connection(
     profile: Path | None = None,
     storage_state: Path | None = None,
     cdp_url: str | None = None,
+    adapter: Path | None = None,
     token: str | None = None,
     headers: Sequence[str] | None = None,
 ) -> Connection:
@@ -146,6 +156,7 @@ def connection(
         profile=profile,
         storage_state=storage_state,
         cdp_url=cdp_url,
+        adapter=adapter,
         headless=False if headed else None,
         headers=_headers(token, headers or ()),
     )

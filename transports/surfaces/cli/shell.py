@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...tasks import cancel_and_wait
 from .answers import print_result
 from .options import (
+    AdapterFile,
     BrowserName,
     CdpUrl,
     Headed,
@@ -53,6 +54,7 @@ def shell(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
 ) -> int:
@@ -69,6 +71,7 @@ def shell(
             profile=profile,
             storage_state=storage_state,
             cdp_url=cdp_url,
+            adapter=adapter,
             token=token,
             headers=header,
         )

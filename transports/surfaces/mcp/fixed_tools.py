@@ -106,7 +106,7 @@ _TOOLS = (
                 "type": "string",
                 "description": "http(s):// address of the app's page, or ws(s):// of its socket.",
             },
-            "transport": {"type": "string", "enum": ["auto", "playwright", "postmessage", "websocket"]},
+            "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
             "timeout": _SECONDS,
@@ -177,6 +177,7 @@ _TOOLS = (
             "id": _ID,
             "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
             "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
+            "text": {"type": "boolean", "description": "Of a PDF: its text in the place of its bytes."},
             "path": {
                 "type": "string",
                 "description": "Write all of it to this new file of the machine of the bridge instead, where it allows "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import codecs
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from mcp.shared.exceptions import MCPError
@@ -26,7 +27,10 @@ from ...routing import Result, is_textual
 from ..shared.apps import App, Apps
 from .artifact_view import ArtifactView
 
-__all__ = ["TEMPLATE", "list_resources", "read_app_resource", "read_resource", "read_slice"]
+__all__ = ["TEMPLATE", "ReadRange", "list_resources", "read_app_resource", "read_resource", "read_slice"]
+
+#: A function that returns the bytes of a range: its offset and its length.
+ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 _PAGE = 50
 #: Characters of a URI in an error.
@@ -155,15 +159,14 @@ def _text(ref: ArtifactRef, data: bytes) -> str | None:
 
 
 async def read_slice(
-    store: ArtifactStore, artifact_id: str, offset: int, length: int | None, max_bytes: int, view: ArtifactView
+    ref: ArtifactRef, read: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
 ) -> CallToolResult:
     """Return up to ``length`` bytes from ``offset`` in a result of at most ``max_bytes``: a JSON header, then the
-    content. Raises what the store raises."""
-    ref = await store.stat(artifact_id.removeprefix("artifact://"))
+    content. ``read`` returns a range of what ``ref`` describes. Raises what it raises."""
     limit = (max_bytes - 1024) * 3 // 4
     length = limit if length is None else min(length, limit)
     while True:
-        data = await store.get(ref.id, offset=offset, length=length)
+        data = await read(offset, length)
         text, taken = _whole_characters(ref, data, offset + len(data) >= ref.size_bytes)
         end = offset + taken
         header = {

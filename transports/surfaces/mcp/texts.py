@@ -8,15 +8,17 @@ import importlib.util
 from collections.abc import Sequence
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...errors import ABPError
+from ...errors import ABPError, UsageError
 from ...routing import is_textual
 from .reader_process import MAX_SOURCE, run_reader
 
-__all__ = ["read_texts"]
+__all__ = ["document_text", "read_texts"]
 
 _PDF, _SVG = "application/pdf", "image/svg+xml"
 #: Files of one result, characters of a text, and of an SVG or PDF, which a model could not look at otherwise.
 _MAX_FILES, _MAX_TEXT, _MAX_DOCUMENT = 4, 500, 4000
+#: Characters of a PDF that are read at most.
+_MAX_ALL = 10_000_000
 
 
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
@@ -35,6 +37,21 @@ async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_char
         if max_chars <= 0:
             break
     return texts
+
+
+async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
+    """Return the text of a PDF, at most ten million characters of it.
+
+    Raises :class:`~transports.errors.UsageError` for another type, a PDF that cannot be read or has more than 64 MiB,
+    and without pypdfium2, and what the store raises."""
+    if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
+        raise UsageError(f"text: {ref.filename} is no PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
+    made = await run_reader("pdf_text", await store.get(ref.id), _MAX_ALL)
+    if made is None:
+        missing = importlib.util.find_spec("pypdfium2") is None
+        reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'" if missing else "it cannot be read"
+        raise UsageError(f"text: {ref.filename}: {reason}")
+    return made[1].decode()
 
 
 async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any
@@ -14,6 +15,7 @@ from ...protocol.capabilities import unknown_capability
 from ...protocol.schema import check_params
 from ...protocol.urls import redact_url
 from ...routing import Result
+from ...routing.guard import json_size
 from ..shared.apps import App, PendingCall
 from .artifact_view import ArtifactView
 from .capability_tools import CapabilityTool, tool_name
@@ -25,6 +27,7 @@ from .options import Options, is_address
 from .pending_call import Context, Question, ToolCall
 from .resources import read_slice
 from .screenshot import screenshot_url
+from .texts import document_text
 from .tool_results import call_result, text_result
 from .user import User
 
@@ -32,8 +35,8 @@ __all__ = ["Tools"]
 
 #: Capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40
-#: Artifacts in one page of `abp_artifacts`.
-_PAGE = 20
+#: Artifacts in one page of `abp_artifacts`, and the bytes of a page besides them.
+_PAGE, _HEADER_BYTES = 20, 1024
 #: The key of the one question in an :class:`InputRequiredResult`.
 _QUESTION = "question"
 
@@ -211,15 +214,21 @@ class Tools:
             store = store.scoped(Scope(session=key))
         refs = (await store.list())[::-1]
         start = arguments.get("offset", 0)
-        page = refs[start : start + arguments.get("limit", _PAGE)]
-        end = start + len(page)
-        lines = [self._line(ref) for ref in page]
+        lines, entries, room = [], [], self._options.max_answer_bytes - _HEADER_BYTES
+        for ref in refs[start : start + arguments.get("limit", _PAGE)]:
+            line, entry = self._line(ref), self._view.entry(ref)
+            room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
+            if room < 0 and entries:
+                break  # a page that is cut to the limit later would not say where to go on
+            lines.append(line)
+            entries.append(entry)
+        end = start + len(entries)
         lines.append(f"{len(refs)} in all" + (f"; go on with offset {end}" if end < len(refs) else ""))
         document = {
             "success": True,
             "total": len(refs),
             "next_offset": end if end < len(refs) else None,
-            "artifacts": [self._view.entry(ref) for ref in page],
+            "artifacts": entries,
         }
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
@@ -228,16 +237,23 @@ class Tools:
         return f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}{large}"
 
     async def _read(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        store, artifact_id = self._user.store, arguments["id"]
+        store = self._user.store
+        ref = await store.stat(arguments["id"].removeprefix("artifact://"))
         if (path := arguments.get("path")) is not None:
-            ref = await store.stat(artifact_id.removeprefix("artifact://"))
             written = await export_artifact(store, ref, path, self._options.export_roots)
             document = {"success": True, **self._view.entry(ref), "exported": str(written)}
             return text_result(
                 f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes
             )
+        whole = (await document_text(ref, store)).encode() if arguments.get("text") else None
+        if whole is not None:
+            ref = dataclasses.replace(ref, mime_type="text/plain", size_bytes=len(whole))
+
+        async def read(offset: int, length: int) -> bytes:
+            return await store.get(ref.id, offset=offset, length=length) if whole is None else whole[offset:][:length]
+
         offset, length = arguments.get("offset", 0), arguments.get("length")
-        return await read_slice(store, artifact_id, offset, length, self._options.max_answer_bytes, self._view)
+        return await read_slice(ref, read, offset, length, self._options.max_answer_bytes, self._view)
 
 
 async def _listed_in(

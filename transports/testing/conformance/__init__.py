@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ...protocol.urls import redact_url
-from .checks import CHECKS
+from .checks import CHECKS, WEBMCP_CHECKS
 from .evidence import Evidence
 from .gather import Plan, gather
 from .report import Report
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...browser.process.launch import Browser
     from ...browser.source import StorageState
 
-__all__ = ["CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
+__all__ = ["CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
 
 
 async def check_app(
@@ -36,22 +36,23 @@ async def check_app(
 ) -> Report:
     """Check the app at ``target`` against every rule, and return the report.
 
-    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…`` or
-    ``extension:FOLDER``. ``plan`` says which capabilities may be called: they are called for real. ``browser`` and
-    ``storage_state`` are those of :func:`transports.connect`.
+    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe, with ``"webmcp"`` judged by
+    the tools that it registers), ``ws(s)://…`` or ``extension:FOLDER``. ``plan`` says which capabilities may be called:
+    they are called for real. ``browser`` and ``storage_state`` are those of :func:`transports.connect`.
 
     An app that cannot be reached is a finding, not an exception. Raises :class:`~transports.errors.UsageError` for a
     target that makes no sense, and :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()
     evidence = await gather(target, plan or Plan(), transport=transport, browser=browser, storage_state=storage_state)
+    checks = WEBMCP_CHECKS if evidence.kind == "webmcp" else CHECKS
     about = evidence.session_info.get("app")
     named = [str(about[key]) for key in ("name", "version") if key in about] if isinstance(about, dict) else []
     return Report(
         target=redact_url(target) or target,
         kind=evidence.kind,
         app=" ".join(named),
-        outcomes=tuple(check.outcome(evidence) for check in CHECKS),
+        outcomes=tuple(check.outcome(evidence) for check in checks),
         called=tuple(dict.fromkeys(trial.name for trial, _ in evidence.called)),
         skipped={trial.name: trial.skipped for trial in evidence.trials if trial.skipped},
         seconds=time.perf_counter() - started,

@@ -15,7 +15,7 @@ from ...protocol.messages import Effect
 __all__ = ["Cancellation", "ContentItem", "Evidence", "Exchange", "Kind", "ProbeStep", "Trial"]
 
 #: How the app is reached. Some rules apply to some kinds only.
-Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket"]
+Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"]
 
 
 @dataclass(slots=True)
@@ -123,7 +123,8 @@ class Evidence:
     Exchanges that were not reached stay empty. ``timeout`` in seconds is what each call was given. ``open_error`` says
     why the app could not be reached or initialized; then the rest is empty. ``page_steps`` are the results of the page
     probe by name, ``None`` where there is no page object. ``transport_findings`` are faults of frames and of posted
-    messages, in words.
+    messages, in words. ``tool_facts`` are ``{tools, forms, api, secure}`` of a page with WebMCP tools, as its script
+    ``webmcp_tools.js`` inspects them after the calls.
     """
 
     target: str
@@ -146,6 +147,7 @@ class Evidence:
     page_steps: Mapping[str, ProbeStep] | None = None
     effects_outside_calls: list[Effect] = field(default_factory=list)
     transport_findings: list[str] = field(default_factory=list)
+    tool_facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def session_info(self) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...adapters.playwright import PlaywrightTransport
 from ...adapters.postmessage import PostMessageTransport
+from ...adapters.webmcp import WebMcpTransport
 from ...base import Transport
 from ...binary.params import prepare_params
 from ...browser.process.extension import extension_folder
@@ -78,10 +79,11 @@ def kind_of(target: str, transport: str) -> Kind:
     elif target.lower().startswith(("ws://", "wss://")):
         found = "websocket"
     elif target.lower().startswith(("http://", "https://")):
-        found = "embedded" if transport == "postmessage" else "page"
+        found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
     else:
         raise UsageError(f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER")
     names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
+    names["webmcp"] = "webmcp"
     if transport not in ("auto", names[found]):
         raise UsageError(
             f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[found]!r}"
@@ -113,10 +115,14 @@ async def gather(
         if evidence.kind != "extension":
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
-        transport_class = PostMessageTransport if evidence.kind == "embedded" else PlaywrightTransport
+        classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
+            "embedded": PostMessageTransport,
+            "webmcp": WebMcpTransport,
+        }
         made: list[PageTransport] = []
 
         def make_transport() -> Transport:
+            transport_class = classes.get(evidence.kind, PlaywrightTransport)
             made.append(transport_class(target, browser=shared, storage_state=storage_state, timeout=opening))
             return made[-1]
 
@@ -124,7 +130,7 @@ async def gather(
         embedded = [one for one in made if isinstance(one, PostMessageTransport)]
         foreign = sum(one.counts.get("foreign", 0) for one in embedded)
         evidence.transport_findings = ["a message of another window or origin"] * foreign
-        if not embedded and address is not None:
+        if not embedded and evidence.kind != "webmcp" and address is not None:
             plan.on_step("page object")
             evidence.page_steps = await probe_page(
                 shared, address, storage_state=storage_state, timeout=opening, long_call=_long_call_of(evidence)
@@ -173,6 +179,10 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         )
         for trial in _long_calls(evidence.called):
             evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
+        if isinstance(client.transport, WebMcpTransport):
+            plan.on_step("tools")
+            evidence.tool_facts = await client.transport.inspect()
+            return address
         plan.on_step("shutdown")
         if await _reconnected(client):
             evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]

@@ -6,6 +6,7 @@ Failure messages are for somebody who has never seen this code: they say what wa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from ...artifacts import ArtifactStore
 from ...base import Transport
-from ...errors import ABPError
+from ...errors import ABPError, CallTimeout
 from ...protocol.initialize import initialize_params
 from ...protocol.messages import Message
 from ...session.connect import connect
@@ -35,13 +36,32 @@ class Subject:
 
     ``transport`` makes a new one, not yet opened, to the reference app (:mod:`webapp_fixture`). ``folder`` is an empty
     folder for files. ``target`` is the app's address if it has a page, so that sessions read its manifest too.
-    ``timeout`` in seconds is the limit for one behaviour.
+    ``timeout`` in seconds is the limit for one behaviour, ``answer_timeout`` for opening a session and for one request.
     """
 
     transport: Callable[[], Transport]
     folder: Path
     target: str = "contract:"
     timeout: float = 60.0
+    answer_timeout: float = 15.0
+    #: Requests that ended without an answer, the last one last.
+    unanswered: list[Message] = field(default_factory=list, init=False, repr=False)
+
+    def new_transport(self) -> Transport:
+        """Return a new transport, not yet opened, whose requests are noted if they end without an answer."""
+        transport = self.transport()
+        request = transport.request
+
+        async def noting(message: Message, *, timeout: float) -> Message:
+            try:
+                return await request(message, timeout=timeout)
+            except CallTimeout:
+                self.unanswered.append(message)
+                raise
+
+        with contextlib.suppress(AttributeError):  # a class with slots
+            transport.request = noting  # type: ignore[method-assign]
+        return transport
 
     def connect(
         self,
@@ -55,8 +75,9 @@ class Subject:
         given; the callbacks are those of :func:`transports.connect`."""
         return connect(
             self.target,
-            transport=self.transport(),
+            transport=self.new_transport(),
             store=store or self.folder / "out",
+            timeout=self.answer_timeout,
             on_progress=on_progress,
             on_notification=on_notification,
             on_elicitation=on_elicitation,
@@ -148,8 +169,8 @@ def value(tree: object, *path: str | int) -> Any:
 @asynccontextmanager
 async def initialized(subject: Subject) -> AsyncIterator[Transport]:
     """Open a transport without a session, to an app that has been initialized; closed at the end."""
-    async with subject.transport() as transport:
-        await transport.request(initialize_request(), timeout=30)
+    async with subject.new_transport() as transport:
+        await transport.request(initialize_request(), timeout=subject.answer_timeout)
         yield transport
 
 

@@ -18,7 +18,7 @@ _CLOSING = 15.0
 
 @behaviour("it has a name, features and an address", "transports.base.Transport")
 async def _says_what_it_is(subject: Subject) -> None:
-    async with subject.transport() as transport:
+    async with subject.new_transport() as transport:
         if not re.fullmatch(r"[a-z][a-z0-9+._-]*", transport.name):
             raise AssertionError(f"name is short, lower-case text as in a URL scheme, not {transport.name!r}")
         expect(type(transport.features), Features, "the type of features")
@@ -36,7 +36,7 @@ async def _closes_twice(subject: Subject) -> None:
 
 @behaviour("closing what was never opened is harmless", "transports.base.Transport.aclose")
 async def _closes_unopened(subject: Subject) -> None:
-    await subject.transport().aclose()
+    await subject.new_transport().aclose()
 
 
 @behaviour("no task outlives it", "transports.base.Transport.aclose")
@@ -85,11 +85,11 @@ async def _session_refuses_after_closing(subject: Subject) -> None:
 
 @behaviour("a call under way fails when it is closed", "transports.base.Transport.aclose")
 async def _closing_fails_calls(subject: Subject) -> None:
-    transport = subject.transport()
+    transport = subject.new_transport()
     await transport.open()
     try:
-        await transport.request(initialize_request(), timeout=30)
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "1"), timeout=30))
+        await transport.request(initialize_request(), timeout=subject.answer_timeout)
+        waiting = asyncio.ensure_future(transport.request(call("job.wait", "1"), timeout=subject.answer_timeout))
         await asyncio.sleep(0.1)
         started = time.monotonic()
     finally:

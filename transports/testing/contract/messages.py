@@ -18,8 +18,8 @@ _LARGE = 600_000
 
 @behaviour("initialize is answered with the app", "docs/protocol.md 2.2, 6.2")
 async def _initialize(subject: Subject) -> None:
-    async with subject.transport() as transport:
-        reply = await transport.request(initialize_request(), timeout=30)
+    async with subject.new_transport() as transport:
+        reply = await transport.request(initialize_request(), timeout=subject.answer_timeout)
         expect(reply.type, "initialize-result", "the type of the reply to initialize")
         names = [value(entry, "name") for entry in value(reply.payload, "capabilities")]
         if "data.csv" not in names:
@@ -29,7 +29,7 @@ async def _initialize(subject: Subject) -> None:
 @behaviour("a reply carries its request's id", "docs/protocol.md 6.3")
 async def _reply_has_id(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        reply = await transport.request(call("data.csv", "key-7", rows=[]), timeout=30)
+        reply = await transport.request(call("data.csv", "key-7", rows=[]), timeout=subject.answer_timeout)
         expect((reply.type, reply.id), ("capabilities/call-result", "key-7"), "type and id of the reply")
         expect(value(reply.payload, "success"), True, "success of the answer")
 
@@ -39,7 +39,7 @@ async def _any_order(subject: Subject) -> None:
     ended: list[str] = []
 
     async def one(capability: str, key: str, **params: object) -> None:
-        reply = await transport.request(call(capability, key, **params), timeout=30)
+        reply = await transport.request(call(capability, key, **params), timeout=subject.answer_timeout)
         expect(reply.id, key, "the id of a reply")
         ended.append(key)
 
@@ -55,14 +55,16 @@ async def _unknown_request(subject: Subject) -> None:
     async with initialized(subject) as transport:
         with raises(ABPError, "a request of the type contract/nonsense"):
             await transport.request(Message("contract/nonsense", {}, id="1"), timeout=0.5)
-        await transport.request(call("data.csv", "2", rows=[]), timeout=30)
+        await transport.request(call("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
 
 
 @behaviour("it lists capabilities if it says so", "transports.base.Features; docs/protocol.md 2.4")
 async def _listing(subject: Subject) -> None:
     async with initialized(subject) as transport:
         if transport.features.listing:  # else sessions do not ask
-            listed: Any = (await transport.request(Message("capabilities/list", id="1"), timeout=30)).payload
+            listed: Any = (
+                await transport.request(Message("capabilities/list", id="1"), timeout=subject.answer_timeout)
+            ).payload
             listed = listed.get("data", listed) if isinstance(listed, dict) else listed
             expect("data.csv" in str(listed), True, "whether the list names data.csv")
 
@@ -75,7 +77,7 @@ async def _deadline(subject: Subject) -> None:
             await transport.request(call("fault.slow", "1", ms=3000), timeout=0.2)
         if time.monotonic() - started > 2.5:
             raise AssertionError("the deadline was 0.2 s, and the request ended with the call instead")
-        await transport.request(call("data.csv", "2", rows=[]), timeout=30)
+        await transport.request(call("data.csv", "2", rows=[]), timeout=subject.answer_timeout)
 
 
 @behaviour("a late reply reaches nobody", "docs/protocol.md 6.3; docs/faults.md 18")
@@ -84,14 +86,14 @@ async def _late_reply(subject: Subject) -> None:
         with raises(CallTimeout, "a call that takes longer than its 0.1 s"):
             await transport.request(call("fault.slow", "late", ms=300), timeout=0.1)
         for n in range(4):
-            reply = await transport.request(call("fault.slow", f"after-{n}", ms=100), timeout=30)
+            reply = await transport.request(call("fault.slow", f"after-{n}", ms=100), timeout=subject.answer_timeout)
             expect((reply.id, value(reply.payload, "data", "ms")), (f"after-{n}", 100), "the reply to a later call")
 
 
 @behaviour("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
 async def _cancel(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        waiting = asyncio.ensure_future(transport.request(call("job.wait", "running"), timeout=30))
+        waiting = asyncio.ensure_future(transport.request(call("job.wait", "running"), timeout=subject.answer_timeout))
         await asyncio.sleep(0.2)
         for key, cancelled in (("unknown", False), ("running", True)):
             request = Message("capabilities/cancel", {"callId": key, "reason": "enough"}, id=f"cancel-{key}")
@@ -111,7 +113,7 @@ async def _events(subject: Subject) -> None:
 
     async with initialized(subject) as transport:
         listening = asyncio.ensure_future(listen())
-        await transport.request(call("job.run", "job", steps=3, delay=1), timeout=30)
+        await transport.request(call("job.run", "job", steps=3, delay=1), timeout=subject.answer_timeout)
         await until(lambda: len(seen) >= 5, "two notifications and three reports of progress arrive")
     await until(listening.done, "the iteration over events() ends")
     progress = [value(message.payload, "progress") for message in seen if message.type == "progress"]
@@ -132,7 +134,7 @@ async def _progress_names_its_call(subject: Subject) -> None:
 
     async with initialized(subject) as transport:
         listening = asyncio.ensure_future(listen())
-        await transport.request(call("job.run", "my-job", steps=1, delay=1), timeout=30)
+        await transport.request(call("job.run", "my-job", steps=1, delay=1), timeout=subject.answer_timeout)
         await until(lambda: bool(seen), "progress arrives")
     await listening
     expect(seen, ["my-job"], "operationId of the progress")
@@ -144,13 +146,13 @@ async def _progress_names_its_call(subject: Subject) -> None:
 )
 async def _content(subject: Subject) -> None:
     async with initialized(subject) as transport:
-        reply = await transport.request(call("file.generate", "1", bytes=_LARGE), timeout=30)
+        reply = await transport.request(call("file.generate", "1", bytes=_LARGE), timeout=subject.answer_timeout)
         (found,) = find(value(reply.payload, "data"))
         if not isinstance(found.binary, BinaryData):
             raise AssertionError(f"the content cannot be read: {found.binary!r}")
         handle = found.binary.content
         if isinstance(handle, Handle):
-            await transport.save(handle, subject.folder / "fetched", timeout=30)
+            await transport.save(handle, subject.folder / "fetched", timeout=subject.answer_timeout)
             size = (subject.folder / "fetched").stat().st_size
             await transport.release(handle)
         else:

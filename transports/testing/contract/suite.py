@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from ...errors import ABPError, UsageError
+from ...errors import ABPError, CallTimeout, UsageError
+from ...protocol.messages import Message
 from . import binaries, calls, cancellation, capabilities, downloads, events, faults, lifecycle, messages, parameters
 from .behaviour import Behaviour, Subject
 
@@ -61,5 +62,13 @@ def _describe(error: Exception, subject: Subject) -> str:
             return str(error)
         case TimeoutError():
             return f"it did not end within {subject.timeout:g} s"
+        case CallTimeout() if subject.unanswered:
+            return f"no answer to {_in_words(subject.unanswered[-1])}: {error}"
         case _:
             return f"{type(error).__name__}: {error}"
+
+
+def _in_words(request: Message) -> str:
+    payload = request.payload if isinstance(request.payload, Mapping) else {}
+    capability = f" of {payload['capability']}" if "capability" in payload else ""
+    return f"{request.type}{capability} (id {request.id!r})"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..rules import Check
-from . import answers, binaries, cancelling, discovery, errors, page, schemas, session, wire
+from . import answers, binaries, cancelling, discovery, errors, page, schemas, session, webmcp, wire
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "WEBMCP_CHECKS"]
 
 #: All checks. Their ids are stable.
 CHECKS: tuple[Check, ...] = (
@@ -19,3 +19,5 @@ CHECKS: tuple[Check, ...] = (
     *errors.RULES,
     *cancelling.RULES,
 )
+#: The checks of a page with WebMCP tools, which need not speak ABP.
+WEBMCP_CHECKS: tuple[Check, ...] = (*webmcp.RULES, *schemas.RULES, *binaries.RULES)

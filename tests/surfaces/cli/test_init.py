@@ -1,0 +1,41 @@
+"""``abp init app``, and the page *Write an app* that it follows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from transports.surfaces.cli import main
+
+GUIDE = Path(__file__).parents[3] / "docs" / "write-an-app.md"
+
+
+def app_of_the_guide() -> dict[str, str]:
+    """The files that the page shows, by name: each stands below its name."""
+    blocks = re.findall(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.M)
+    return dict(blocks)
+
+
+def test_it_writes_the_files_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "app", str(tmp_path / "new" / "notes"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    folder = Path(document["folder"])
+    written = {name: (folder / name).read_text(encoding="utf-8") for name in document["files"]}
+    assert written == app_of_the_guide() and len(written) == 7
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(written)
+
+
+def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "app", str(tmp_path / "notes")]) == 0
+    printed = capsys.readouterr().out
+    assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main(["init", "app", str(tmp_path)]) == main(["init", "app", str(tmp_path / "mine.txt")]) == 2
+    assert "is no empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

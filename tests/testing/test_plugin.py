@@ -1,0 +1,182 @@
+"""The pytest plugin without a browser and an app: its options, where reports go, golden files."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pytest
+
+from transports.testing.run_folder import new_run_name, remove_older_runs
+
+pytest_plugins = ("pytester",)
+
+ARGS = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:playwright", "-p", "no:cacheprovider")
+#: A number that no process has.
+NOBODY = 2**31 - 1
+
+
+def ran(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
+    gc.collect()  # CPython 3.11 breaks off compiling a module if garbage of earlier tests is collected meanwhile
+    return pytester.runpytest_inprocess(*ARGS, "-p", "no:asyncio", *args)
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+#: Replaces what opens sessions and browsers, and shows the options that each would get.
+SHOW_OPTIONS = """
+    import contextlib, types
+    import pytest, transports.sync
+
+    @pytest.fixture(scope="session", autouse=True)
+    def shown():
+        seen = []
+
+        @contextlib.contextmanager
+        def taking(*target, **options):
+            seen.append({name: value for name, value in options.items() if name not in ("record", "store")})
+            yield types.SimpleNamespace(transport=None, _runner=types.SimpleNamespace(run=None))
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(transports.sync, "connect", taking)
+            patched.setattr(transports.sync, "Browser", taking)
+            yield seen
+"""
+USED = """
+    import pytest
+
+    def test_it(shown, abp_app):
+        browser, app = shown
+        assert browser == {"slow_mo": 250.0, "headless": False}
+        assert app.pop("browser") and app == {"transport": "auto", "timeout": 7.5}
+
+    @pytest.mark.abp("http://127.0.0.1:1/", timeout=3, profile="mine")
+    def test_marker(shown, abp_app):
+        assert shown[-1] == {"transport": "auto", "timeout": 3, "profile": "mine", "headless": False}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ini", "args"),
+    [
+        ("", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed")),
+        ("abp_timeout = 7.5\nabp_slowmo = 250\nabp_headed = true\n", ()),
+        ("abp_timeout = 1\nabp_slowmo = 1\n", ("--abp-timeout=7.5", "--abp-slowmo=250", "--abp-headed")),
+    ],
+)
+def test_timeout_headed_and_slowmo_are_options_and_ini_keys(
+    pytester: pytest.Pytester, ini: str, args: tuple[str, ...]
+) -> None:
+    pytester.makeini(f"[pytest]\n{ini}")
+    pytester.makeconftest(SHOW_OPTIONS)
+    pytester.makepyfile(USED)
+    ran(pytester, "--abp-target=http://127.0.0.1:1/", *args).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(("arg", "value"), [("timeout", "soon"), ("slowmo", "-1"), ("keep-runs", "0")])
+def test_a_number_that_makes_no_sense_is_refused(pytester: pytest.Pytester, arg: str, value: str) -> None:
+    result = ran(pytester, f"--abp-{arg}={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*abp_{arg.replace('-', '_')} is a number above 0, not '{value}'*"])
+
+
+def test_a_file_of_the_marker_that_is_missing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("import pytest\n\n@pytest.mark.abp('pages/app.html')\ndef test_it(abp_app): ...")
+    result = ran(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html"])
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def results(pytester: pytest.Pytester) -> list[str]:
+    return sorted(path.name for path in (pytester.path / "abp-results").iterdir())
+
+
+def test_each_run_has_a_folder_and_the_last_is_kept(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(abp_golden): abp_golden.check(b'x', 'x.txt')")
+    older = [f"202601{day:02}-120000-{NOBODY}" for day in range(1, 4)]
+    running, other = f"20260101-110000-{os.getppid()}", "my-own-folder"
+    for name in (*older, running, other):
+        (pytester.path / "abp-results" / name).mkdir(parents=True)
+    pytester.makepyfile(test_fine="def test_fine(): ...")
+    ran(pytester, "test_fine.py").assert_outcomes(passed=1)
+    assert len(results(pytester)) == 5  # a run that leaves nothing takes nothing away
+    ran(pytester, "--abp-keep-runs=3").assert_outcomes(passed=1, failed=1)
+    (new,) = set(results(pytester)) - {*older, running, other}
+    assert set(results(pytester)) == {new, *older[1:], running, other}
+    ran(pytester).assert_outcomes(passed=1, failed=1)
+    left = set(results(pytester)) - {new, running, other}
+    assert len(left) <= 1 and not left & set(older)
+
+
+def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.abp("gopher://nowhere/")
+        def test_it(abp_app): ...
+    """)
+    result = ran(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["nothing was kept: *"])
+    assert not (pytester.path / "abp-results").exists()
+
+
+def test_workers_of_xdist_share_the_folder_of_the_run(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    pytester.makepyfile(
+        "import pytest\n\n@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_it(abp_golden, n): abp_golden.check(b'x', 'x.txt')"
+    )
+    ran(pytester, "-n", "2").assert_outcomes(failed=2)
+    (run,) = results(pytester)
+    assert len([*(pytester.path / "abp-results" / run).iterdir()]) == 2
+
+
+def test_only_folders_of_runs_are_removed(tmp_path: Path) -> None:
+    name = new_run_name()
+    remove_older_runs(tmp_path / "nowhere", name, 1)
+    (tmp_path / f"20260101-120000-{NOBODY}").write_text("a file of somebody's")
+    (tmp_path / name).mkdir()
+    remove_older_runs(tmp_path, name, 1)
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+# --- golden files -----------------------------------------------------------------------------------------------------
+
+
+def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_file(pytester: pytest.Pytester) -> None:
+    pytester.mkdir("golden").joinpath("different.txt").write_text("other")
+    pytester.makepyfile("""
+        from pathlib import Path
+        from transports.sync import open_store
+
+        def test_new(abp_golden):
+            abp_golden.check(b"result", "new.txt")
+
+        def test_different(abp_golden):
+            abp_golden.check(b"result", "different.txt")
+
+        def test_no_file(abp_golden):
+            ref = open_store("memory:").put_bytes(b"result", mime_type="text/plain", filename="notes.txt")
+            abp_golden.check(ref, "different.txt")
+
+        def test_gone(abp_golden):
+            abp_golden.check(Path("gone.txt"), "different.txt")
+    """)
+    result = ran(pytester)
+    result.assert_outcomes(failed=4)
+    (run,) = (pytester.path / "abp-results").iterdir()
+    (new,), (different,) = run.glob("*test_new/new.result.txt"), run.glob("*test_different/different.result.txt")
+    assert new.read_bytes() == different.read_bytes() == b"result"
+    result.stdout.fnmatch_lines_random(
+        [
+            f"*there is no golden file */new.txt; look at the result, {new}, then --abp-update-golden",
+            f"*of */different.txt; the result is {different}; --abp-update-golden accepts it",
+            "*notes.txt (artifact://*) has no file here; use a store in a folder, as abp_artifacts is*",
+            "*gone.txt cannot be compared: No such file or directory*",
+        ]
+    )

@@ -1,0 +1,72 @@
+// Runs an adapter: a script of the caller's that makes an app of a page that speaks no protocol. A function expression, called
+// as adapter(origin, (abp) => { … the caller's script … }) before the page's first script, in every document of the
+// page; the script runs only at the origin that it is made for.
+(origin, run) => {
+  "use strict";
+  if (globalThis !== globalThis.top || location.origin !== origin) return;
+  const capabilities = new Map(), calls = new Map();
+  const { defineProperty } = Object, NativeError = Error;
+  let session = null;
+
+  const failure = (error) => ({ success: false, error: {
+    code: typeof error?.code === "string" && error.code ? error.code : "OPERATION_FAILED",
+    message: String(error?.message || error), retryable: error?.retryable === true,
+  } });
+  const listed = () => [...capabilities.values()].map(({ run: _, ...capability }) => capability);
+  const app = {
+    protocolVersion: "0.1",
+    get app() { return { id: location.host, name: document.title || location.host, version: "" }; },
+    async initialize() {
+      session ??= String(Math.random());
+      return { sessionId: session, protocolVersion: "0.1", app: app.app, capabilities: listed(), features: { progress: true } };
+    },
+    async shutdown() {
+      for (const controller of calls.values()) controller.abort();
+      session = null;
+      return { success: true };
+    },
+    listCapabilities: async () => listed(),
+    async call(name, params = {}, { callId = String(Math.random()), progressToken = callId } = {}) {
+      const capability = capabilities.get(name);
+      if (!capability) return failure(Object.assign(new NativeError(`the adapter has no capability ${name}`), { code: "UNKNOWN_CAPABILITY" }));
+      const controller = new AbortController(), { signal } = controller;
+      calls.set(callId, controller);
+      const aborted = new Promise((resolve) => signal.addEventListener("abort", () => resolve({ success: false, cancelled: true })));
+      const progress = (report) => { if (!signal.aborted) globalThis.__abp_progress?.({ operationId: progressToken, ...report }); };
+      const work = async () => {
+        try { return { success: true, data: (await capability.run(params, { signal, progress })) ?? null }; } catch (error) { return failure(error); }
+      };
+      try { return await Promise.race([work(), aborted]); } finally { calls.delete(callId); }
+    },
+    cancel: async (callId) => {
+      calls.get(callId)?.abort();
+      return { callId, cancelled: calls.has(callId) };
+    },
+  };
+
+  // What the caller's script gets as `abp`.
+  const helper = {
+    // schema: of the parameters, a JSON Schema; its description is the capability's. run(params, {signal, progress}) returns the
+    // data: plain values, buffers, Blobs, {content, mimeType, filename}.
+    capability(name, schema, work) {
+      if (typeof work !== "function") throw new NativeError(`abp.capability(${JSON.stringify(name)}, schema, run): run is no function`);
+      const { description = "", title = "", ...inputSchema } = schema ?? {};
+      capabilities.set(name, { name, title, description, inputSchema: { type: "object", ...inputSchema }, available: true, run: work });
+      if (globalThis.abp !== app) defineProperty(globalThis, "abp", { value: app, configurable: true, writable: true, enumerable: true });
+      if (session !== null) globalThis.__abp_capabilities_changed?.({ added: listed().filter((one) => one.name === name) });
+    },
+    // The element of a selector, as soon as it is there; throws after `timeout` ms.
+    async find(selector, timeout = 10_000) {
+      for (const begin = performance.now(); performance.now() - begin < timeout; await new Promise((resolve) => setTimeout(resolve, 20))) {
+        const element = document.querySelector(selector);
+        if (element) return element;
+      }
+      throw new NativeError(`the page has no ${selector} after ${timeout / 1000} s`);
+    },
+    csv: (rows) => rows.map((row) => row.map((cell) => (/[",\r\n]/.test(cell) ? `"${String(cell).replaceAll('"', '""')}"` : cell)).join(",") + "\r\n").join(""),
+  };
+  try { run(helper); } catch (error) {
+    const reason = new NativeError(`the adapter failed: ${error?.message ?? error}`);
+    defineProperty(globalThis, "abp", { configurable: true, get() { throw reason; } });
+  }
+}

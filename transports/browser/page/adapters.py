@@ -1,0 +1,55 @@
+"""Adapters: scripts of a caller that make an app of a page that speaks no protocol (docs/adapters.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ...errors import UsageError
+from .scripts import load_script
+
+__all__ = ["Adapter", "origin_of", "read_adapter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A script for the pages of one ``origin``. ``name`` is that of its file."""
+
+    name: str
+    script: str
+    origin: str
+
+    @property
+    def source(self) -> str:
+        """The script as it is installed in a page: a function that runs at its origin only."""
+        # A line of its own ends a comment in the script's last line.
+        return f"({load_script('adapter.js')})({json.dumps(self.origin)}, (abp) => {{\n{self.script}\n}})"
+
+
+def read_adapter(path: str | Path, target: str) -> Adapter:
+    """Read the script at ``path`` for the app at ``target``, and bind it to the origin of that address.
+
+    Raises :class:`~transports.errors.UsageError` for a file that is no text, and for a target without an origin.
+    """
+    parts = urlsplit(target)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
+    path = Path(path).expanduser()
+    try:
+        script = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise UsageError(f"adapter={str(path)!r} cannot be read: {reason}") from error
+    return Adapter(path.name, script, origin_of(target))
+
+
+def origin_of(url: str) -> str:
+    """Return the origin as a browser writes it: without user, default port and upper case."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host.encode("idna").decode() if not host.isascii() else host
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    port = "" if parts.port in (None, default) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"

@@ -1,0 +1,181 @@
+// Makes an app of the protocol out of the WebMCP tools of a page and its frames: what agent.js drives in place of window.abp.
+// A function expression; what it returns becomes part of the agent, `app` among it.
+(host, makeTools, makeAnswers) => {
+  "use strict";
+  const { emit, deliver, warnings: warningsOf, key, blobOfUrl } = host;
+  const { apply } = Reflect, { stringify } = JSON;
+  const setTimer = globalThis.setTimeout.bind(globalThis), addListener = EventTarget.prototype.addEventListener;
+  const SETTLE = 100;   // ms without a change after which a list counts as whole
+  const APPEAR = 1000;  // ms that a tool may take to appear in a page that has just loaded
+
+  // --- documents: each has its own tools, and a call goes to the document that the tool was listed for ---------------
+  const answers = makeAnswers(blobOfUrl);
+  const top = {
+    label: "top", tools: [], pending: new Map(),
+    run: async (name, input, call) => answers.toAnswer(await tools.execute(name, input, call), call.warn),
+  };
+  const documents = new Set([top]);
+  const gone = (name) => ({ success: false, error: { code: "OUTCOME_UNKNOWN", retryable: false,
+    message: `the frame of ${name} navigated or went away during the call: whether it was done is unknown` } });
+  const remoteFailure = ({ threw, name, code }) => Object.assign(new Error(threw), { name, code });
+
+  const connectFrame = (port, name, url) => {
+    const frame = { label: /^[\w.-]{1,40}$/.test(name) ? name : "frame", url, tools: [], pending: new Map() };
+    frame.run = (tool, input, { signal, warn, abp }) => new Promise((resolve, reject) => {
+      const id = abp.callId;
+      frame.pending.set(id, { tool, resolve, reject, warn });
+      if (signal.aborted) port.postMessage({ cancel: id, reason: signal.reason });
+      else apply(addListener, signal, ["abort", () => port.postMessage({ cancel: id, reason: signal.reason })]);
+      port.postMessage({ id, name: tool, input, abp });
+    });
+    const leave = () => {
+      if (!documents.delete(frame)) return;
+      for (const { tool, resolve } of frame.pending.values()) resolve(gone(tool));
+      assigned.delete(frame);
+      changed();
+    };
+    port.onmessage = ({ data }) => {
+      if (data.gone) leave();
+      else if (data.tools) { frame.tools = data.tools; changed(); } else {
+        const call = frame.pending.get(data.id);
+        frame.pending.delete(data.id);
+        for (const warning of data.warnings) call?.warn(warning);
+        if (data.answer.threw === undefined) call?.resolve(data.answer);
+        else call?.reject(remoteFailure(data.answer));
+      }
+    };
+    apply(addListener, port, ["close", leave]);
+    documents.add(frame);
+  };
+  // The first listener of the page: no script of the app sees the key.
+  const receive = (event) => {
+    if (!Array.isArray(event.data) || event.data[0] !== key) return;
+    event.stopImmediatePropagation();
+    connectFrame(event.ports[0], String(event.data[1]), String(event.data[2]));
+  };
+  globalThis.addEventListener("message", receive, true);
+
+  // --- names: a tool keeps its own, unless a tool of another document has it -----------------------------------------
+  const assigned = new Map(); // document → Map of its tool's name → the capability's name, for the document's lifetime
+  const nameFor = (owner, name) => {
+    if (!assigned.has(owner)) assigned.set(owner, new Map());
+    const own = assigned.get(owner);
+    if (!own.has(name)) {
+      const taken = new Set([...assigned.values()].flatMap((names) => [...names.values()]));
+      let chosen = name;
+      for (let count = 1; taken.has(chosen); count += 1) chosen = `${name}@${owner.label}${count > 1 ? count : ""}`;
+      own.set(name, chosen);
+    }
+    return own.get(name);
+  };
+  let capabilities = new Map(); // name → {owner, tool}
+  const refresh = async () => {
+    top.tools = await tools.list();
+    const found = new Map();
+    for (const owner of documents) for (const tool of owner.tools) found.set(nameFor(owner, tool.name), { owner, tool });
+    capabilities = found;
+    return found;
+  };
+  const listed = () => [...capabilities].map(([name, { owner, tool }]) =>
+    ({ ...tool, name, ...(owner.url ? { frame: owner.url } : {}) }));
+
+  // --- changes -------------------------------------------------------------------------------------------------------
+  let initialized = false, reported = new Map(), scheduled = false, changedAt = Date.now();
+  const texts = () => new Map(listed().map((one) => [one.name, stringify(one)]));
+  const report = async () => {
+    scheduled = false;
+    await refresh();
+    const now = texts(), before = reported;
+    reported = now;
+    if (!initialized) return;
+    const change = {
+      added: listed().filter(({ name }) => !before.has(name)),
+      removed: [...before.keys()].filter((name) => !now.has(name)),
+      changed: listed().filter(({ name }) => before.has(name) && before.get(name) !== now.get(name)),
+    };
+    if (change.added.length || change.removed.length || change.changed.length) deliver("capabilities", "tools")(change);
+  };
+  const changed = () => {
+    changedAt = Date.now();
+    if (scheduled) return;
+    scheduled = true;
+    setTimer(report, 0);
+  };
+  const tools = makeTools(changed);
+  const pause = (milliseconds) => new Promise((resolve) => setTimer(resolve, milliseconds));
+
+  // --- the app -------------------------------------------------------------------------------------------------------
+  const calls = new Map(); // id → AbortController
+  const failed = (code, message) => ({ success: false, error: { code, message } });
+  const find = async (name) => {
+    for (const started = Date.now(); ; await pause(20)) {
+      if (!capabilities.has(name)) await refresh();
+      if (capabilities.has(name)) return capabilities.get(name);
+      if (document.readyState === "complete" && Date.now() - started >= (performance.now() < 10_000 ? APPEAR : 0)) return undefined;
+    }
+  };
+  const app = {
+    async initialize() {
+      await refresh();
+      reported = texts();
+      initialized = true;
+      const name = document.title || location.host || location.href;
+      return { sessionId: `webmcp-${Math.random().toString(36).slice(2)}`, protocolVersion: "0.1", capabilities: listed(),
+        app: { id: location.host, name, version: "" }, features: { dynamicCapabilities: true } };
+    },
+    async listCapabilities() {
+      await refresh();
+      return listed();
+    },
+    async call(name, params, { callId }) {
+      const found = await find(name);
+      if (!found) return failed("UNKNOWN_CAPABILITY", `the page has no tool ${name}`);
+      const { owner, tool } = found, controller = new AbortController(), notes = [];
+      const aborted = new Promise((resolve) => apply(addListener, controller.signal, ["abort", () => resolve({ success: false, cancelled: true })]));
+      calls.set(callId, controller);
+      let answer;
+      try {
+        const input = answers.toInput(params, tool.inputSchema);
+        const call = { signal: controller.signal, warn: (text) => notes.push(text), abp: { callId } };
+        // Told first: if the page navigates now, nobody is left to say it.
+        if (tool.annotations?.autosubmit) emit("submitting", { call: callId });
+        answer = await Promise.race([owner.run(tool.name, input, call), aborted]);
+      } catch (error) {
+        const code = typeof error?.code === "string" && error.code ? error.code : "OPERATION_FAILED";
+        answer = failed(code, String(error?.message || error || "the tool threw nothing"));
+        if (error?.name && error.name !== "Error") answer.error.details = { name: String(error.name) };
+      } finally {
+        calls.delete(callId);
+        owner.pending.delete(callId);
+      }
+      if (notes.length) warningsOf.set(answer, notes);
+      return answer;
+    },
+    async cancel(callId, reason) {
+      const controller = calls.get(callId);
+      controller?.abort(new DOMException(reason || "cancelled", "AbortError"));
+      return { callId, cancelled: controller !== undefined };
+    },
+    shutdown() {
+      for (const controller of calls.values()) controller.abort(new DOMException("the session ended", "AbortError"));
+      initialized = false;
+      return { success: true };
+    },
+  };
+
+  return {
+    app,
+    // How many tools the page has, once no more have come for a moment, and whether the browser has WebMCP at all.
+    async seeTools() {
+      const found = await refresh();
+      return { tools: found.size, settled: Date.now() - changedAt >= SETTLE, webmcp: tools.hasPlatform() };
+    },
+    inspectTools: async () => stringify(await tools.inspect()),
+    // Undoes what replaced functions of the page: it is driven by window.abp.
+    standAside: () => tools.uninstall(),
+    forgetTools() {
+      globalThis.removeEventListener("message", receive, true);
+      tools.uninstall();
+    },
+  };
+}

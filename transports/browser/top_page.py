@@ -1,0 +1,291 @@
+"""The base of transports whose app is the page itself: it is loaded by its address and asked what it speaks.
+
+A page speaks ABP if it has ``window.abp``. Else its WebMCP tools can be driven in the same way: scripts of
+:mod:`transports.browser.page` make an object like ``window.abp`` of them (docs/webmcp.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Collection, Mapping
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+from ..base import Features
+from ..errors import (
+    ConnectFailed,
+    ContextLost,
+    OutcomeUnknown,
+    PersonRequired,
+    TransportError,
+    UsageError,
+    first_line,
+    format_seconds,
+)
+from ..protocol.messages import Message
+from ..protocol.strict_json import decode_json
+from ..protocol.urls import redact_url
+from ..tasks import cancel_and_wait, spawn
+from .effects.page_effects import Dialogs
+from .page.adapters import Adapter, origin_of, read_adapter
+from .page.agent import PageAgent, is_closed
+from .page.navigation import explain_load_failure
+from .page.problems import not_abp, read_problems
+from .page.scripts import load_script
+from .process.extension import extension_folder, extension_page_in
+from .process.launch import Browser
+from .source import PageSource, StorageState
+from .timeouts import playwright_timeout
+from .transport import PageTransport
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+__all__ = ["PageProtocol", "TopPageTransport"]
+
+#: What a page is driven by: ``window.abp``, its WebMCP tools, or the first of the two that it has.
+PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
+#: Seconds for the events of a navigation to arrive, and how often a call that never began is sent.
+_NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds for a page that stays open to forget a script.
+_REMOVAL_TIMEOUT = 2.0
+_TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
+
+
+class TopPageTransport(PageTransport):
+    """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
+    page is ``extension_page``).
+
+    ``browser`` is the name of one to start (see :class:`~transports.Browser`), or a running ``Browser`` to share.
+    Without a browser of ours, one of these says where the page is:
+
+    - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
+      is; a page at another address than ``url`` navigates there. It stays open.
+    - ``context``: the caller's own context, in which a page of ours is opened, and closed again.
+    - ``cdp_url``: a running Chromium, where a tab of ours is opened, and closed again.
+
+    ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` is what
+    ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how many
+    seconds the app may take to appear after the page has loaded.
+
+    ``dialogs`` says how ``confirm`` and ``prompt`` are answered: ``"dismiss"``, or ``"accept"`` (a prompt with the text
+    it suggests). ``permissions`` are granted as if a user had agreed (``"clipboard-read"``, ``"geolocation"``, …);
+    everything else that a browser asks about is denied. Neither is for a caller's own page.
+
+    ``protocol`` is ``"abp"``, ``"webmcp"`` or ``"auto"``. With ``"auto"`` the transport is called ``webmcp`` once it
+    has found tools and no ``window.abp``.
+
+    ``adapter`` is the file of a script that makes an app of a page that speaks nothing (docs/adapters.md). It runs
+    before the page's first script, in every document at the origin of ``url`` and nowhere else.
+
+    Raises :class:`~transports.errors.UsageError` if options contradict each other, and for an adapter that cannot be
+    read.
+    """
+
+    features = Features(listing=True, reconnects=True, cookies=True)
+    _default_protocol: ClassVar[PageProtocol] = "abp"
+    _default_grace: ClassVar[float] = 5.0
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        browser: Browser | str | None = None,
+        page: Page | None = None,
+        context: BrowserContext | None = None,
+        profile: str | Path | None = None,
+        storage_state: StorageState | None = None,
+        cdp_url: str | None = None,
+        extension_page: str | None = None,
+        headless: bool = True,
+        timeout: float = 30.0,
+        grace: float | None = None,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+        protocol: PageProtocol | None = None,
+        adapter: str | Path | None = None,
+    ) -> None:
+        folder = extension_folder(url)
+        if extension_page is not None and folder is None:
+            raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
+        self._extension_page = extension_page_in(folder, extension_page) if folder else ""
+        source = PageSource(browser, page, context, profile, storage_state, cdp_url, folder, headless)
+        super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
+        self._grace = self._default_grace if grace is None else grace
+        self._submitting: set[str] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._adapter = None if adapter is None else read_adapter(adapter, url)
+        protocol = protocol or self._default_protocol
+        if protocol != "abp":
+            self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
+            self._script_options = {"protocol": protocol, "frames": secrets.token_hex(16)}
+
+    async def _install_scripts(self, page: Page, agent: PageAgent) -> None:
+        """Install the adapter, and let the frames of the page tell the agent of their tools."""
+        from playwright.async_api import Error
+
+        loaded = page is self._source.page  # it may hold an app already
+        if self._adapter is not None:
+            await self._check_adapter(agent, self._adapter)
+            await self._add_script(page, agent, self._adapter.source)
+            if loaded:
+                await page.evaluate(self._adapter.source)
+        if self._script_options:
+            makers = ", ".join(map(load_script, _TOOL_SCRIPTS))
+            source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
+            await self._add_script(page, agent, source)
+            for frame in page.frames[1:] if loaded else ():
+                with contextlib.suppress(Error):  # a frame that is going away
+                    await frame.evaluate(source)
+
+    async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
+        """Run ``source`` in every document of the page from now on; a page that stays open forgets it in the end."""
+        script = await page.add_init_script(source)
+
+        async def remove() -> None:
+            with contextlib.suppress(TransportError):
+                await agent.with_deadline(script.close(), "leaving the page", timeout=_REMOVAL_TIMEOUT)
+
+        if page is self._source.page:
+            self._page_stack.push_async_callback(remove)
+
+    async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
+        """Raise :class:`~transports.errors.UsageError` for a script that is no JavaScript, if the browser can tell."""
+        if agent.channel.cdp is None:
+            return
+        script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
+        fault = (await agent.send("Runtime.compileScript", script, timeout=self._timeout)).get("exceptionDetails")
+        if fault:
+            reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
+            raise UsageError(f"the adapter {adapter.name} is no JavaScript: line {fault['lineNumber']}: {reason}")
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        from playwright.async_api import Error
+
+        if self._source.extension is not None and self._browser is not None:
+            extension = await self._browser.load_extension(self._source.extension)
+            self._target = f"chrome-extension://{extension}/{self._extension_page}"
+        await self._install_scripts(page, agent)
+        status = None
+        if page is not self._source.page or not _same_document(page.url, self._target):
+            try:
+                response = await page.goto(
+                    self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+                )
+            except Error as error:
+                if is_closed(error):
+                    raise
+                reason = explain_load_failure(str(error), self._target)
+                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
+            status = response.status if response else None
+        found = await self._look_for_app(agent)
+        if found["protocol"] == "webmcp":
+            self.name = "webmcp"
+            agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
+        elif fault := self._fault(found):
+            seen = f"title {found['title']!r}" + (f", HTTP {status}" if status else "")
+            about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
+            raise not_abp(about, "" if found["present"] else self._advice(found), await read_problems(page))
+
+    async def _look_for_app(self, agent: PageAgent) -> dict[str, Any]:
+        found = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout + self._grace))
+        assert isinstance(found, dict)
+        return found
+
+    def _fault(self, found: Mapping[str, Any]) -> str:
+        """Return what is wrong with the page as an app; empty if its ``window.abp`` is whole."""
+        if found["threw"]:
+            return f"has a window.abp that throws: {found['threw']}"
+        if not found["present"]:
+            protocol = self._script_options.get("protocol", "abp")
+            lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
+            return f"has {lacks[protocol]} {format_seconds(self._grace)} after it loaded"
+        if found["missing"]:
+            return f"has a window.abp without {' and '.join(found['missing'])}: it is not whole"
+        return ""
+
+    def _advice(self, found: Mapping[str, Any]) -> str:
+        if self._adapter is not None and (elsewhere := self._elsewhere(self._adapter)):
+            return elsewhere
+        if self._script_options.get("protocol") != "webmcp":
+            return "is it the right address, and does the app speak ABP?"
+        without = "" if found["webmcp"] else "; this browser offers it no WebMCP, see `abp doctor`"
+        return f"does it register tools, or a form with a toolname?{without}"
+
+    def _elsewhere(self, adapter: Adapter) -> str:
+        """Return in words that the page is not one of the adapter's, or an empty text."""
+        here = urlsplit(self.url or "")
+        if origin_of(self.url or "") == adapter.origin:
+            return ""
+        return (
+            f"{redact_url(self._target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
+            f"is not installed: it is for {adapter.origin}; connect to the address that it is made for"
+        )
+
+    # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
+
+    async def _announce_tools(self, agent: PageAgent) -> None:
+        """Tell the session of the tools of the document that the page has navigated to."""
+        with contextlib.suppress(TransportError):
+            await self._look_for_app(agent)
+            await agent.invoke("initialize", "{}", timeout=self._timeout)
+            self._events.put_nowait(Message("capabilities/changed", {}))
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`
+        and :class:`~transports.errors.OutcomeUnknown`."""
+        if message.type != "capabilities/call" or self.name != "webmcp":
+            return await super().request(message, timeout=timeout)
+        payload: Any = message.payload
+        tool, call_id = payload["capability"], payload["options"]["callId"]
+        agent = self._require_agent()
+        for attempt in count(1):
+            try:
+                reply = await super().request(message, timeout=timeout)
+                break
+            except ContextLost as lost:
+                await asyncio.sleep(_NEW_DOCUMENT)
+                if lost.details.get("sent") is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
+                    continue  # it was meant for the document before, and has not begun
+                if call_id not in self._submitting or agent.is_lost:
+                    raise OutcomeUnknown(
+                        f"the page navigated or reloaded while {tool} ran: whether it was done is unknown"
+                    ) from lost
+                # What a form without respondWith() answers is the page that it leads to.
+                note = f"the form {tool} was sent and the page navigated; look at the page for what came of it"
+                empty = {"success": True, "data": None}
+                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,))
+            finally:
+                self._submitting.discard(call_id)
+        answer: Any = reply.payload
+        error: Any = answer.get("error") if isinstance(answer, dict) else None
+        for kind in (OutcomeUnknown, PersonRequired):
+            if isinstance(error, dict) and error.get("code") == kind.code:
+                raise kind(str(error.get("message", "")))
+        return reply
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if kind == "submitting":
+            self._submitting.add(payload["call"])
+        else:
+            super()._on_event(kind, payload)
+
+    async def aclose(self) -> None:
+        """As :meth:`PageTransport.aclose`."""
+        await cancel_and_wait(self._background)
+        await super().aclose()
+
+
+def _same_document(current: str, target: str) -> bool:
+    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
+    current_parts, target_parts = urlsplit(current), urlsplit(target)
+    fragment = target_parts.fragment in ("", current_parts.fragment)
+    return fragment and _document(current_parts) == _document(target_parts)
+
+
+def _document(parts: SplitResult) -> tuple[str, str, str, str]:
+    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query

@@ -1,0 +1,65 @@
+"""``abp init app DIR``: write the app of docs/write-an-app.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ...errors import UsageError
+from .options import Json
+from .output import print_json, print_text
+
+__all__ = ["app"]
+
+#: A suffix of stored files whose own suffix would make them modules of this package.
+_STORED_SUFFIX = ".txt"
+_NEXT_STEPS = """\
+Next, in {folder}:
+  python serve.py 8000                                # the app, at http://127.0.0.1:8000/
+  abp call http://127.0.0.1:8000/ notes.pdf
+  abp conformance http://127.0.0.1:8000/              # does it keep to the protocol?
+  pytest                                              # its tests: pip install 'abp-transports[test]'"""
+
+app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep ``init`` a group with a single command."""
+
+
+@app.command("app")
+def init_app(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    as_json: Json = False,
+) -> int:
+    """Write a small app that speaks ABP, with its server and its tests, into a folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is no empty folder; name a new one, so that nothing is overwritten")
+    written = []
+    for name, source in _templates(files(__package__) / "new_app"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source.read_bytes())
+        written.append(name)
+    if as_json:
+        print_json({"success": True, "folder": str(folder.absolute()), "files": written})
+    else:
+        print_text(
+            "\n".join([*(f"File saved: {folder / name}" for name in written), _NEXT_STEPS.format(folder=folder)])
+        )
+    return 0
+
+
+def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yield the name of each file, relative to the new folder, and the stored file itself."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _templates(entry, f"{prefix}{entry.name}/")
+        else:
+            yield prefix + entry.name.removesuffix(_STORED_SUFFIX), entry
