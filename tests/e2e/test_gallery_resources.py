@@ -73,4 +73,4 @@ async def test_details_link_the_versions_of_a_name_and_show_source_and_scope(tmp
             await versions.get_by_role("link").click()
             await expect(dialog.locator("pre.text")).to_have_text("the second")
             await dialog.get_by_text("Source and scope").click()
-            await expect(dialog.get_by_role("complementary")).to_contain_text("requested_names")
+            await expect(dialog.get_by_role("complementary")).to_contain_text("scope: { }")
