@@ -214,7 +214,8 @@ class Tools:
             store = store.scoped(Scope(session=key))
         refs = (await store.list())[::-1]
         start = arguments.get("offset", 0)
-        lines, entries, room = [], [], self._options.max_answer_bytes - _HEADER_BYTES
+        lines, room = list[str](), self._options.max_answer_bytes - _HEADER_BYTES
+        entries: list[dict[str, object]] = []
         for ref in refs[start : start + arguments.get("limit", _PAGE)]:
             line, entry = self._line(ref), self._view.entry(ref)
             room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
