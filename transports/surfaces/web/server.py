@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -18,6 +19,7 @@ from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
 from ..shared.store_watcher import StoreWatcher
 from .access import Access
+from .connections import Connections
 from .options import Options
 from .signing import Signer
 from .site import Site
@@ -29,6 +31,8 @@ logger = logging.getLogger("transports")
 
 #: aiohttp would log every malformed request with its address, which may hold a link.
 _NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
+#: Seconds that a connection may wait for the head of its next request.
+_KEEPALIVE_TIMEOUT = 15.0
 #: Seconds for responses under way when the server ends.
 _SHUTDOWN_TIMEOUT = 1.0
 #: Seconds until a link in an answer of the MCP bridge expires.
@@ -92,8 +96,12 @@ async def serve(
         stack.push_async_callback(watcher.aclose)
         activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
+        connections = Connections()
+        app = site.app()
+        app.middlewares.insert(0, connections.middleware)
         runner = web.AppRunner(
-            site.app(),
+            app,
+            keepalive_timeout=_KEEPALIVE_TIMEOUT,
             access_log=None,
             logger=_NO_LOG,
             shutdown_timeout=_SHUTDOWN_TIMEOUT,
@@ -104,14 +112,18 @@ async def serve(
         stack.push_async_callback(runner.cleanup)
         stack.push_async_callback(site.aclose)
         try:
-            await web.TCPSite(runner, "127.0.0.1" if host == "localhost" else host, port).start()
+            assert runner.server is not None
+            listener = await asyncio.get_running_loop().create_server(
+                connections.protocol_factory(runner.server), "127.0.0.1" if host == "localhost" else host, port
+            )
         except OSError as error:
             raise ABPError(
                 f"cannot listen on {host}:{port} ({error.strerror or error}); name another with --port, or leave it "
                 "out for a free one"
             ) from error
+        stack.callback(listener.close)
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        url = f"http://{display_host}:{runner.addresses[0][1]}/"
+        url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
         stack.enter_context(registered(url, store.url))
         yield Served(url, token, apps, activity, signer)
 

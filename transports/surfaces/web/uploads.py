@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
 
@@ -31,6 +32,8 @@ __all__ = ["UploadRoutes"]
 _PIECE = 256 << 10
 #: Seconds for a client to send the next piece, and files in one form.
 _READ_TIMEOUT, _MAX_FILES = 60.0, 100
+#: Bytes per second that a client must send, on average after the first minute.
+_MIN_RATE = 1024
 _FIELD = "file"
 
 
@@ -116,13 +119,17 @@ class UploadRoutes:
                 meta={"capability": "upload"},
             )
         except TimeoutError:
-            raise RequestRefused(408, "TIMEOUT", f"nothing arrived for {_READ_TIMEOUT:g} seconds") from None
+            raise RequestRefused(
+                408, "TIMEOUT", f"nothing arrived for {_READ_TIMEOUT:g} seconds, or too little"
+            ) from None
         except UsageError as error:
             raise RequestRefused(422, error.code, error.message) from error
 
     async def _limited(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
-        size = 0
+        size, started = 0, time.monotonic()
         while True:
+            if time.monotonic() - started > _READ_TIMEOUT + size / _MIN_RATE:
+                raise TimeoutError
             try:
                 async with asyncio.timeout(_READ_TIMEOUT):
                     piece = await anext(pieces)
