@@ -139,21 +139,26 @@ class BlobStore:
         os.fsync(at.root)
         return (*names, Name(name, requested))
 
-    def remove(self, key: str) -> bool:
+    def remove(self, key: str, stored: float | None = None) -> bool:
         """Remove an artifact, all its names, and its content unless another artifact has the same. Returns ``False`` if
-        there is no such artifact."""
+        there is no such artifact, or if ``stored`` is not when it was stored last.
+
+        One that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
+        """
         digest = digest_prefix(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
                     return False
+                before = _readable(meta, key)
         except FileNotFoundError:
             return False
+        if stored is not None and (before is None or before.stored != stored):
+            return False
         with self._locked(digest) as at:
-            try:
-                metadata: Metadata | None = read_metadata(at.meta, key)
-            except (FileNotFoundError, ValueError):
-                metadata = None
+            metadata = _readable(at.meta, key)
+            if before and metadata and metadata.stored != before.stored:
+                return stored is None
             if not unlink(f"{key}.json", at.meta):
                 return False
             os.fsync(at.meta)
@@ -185,6 +190,13 @@ class BlobStore:
             found = lstat(digest, at.blobs)
             if found and os.path.samestat(found, os.fstat(fd)):
                 move(digest, at.blobs, digest, at.quarantine)
+
+
+def _readable(meta: int, key: str) -> Metadata | None:
+    try:
+        return read_metadata(meta, key)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _named(at: _Folders, digest: str) -> bool:
