@@ -73,7 +73,7 @@ class BlobStore:
         with self._locked(digest) as at, ExitStack() as undo:
             key, old = self._key(at, description.namespace, digest, scope)
             self._link_blob(at, staged, fd, digest, undo)
-            names = self._ensure_name(at, digest, old, description, undo)
+            names = self._ensure_name(at, digest, old, description, f"{staged}.name", undo)
             metadata = Metadata.new(key, meter, description, scope, old=old, names=names)
             temporary = temporary_name()
             write_file(at.staging, temporary, metadata.encode())
@@ -87,6 +87,7 @@ class BlobStore:
             undo.pop_all()
             if self._index.live and (found := lstat(f"{key}.json", at.meta)):
                 self._index.put([(metadata, found.st_ino)])
+            unlink(f"{staged}.name", at.staging)
             unlink(staged, at.staging)
         return metadata
 
@@ -120,7 +121,7 @@ class BlobStore:
         os.fsync(at.blobs)  # also for a blob that was there: its writer may have died before this step
 
     def _ensure_name(
-        self, at: _Folders, digest: str, old: Metadata | None, description: Description, undo: ExitStack
+        self, at: _Folders, digest: str, old: Metadata | None, description: Description, intent: str, undo: ExitStack
     ) -> tuple[Name, ...]:
         """Return all names of the artifact, the current one last. Its file exists when this returns."""
         requested = description.name if description.suggested else ""
@@ -135,7 +136,7 @@ class BlobStore:
                 unlink(known.name, at.root)  # damaged content under our own name, kept in quarantine
             if not lstat(known.name, at.root):
                 wanted, requested = known.name, known.requested
-        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, undo)
+        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
         os.fsync(at.root)
         return (*names, Name(name, requested))
 
@@ -179,6 +180,31 @@ class BlobStore:
         with self._locked(digest) as at:
             return not _named(at, digest) and unlink(digest, at.blobs)
 
+    def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
+        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, or is
+        another file. ``reserved`` also takes an empty file: the name of a copy that was never made."""
+        with self._locked(digest) as at:
+            if not self._is_stray(at, name, digest, reserved=reserved):
+                return False
+            return unlink(name, at.root)
+
+    def is_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
+        """Return whether :meth:`remove_stray` would remove the name."""
+        with self._locked(digest) as at:
+            return self._is_stray(at, name, digest, reserved=reserved)
+
+    def _is_stray(self, at: _Folders, name: str, digest: str, *, reserved: bool) -> bool:
+        for key in _keys(at, digest):
+            metadata = _readable(at.meta, key)
+            if metadata is None or any(one.name == name for one in metadata.names):
+                return False  # metadata that cannot be read does not tell what it names
+        found = lstat(name, at.root)
+        if found is None:
+            return False
+        if reserved and found.st_size == 0 and found.st_nlink == 1:
+            return True
+        return any(same_file(name, at.root, digest, folder) for folder in (at.blobs, at.quarantine))
+
     def open(self, digest: str) -> int:
         """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
@@ -201,8 +227,12 @@ def _readable(meta: int, key: str) -> Metadata | None:
 
 def _named(at: _Folders, digest: str) -> bool:
     """Return whether some metadata may name this content: their ids begin with the same digits."""
-    others = (digest_prefix(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
-    return any(other and digest.startswith(other) for other in others)
+    return any(_keys(at, digest))
+
+
+def _keys(at: _Folders, digest: str) -> list[str]:
+    keys = (name.removesuffix(".json") for name in os.listdir(at.meta))  # noqa: PTH208 - a descriptor
+    return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
 
 
 def _is_intact(at: _Folders, digest: str) -> bool:
