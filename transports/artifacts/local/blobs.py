@@ -31,7 +31,7 @@ from ..ref import Scope
 from .catalog import read_metadata
 from .index import Index
 from .names import NO_LINKS, add_readable_name, link, move, same_file
-from .tree import Tree, lstat, temporary_name, unlink, write_file
+from .tree import Tree, lstat, sync_folder, temporary_name, unlink, write_file
 
 __all__ = ["BlobStore"]
 
@@ -83,7 +83,7 @@ class BlobStore:
                 undo.pop_all()  # the former metadata is replaced: what the new one names must stay
             else:
                 undo.callback(unlink, f"{key}.json", at.meta)
-            os.fsync(at.meta)
+            sync_folder(at.meta)
             undo.pop_all()
             if self._index.live and (found := lstat(f"{key}.json", at.meta)):
                 self._index.put([(metadata, found.st_ino)])
@@ -118,7 +118,7 @@ class BlobStore:
                     raise
                 move(staged, at.staging, digest, at.blobs)
                 undo.callback(move, digest, at.blobs, staged, at.staging)
-        os.fsync(at.blobs)  # also for a blob that was there: its writer may have died before this step
+        sync_folder(at.blobs)  # also for a blob that was there: its writer may have died before this step
 
     def _ensure_name(
         self, at: _Folders, digest: str, old: Metadata | None, description: Description, intent: str, undo: ExitStack
@@ -137,7 +137,7 @@ class BlobStore:
             if not lstat(known.name, at.root):
                 wanted, requested = known.name, known.requested
         name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
-        os.fsync(at.root)
+        sync_folder(at.root)
         return (*names, Name(name, requested))
 
     def remove(self, key: str, stored: float | None = None) -> bool:
@@ -162,7 +162,7 @@ class BlobStore:
                 return stored is None
             if not unlink(f"{key}.json", at.meta):
                 return False
-            os.fsync(at.meta)
+            sync_folder(at.meta)
             self._index.forget([key])
             if metadata is None:
                 return True  # unreadable metadata does not tell what else belonged to it
