@@ -126,6 +126,8 @@ class EventDispatcher:
                 self._dispatch(message)
             except ABPError as error:
                 logger.warning("ignored an event of the app: %s", error.message)
+            except Exception:  # the events after it, losses of the connection among them, must still arrive
+                logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
 
     def _dispatch(self, message: Message) -> None:
         payload = message.payload

@@ -130,11 +130,11 @@ class Recorder(Transport):
             if (writer := self._writer) is not None:
                 payload = message.payload
                 happened = EventEntry(at=writer.now, type=message.type, id=message.id)
-                if isinstance(payload, Effect):
-                    change: dict[str, object] = {"effect": self._effect(payload)}
-                else:
-                    change = {"payload": self._scrubber.tree(payload)}
                 with self._skip_unrecordable(lambda _: None):
+                    if isinstance(payload, Effect):
+                        change: dict[str, object] = {"effect": self._effect(payload)}
+                    else:
+                        change = {"payload": self._scrubber.tree(payload)}
                     writer.write(happened.model_copy(update=change))
             yield message
 
