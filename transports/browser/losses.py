@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..errors import ABPError, BrowserCrashed, ConnectFailed, TransportError, format_seconds
 from ..protocol.urls import redact_url
-from .page.agent import is_closed
+from .page.ended import is_closed
 from .process.launch import Browser
 
 __all__ = ["loss_error", "mapping_opening_errors"]

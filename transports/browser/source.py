@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ConnectFailed, UsageError, first_line
-from .page.agent import PageAgent, is_closed
+from .page.agent import PageAgent
+from .page.ended import is_closed
 from .process.launch import Browser
 from .process.runfolder import RunFolder
 from .transfer.cdp_downloads import CdpDownloads

@@ -32,7 +32,8 @@ from ..protocol.urls import redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
 from .page.adapters import Adapter, origin_of, read_adapter
-from .page.agent import PageAgent, is_closed
+from .page.agent import PageAgent
+from .page.ended import is_closed
 from .page.navigation import explain_load_failure
 from .page.problems import not_abp, read_problems
 from .page.scripts import load_script

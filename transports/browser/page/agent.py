@@ -29,27 +29,19 @@ from ...errors import (
 )
 from ...protocol.strict_json import decode_json
 from .channel import Channel, PageObject
+from .ended import CLOSED_MESSAGES, DRIVER_CLOSED_MESSAGE, NAVIGATED_MESSAGES, NOT_SENT_MESSAGES
 from .scripts import load_script
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
-__all__ = ["INLINE_BYTES", "PageAgent", "is_closed"]
+__all__ = ["INLINE_BYTES", "PageAgent"]
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
 #: Answers of up to this many characters of JSON are returned directly (measured: above, a file is faster).
 _MAX_INLINE_TEXT = 2 << 20
 
-_CLOSED_MESSAGES = (
-    "Target crashed",
-    "has been closed",
-    "Target closed",
-    "Connection closed",
-    "Session closed",
-    "browser has disconnected",
-)
-_DRIVER_CLOSED_MESSAGE = "Connection closed while reading from the driver"
 #: Seconds to wait for the event that explains why a page was closed.
 _CLOSE_DELAY = 0.1
 #: Seconds after which a page that answers nothing at all is given up.
@@ -59,21 +51,6 @@ _UNINSTALL_TIMEOUT = 2.0
 #: The methods of the agent that are requests of the protocol, as error messages call them.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
 _LOOK = "a look at the page"
-_NAVIGATED_MESSAGES = (
-    "Cannot find context",
-    "navigated or closed",
-    "context was destroyed",
-    "Promise was collected",
-    "Could not find object",
-    "JSHandle is disposed",
-)
-#: Those of them that say that the command did not reach the page's script.
-_NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
-
-
-def is_closed(error: Exception) -> bool:
-    """Return whether an exception of Playwright says that the page, its browser or the driver has ended."""
-    return any(text in str(error) for text in _CLOSED_MESSAGES)
 
 
 class PageAgent:
@@ -241,11 +218,11 @@ class PageAgent:
                 raise no_answer(action, timeout)
             return task.result()
         except PlaywrightError as error:
-            if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
+            if any(text in error.message for text in (*CLOSED_MESSAGES, *NAVIGATED_MESSAGES)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may say why
             raise self._map_error(error) from None
         except Exception as error:
-            if _DRIVER_CLOSED_MESSAGE not in str(error):
+            if DRIVER_CLOSED_MESSAGE not in str(error):
                 raise
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             raise self._copy(self._lost.result()) from None
@@ -262,11 +239,11 @@ class PageAgent:
         first = first_line(error)
         if self._lost.done():
             return self._copy(self._lost.result())
-        if any(text in first for text in _NAVIGATED_MESSAGES):
+        if any(text in first for text in NAVIGATED_MESSAGES):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
-            lost.details |= {"sent": False} if any(text in first for text in _NOT_SENT_MESSAGES) else {}
+            lost.details |= {"sent": False} if any(text in first for text in NOT_SENT_MESSAGES) else {}
             return lost
-        if any(text in first for text in _CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
+        if any(text in first for text in CLOSED_MESSAGES):  # no event said why, so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self._copy(self._lost.result())
         return TransportError(f"the browser refused: {first}")
