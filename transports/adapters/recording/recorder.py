@@ -86,7 +86,6 @@ class Recorder(Transport):
             tools=isinstance(self.wrapped, PageTools),
             discovers=self._discovers,
             fields=[*self._recording.fields],
-            patterns=[*self._recording.patterns],
         )
         self._writer = writer = Writer(Path(self._recording.path), header)
         self._packer = ContentPacker(writer.store_content, self._scrubber)
