@@ -190,6 +190,13 @@ class Transport(ABC):
         URLs are resolved against it, and its origin is the app's own."""
         return None
 
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The numeric address and the port at which the app at :attr:`url` was reached, or ``None`` if they are not
+        known, which is the default. Downloads from the app's own origin may go to a private address only if it is this
+        one, unless the host of :attr:`url` is itself numeric or ``localhost``."""
+        return None
+
     @abstractmethod
     async def open(self) -> None:
         """Connect. Called once. Raises :class:`~transports.errors.TransportError`, after which :meth:`aclose` is

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import psutil
@@ -199,6 +200,7 @@ async def test_without_reconnection_a_break_ends_the_session(tmp_path: Path) -> 
     async with running(cut) as app:
         transport = WebSocketTransport(app.url, reconnect=False)
         async with connect(app.url, transport=transport, store="none:") as session:
+            assert transport.server_address == ("127.0.0.1", urlsplit(app.url).port)
             for _ in range(2):
                 with pytest.raises(Disconnected, match="; connect again"):
                     await session.call("x", idempotent=True)

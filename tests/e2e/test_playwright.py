@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
@@ -417,6 +418,7 @@ async def test_a_navigation_during_a_call_fails_it_and_the_app_is_opened_again(c
         assert caught.value.code == "DISCONNECTED" and caught.value.retryable
         assert (await app.call("file.list")).artifacts
         assert app.transport.url == app.transport._target  # type: ignore[attr-defined]
+        assert app.transport.server_address == ("127.0.0.1", urlsplit(app.transport.url).port)
     assert heard == ["connection/lost", "connection/restored"]
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -85,6 +86,7 @@ async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
 async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixture, embedded: Embedded) -> None:
     async with embedded() as app:
         assert app.transport.url == fixture.embed_url
+        assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
         ref = (await app.call("file.generate", {"bytes": 5000, "as": "url"})).artifacts["file"]
         assert ref.sha256 == digest(5000, 0)
 

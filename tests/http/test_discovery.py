@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.support.raw_server import Answer, Connection, RawServer, Serve, drip, hang, moved, reply, stall
+from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, drip, hang, moved, reply, stall
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
 from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
 from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
@@ -288,6 +288,18 @@ async def test_private_addresses_other_than_the_typed_host_are_refused(find: Fin
     for url in (linking.url, leading.url):
         assert (await find(url, allow_private=True)).manifest is not None
     assert other.connects == 3
+
+
+async def test_typed_name_is_pinned_to_the_address_it_was_reached_at(find: Find, serve: Serve) -> None:
+    inside = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
+    port = int(inside.url.rpartition(":")[2])
+    outside = RawServer([page()])
+    async with await asyncio.start_server(outside.serve, "127.0.0.1", port):
+        failure = why(await find(f"http://app.example:{port}/", resolver=Dns(["127.0.0.1"], ["127.0.0.2"])))
+    assert failure.code == "BLOCKED_ADDRESS" and failure.details["address"] == "127.0.0.2"
+    assert (outside.connects, inside.connects) == (1, 0)
+    found = await find(f"http://app.example:{port}/", resolver=Dns(["127.0.0.2"]))
+    assert found.manifest is not None
 
 
 async def test_another_port_of_the_typed_host_is_its_own(find: Find, serve: Serve) -> None:

@@ -103,6 +103,10 @@ async def test_cookie_that_a_server_quotes(get: Get, serve: Serve) -> None:
         {"X\r\nY": "1"},
         {"X": f"{TOKEN}\r\nHost: x"},
         {"Transfer-Encoding": "x"},
+        {"Metadata-Flavor": "Google"},
+        {"X-aws-ec2-metadata-token": TOKEN},
+        {"Metadata": "true"},
+        {"X-Forwarded-For": "127.0.0.1"},
     ],
 )
 async def test_headers_that_an_app_may_not_set(get: Get, serve: Serve, auth: dict[str, str]) -> None:

@@ -187,6 +187,32 @@ async def test_own_origin_may_be_private_and_nothing_else(get: Get, serve: Serve
     assert other.connects == 0
 
 
+async def test_own_name_is_pinned_to_the_address_that_the_app_was_reached_at(get: Get, serve: Serve) -> None:
+    inside = await serve()
+    port = int(inside.url.rpartition(":")[2])
+    base = f"http://app.example:{port}/index.html"
+    # unknown; another machine; a proxy, whose port is not the app's
+    for reached in (None, ("10.0.0.9", port), ("127.0.0.1", port + 1)):
+        with pytest.raises(AddressBlocked, match=r"127\.0\.0\.1"):
+            await get("/f", base_url=base, server_address=reached, allow_private=False, resolver=Dns(["127.0.0.1"]))
+    assert inside.connects == 0
+    for address, dns in (("127.0.0.1", Dns(["10.0.0.9", "127.0.0.1"])), ("::ffff:127.0.0.1", Dns(["127.0.0.1"]))):
+        got = await get("/f", base_url=base, server_address=(address, port), allow_private=False, resolver=dns)
+        assert got.data == BODY
+    inside.answers[:] = [moved("/again"), reply(BODY)]
+    with pytest.raises(AddressBlocked, match=r"127\.0\.0\.2"):  # by a redirect to itself
+        rebinding = Dns(["127.0.0.1"], ["127.0.0.2"])
+        await get("/f", base_url=base, server_address=("127.0.0.1", port), allow_private=False, resolver=rebinding)
+
+
+async def test_localhost_is_this_machine(get: Get, serve: Serve) -> None:
+    app = await serve()
+    base = app.url.replace("127.0.0.1", "app.localhost")
+    assert (await get("/f", base_url=base, allow_private=False, resolver=Dns(["127.0.0.1"]))).data == BODY
+    with pytest.raises(AddressBlocked):
+        await get("/f", base_url=base, allow_private=False, resolver=Dns(["169.254.169.254"]))
+
+
 async def test_redirect_back_to_the_own_origin(get: Get, serve: Serve, fake_public: str) -> None:
     app = await serve()
     outside = await serve(moved(app.url), host=fake_public)

@@ -72,7 +72,7 @@ class Web:
         try:
             head = head.replace("HOST", self.netloc).replace("\n", "\r\n")
             access = f"Authorization: Bearer {self.token}\r\n" if token else ""
-            writer.write(f"{head}\r\n{access}Connection: close\r\n\r\n".encode() + body)
+            writer.write(f"{head}\r\n{access}Connection: close\r\n\r\n".encode("utf-8", "surrogateescape") + body)
             await writer.drain()
             async with asyncio.timeout(10):
                 data = await reader.read()

@@ -21,6 +21,7 @@ from ..browser.page.agent import PageAgent
 from ..browser.page.navigation import explain_load_failure
 from ..browser.page.problems import not_abp, read_problems
 from ..browser.process.launch import Browser
+from ..browser.server_address import ServerAddress
 from ..browser.source import PageSource, StorageState
 from ..browser.transport import PageTransport
 from ..errors import CallTimeout, ConnectFailed, Disconnected, TransportError, UsageError, format_seconds
@@ -89,12 +90,18 @@ class PostMessageTransport(PageTransport):
         self._allow = allow
         self._counts: Counter[str] = Counter()
         self._frame: Frame | None = None
+        self._server_address = ServerAddress()
         self._app_session: CDPSession | None = None
 
     @property
     def url(self) -> str | None:
         """The app's own address, not the harness's."""
         return self._frame.url if self._frame else self._target
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address that the browser loaded the app from."""
+        return self._server_address.of(self.url)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -124,6 +131,7 @@ class PostMessageTransport(PageTransport):
             raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {await navigation.reason(self._target)}")
         self._frame = frame
         self._status = navigation.status
+        await self._server_address.read(navigation.response)
         parts = urlsplit(frame.url)
         await agent.invoke("setOrigin", f"{parts.scheme}://{parts.netloc}", timeout=self._timeout)
         await self._watch(frame, agent)
@@ -217,7 +225,7 @@ class _NavigationWatcher:
     def __init__(self, page: Page) -> None:
         self._page = page
         self._failed: Request | None = None
-        self._response: Response | None = None
+        self.response: Response | None = None
         page.on("requestfailed", self._on_failed)
         page.on("response", self._on_response)
 
@@ -231,19 +239,19 @@ class _NavigationWatcher:
 
     def _on_response(self, response: Response) -> None:
         if response.request.is_navigation_request():
-            self._response = response
+            self.response = response
 
     @property
     def status(self) -> int | None:
-        return self._response.status if self._response else None
+        return self.response.status if self.response else None
 
     async def reason(self, url: str) -> str:
         """Return why the frame shows an error page, for ``url``."""
         failure = (self._failed.failure if self._failed else None) or "the browser does not say why"
-        if "BLOCKED_BY_RESPONSE" not in failure or self._response is None:
+        if "BLOCKED_BY_RESPONSE" not in failure or self.response is None:
             return explain_load_failure(failure, url)
         async with asyncio.timeout(5.0):
-            headers = await self._response.all_headers()
+            headers = await self.response.all_headers()
         policy = headers.get("content-security-policy", "")
         directive = next((part.strip() for part in policy.split(";") if "frame-ancestors" in part), None)
         refusal = directive or f"X-Frame-Options: {headers.get('x-frame-options', '?')}"

@@ -39,6 +39,7 @@ from .page.problems import not_abp, read_problems
 from .page.scripts import load_script
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
+from .server_address import ServerAddress
 from .source import PageSource, StorageState
 from .timeouts import playwright_timeout
 from .transport import PageTransport
@@ -118,12 +119,18 @@ class TopPageTransport(PageTransport):
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
         self._submitting: set[str] = set()
+        self._server_address = ServerAddress()
         self._background: set[asyncio.Task[None]] = set()
         self._adapter = None if adapter is None else read_adapter(adapter, url)
         protocol = protocol or self._default_protocol
         if protocol != "abp":
             self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
             self._script_options = {"protocol": protocol, "frames": secrets.token_hex(16)}
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address that the browser loaded the app from."""
+        return self._server_address.of(self.url)
 
     async def _install_scripts(self, page: Page, agent: PageAgent) -> None:
         """Install the adapter, and let the frames of the page tell the agent of their tools."""
@@ -183,6 +190,7 @@ class TopPageTransport(PageTransport):
                 reason = explain_load_failure(str(error), self._target)
                 raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
             status = response.status if response else None
+            await self._server_address.read(response)
         found = await self._look_for_app(agent)
         if found["protocol"] == "webmcp":
             self.name = "webmcp"

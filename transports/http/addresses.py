@@ -1,9 +1,10 @@
 """The guard for the addresses that a download may connect to.
 
 A web page decides what is fetched, so an address that is not on the public Internet is refused unless it belongs to the
-app's own origin. The check sits in the socket factory, where it sees each address that is really connected to: one in
-the URL, one from DNS (also if DNS answers differently the second time), one from a redirect, and each of those that
-"happy eyeballs" tries side by side.
+app's own origin, and then it must be the address at which the browser or the socket reached the app: a name could lead
+elsewhere the next time it is looked up (DNS rebinding). The check sits in the socket factory, where it sees each
+address that is really connected to: one in the URL, one from DNS (also if DNS answers differently the second time), one
+from a redirect, and each of those that "happy eyeballs" tries side by side.
 """
 
 from __future__ import annotations
@@ -13,13 +14,44 @@ import socket
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aiohttp.connector import AddrInfoType
 
-__all__ = ["AddressGuard", "is_public"]
+__all__ = ["AddressGuard", "is_public", "own_addresses"]
 
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
+
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1"})
+
+
+def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) -> frozenset[str]:
+    """Return the addresses that may be connected to for the app's own ``host`` and ``port``, public or not.
+
+    A numeric host is its own address, and ``localhost`` is this machine in every browser (RFC 6761 §6.3). For any other
+    name it is ``server_address``, the address and port at which the app was reached, unless that port is another one:
+    then it is a proxy's.
+    """
+    name = host.lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return _LOOPBACK
+    if (numeric := _canonical(host)) is not None:
+        return frozenset({numeric})
+    if server_address is None or server_address[1] != port:
+        return frozenset()
+    return frozenset(filter(None, [_canonical(server_address[0])]))
+
+
+def _canonical(address: str) -> str | None:
+    """Return a numeric address in its one spelling, without the scope of a link, or ``None`` for anything else."""
+    try:
+        ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
 
 
 def is_public(address: str) -> bool:
@@ -57,21 +89,40 @@ def _routable(ip: _Address) -> bool:
 class AddressGuard:
     """A socket factory for :class:`aiohttp.TCPConnector` that refuses addresses that are not public.
 
-    With ``allow_private`` nothing is refused. After the error of one address aiohttp tries the next and raises only the
-    last error, wrapped; so the guard itself keeps the refused addresses (``blocked``, in order) and counts the
-    ``allowed`` ones.
+    ``own`` are addresses that are allowed all the same; with ``allow_private`` nothing is refused. After the error of
+    one address aiohttp tries the next and raises only the last error, wrapped; so the guard itself keeps the refused
+    addresses (``blocked``, in order) and counts the ``allowed`` ones.
     """
 
-    def __init__(self, *, allow_private: bool) -> None:
+    def __init__(self, *, allow_private: bool, own: Collection[str] = ()) -> None:
         self.allow_private = allow_private
+        self._own = own
+        self._sockets: list[tuple[str, socket.socket]] = []
         self.allowed = 0
         self.blocked: list[str] = []
 
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
         family, kind, proto, _, address = addr_info
         host = str(address[0])
-        if not self.allow_private and not is_public(host):
+        if not self.allow_private and not is_public(host) and _canonical(host) not in self._own:
             self.blocked.append(host)
             raise PermissionError(f"{host} is not a public address")
         self.allowed += 1
-        return socket.socket(family=family, type=kind, proto=proto)
+        opened = socket.socket(family=family, type=kind, proto=proto)
+        self._sockets.append((host, opened))
+        return opened
+
+    def connected_address(self) -> str | None:
+        """Return the address of the one connection that was made, or ``None`` if it cannot be told."""
+        if len(self._sockets) == 1:
+            return self._sockets[0][0]
+        connected = [host for host, opened in self._sockets if _is_connected(opened)]
+        return connected[0] if len(connected) == 1 else None
+
+
+def _is_connected(opened: socket.socket) -> bool:
+    try:
+        opened.getpeername()
+    except OSError:
+        return False
+    return True

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urljoin
+
+from aiohttp.abc import AbstractResolver
 
 from ..binary.media import normalise_mime
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
@@ -13,7 +16,7 @@ from .cache import ManifestCache
 from .headers import one_line
 from .manifest import read_manifest
 from .page_head import PageHead
-from .redirects import RedirectedGet
+from .redirects import RedirectedGet, UserHost
 from .urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 __all__ = ["HEAD_BYTES", "MANIFEST_BYTES", "Discovery", "discover"]
@@ -45,14 +48,20 @@ class Discovery:
 
 
 async def discover(
-    url: str, *, timeout: float = 10.0, allow_private: bool = False, cache: ManifestCache | None = None
+    url: str,
+    *,
+    timeout: float = 10.0,
+    allow_private: bool = False,
+    cache: ManifestCache | None = None,
+    resolver: AbstractResolver | None = None,
 ) -> Discovery:
     """Return the manifest of the app at ``url``, without a browser.
 
     ``timeout`` in seconds is for the page, and again for its manifest, each with its redirects. The host of ``url`` may
-    have any address; other hosts, to which redirects and the page's link lead, must be public unless ``allow_private``.
-    User info in ``url`` is sent to its own origin only, and a manifest that was fetched with it is not cached. Cookies
-    are neither sent nor kept, and proxy settings of the environment are not used.
+    have any address, and must keep the one at which it was reached first, or have a public one; other hosts, to which
+    redirects and the page's link lead, must be public unless ``allow_private``. User info in ``url`` is sent to its own
+    origin only, and a manifest that was fetched with it is not cached. Cookies are neither sent nor kept, and proxy
+    settings of the environment are not used.
 
     Manifests are cached as their ``Cache-Control`` says, in ``cache`` or else in a cache of the process.
 
@@ -67,9 +76,9 @@ async def discover(
         raise UsageError(
             f"{display_url!r} is no page: {error}; give its address, such as http://127.0.0.1:8000/"
         ) from None
-    page = RedirectedGet(
-        "the page", user_target, user_target, accept="text/html", timeout=timeout, allow_private=allow_private
-    )
+    user_host = UserHost(user_target)
+    send = partial(RedirectedGet, user_host=user_host, timeout=timeout, allow_private=allow_private, resolver=resolver)
+    page = send("the page", user_target, accept="text/html")
     manifest: RedirectedGet | None = None
     title = ""
     try:
@@ -77,9 +86,7 @@ async def discover(
             head, extent = await _read_head(page)
         title = one_line(head.title, 200)
         target = _manifest_target(page, head, extent)
-        manifest = RedirectedGet(
-            "the manifest", target, user_target, accept="application/json", timeout=timeout, allow_private=allow_private
-        )
+        manifest = send("the manifest", target, accept="application/json")
         async with manifest.deadline():
             body = await _read_body(manifest, _SHARED if cache is None else cache)
         try:

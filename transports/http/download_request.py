@@ -54,6 +54,7 @@ class DownloadRequest:
     size: int | None
     limit: int
     own_origin: Origin | None
+    own_addresses: frozenset[str]
     cookies: Cookies | None
     allow_private: bool
     stall_timeout: float

@@ -13,6 +13,7 @@ from ..artifacts.base import Staged
 from ..binary import Download
 from ..errors import DownloadFailed
 from ..tasks import backoff_delay
+from .addresses import own_addresses
 from .download_request import Cookies, DownloadRequest, Fetched, download_too_large, url_expired
 from .request import RetryRequest
 from .transfer import Transfer
@@ -34,6 +35,7 @@ async def download(
     limit: int,
     size: int | None = None,
     base_url: str | None = None,
+    server_address: tuple[str, int] | None = None,
     cookies: Cookies | None = None,
     allow_private: bool = False,
     stall_timeout: float = 15.0,
@@ -45,10 +47,11 @@ async def download(
 
     ``timeout`` (seconds) covers everything, ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
     what the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page:
-    relative URLs are resolved against it, its origin may have any address, and ``cookies`` is called (with a URL) for
-    that origin only. Any other address must be public unless ``allow_private``. ``clock`` gives Unix seconds, for
-    ``expires_at``. ``on_progress`` gets the bytes so far and the expected total or ``None``; after a restart it counts
-    from zero again.
+    relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. An address must
+    be public unless ``allow_private``, or unless it is that of the app's own origin: ``server_address``, the numeric
+    address and the port at which the app was reached, or the host of ``base_url`` itself if that is numeric or
+    ``localhost``. ``clock`` gives Unix seconds, for ``expires_at``. ``on_progress`` gets the bytes so far and the
+    expected total or ``None``; after a restart it counts from zero again.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
     from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
@@ -68,12 +71,14 @@ async def download(
         raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
     if size is not None and size > limit:
         raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
+    own_origin = origin_of(base_url)
     request = DownloadRequest(
         reference,
         start,
         size,
         limit,
-        own_origin=origin_of(base_url),
+        own_origin=own_origin,
+        own_addresses=own_addresses(own_origin[1], own_origin[2], server_address) if own_origin else frozenset(),
         cookies=cookies,
         allow_private=allow_private,
         stall_timeout=stall_timeout,

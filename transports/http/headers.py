@@ -12,7 +12,16 @@ from urllib.parse import unquote_to_bytes
 
 from ..binary.media import normalise_mime
 
-__all__ = ["Representation", "content_coding", "content_range", "filename_of", "http_date", "one_line", "retry_after"]
+__all__ = [
+    "Representation",
+    "content_coding",
+    "content_range",
+    "disposition_parameter",
+    "filename_of",
+    "http_date",
+    "one_line",
+    "retry_after",
+]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
@@ -115,18 +124,25 @@ def filename_of(disposition: str | None) -> str | None:
 
     The name is untrusted: it may be a path, or worse. ``None`` if there is none.
     """
+    return disposition_parameter(disposition, "filename")
+
+
+def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
+    """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
+
+    Its extended form goes before its plain one. Parameters that cannot be read are skipped; nothing is raised."""
     if not disposition:
         return None
-    plain_name = extended = None
+    plain = extended = None
     for name, value in _PARAMETER.findall(disposition):
         value = value.strip()
-        if name.lower() == "filename*" and extended is None:
+        if name.lower() == f"{parameter}*" and extended is None:
             extended = _extended(value)
-        elif name.lower() == "filename" and plain_name is None:
+        elif name.lower() == parameter and plain is None:
             if value.startswith('"'):
                 value = re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value.endswith('"') else value[1:]
-            plain_name = _latin(value)
-    return extended or plain_name or None
+            plain = _latin(value)
+    return extended or plain or None
 
 
 def _extended(value: str) -> str | None:

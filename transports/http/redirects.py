@@ -7,35 +7,68 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
+from aiohttp.abc import AbstractResolver
 
 from ..errors import DiscoveryFailed, DownloadFailed
+from .addresses import AddressGuard, own_addresses
 from .headers import content_coding
 from .request import RetryRequest, failure_reason, get
 from .status_errors import status_phrase
 from .transfer import MAX_REDIRECTS, REDIRECTS
 from .urls import BadUrl, Target, resolve_redirect
 
-__all__ = ["RedirectedGet"]
+__all__ = ["RedirectedGet", "UserHost"]
+
+
+class UserHost:
+    """The host that the user gave. Its first address may be any; then the host must stay there, or be public."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._own: frozenset[str] | None = None
+
+    def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
+        """Return the guard for a request to ``target``."""
+        if target.url.raw_host != self.target.url.raw_host:
+            return AddressGuard(allow_private=allow_private)
+        return AddressGuard(allow_private=allow_private or self._own is None, own=self._own or ())
+
+    def reached(self, guard: AddressGuard) -> None:
+        """Remember the address at which the host was reached first."""
+        if self._own is None:
+            _, host, port = self.target.origin
+            address = guard.connected_address()
+            self._own = own_addresses(host, port, None if address is None else (address, port))
 
 
 class RedirectedGet:
     """A GET request and the redirects after it. ``target`` is where the next request goes, or the last one went.
 
-    ``user_target`` is the address that the user gave: its host may be private, while any other must be public unless
-    ``allow_private``; its credentials go to its own origin until the first redirect away from it. ``what`` names the
-    document in messages; ``timeout`` in seconds covers all requests.
+    ``user_host`` is that of the address that the user gave: it may be private, while any other must be public unless
+    ``allow_private``; the credentials of that address go to its own origin until the first redirect away from it.
+    ``what`` names the document in messages; ``timeout`` in seconds covers all requests.
     """
 
     def __init__(
-        self, what: str, target: Target, user_target: Target, *, accept: str, timeout: float, allow_private: bool
+        self,
+        what: str,
+        target: Target,
+        user_host: UserHost,
+        *,
+        accept: str,
+        timeout: float,
+        allow_private: bool,
+        resolver: AbstractResolver | None,
     ) -> None:
         self.target = target
         self._what = what
-        self._user_target = user_target
+        self._user_host = user_host
+        self._user_target = user_host.target
         self._accept = accept
         self._timeout = timeout
         self._allow_private = allow_private
-        self._trusted = target.origin == user_target.origin
+        self._resolver = resolver
+        self._trusted = target.origin == user_host.target.origin
         self._seen = {target.url}
 
     @property
@@ -75,15 +108,17 @@ class RedirectedGet:
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
             headers["Authorization"] = self.authorization
+        guard = self._user_host.guard(self.target, allow_private=self._allow_private)
         try:
             async with get(
                 self.target.url,
                 headers,
                 display_url=self.label,
-                allow_private=self._allow_private or self.target.url.raw_host == self._user_target.url.raw_host,
+                guard=guard,
                 stall_timeout=self._timeout,
-                resolver=None,
+                resolver=self._resolver,
             ) as response:
+                self._user_host.reached(guard)
                 yield response
         except (RetryRequest, DownloadFailed) as failure:
             error = failure.error if isinstance(failure, RetryRequest) else failure

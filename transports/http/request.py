@@ -40,17 +40,16 @@ async def get(
     headers: Mapping[str, str],
     *,
     display_url: str,
-    allow_private: bool,
+    guard: AddressGuard,
     stall_timeout: float,
     resolver: AbstractResolver | None,
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
 
-    The connection is never shared or reused, so that each one passes the address check (off with ``allow_private``). It
-    is closed at the end of the block, also on cancellation. ``stall_timeout`` in seconds is for connecting, and for
-    each time without a byte. Raises :class:`RetryRequest` or :class:`~transports.errors.DownloadFailed`.
+    The connection is never shared or reused, so that each one passes ``guard``. It is closed at the end of the block,
+    also on cancellation. ``stall_timeout`` in seconds is for connecting, and for each time without a byte. Raises
+    :class:`RetryRequest` or :class:`~transports.errors.DownloadFailed`.
     """
-    guard = AddressGuard(allow_private=allow_private)
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             resolver=resolver or aiohttp.ThreadedResolver(),
@@ -81,7 +80,8 @@ def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, 
     details: dict[str, object] = {"url": display_url}
     if guard.blocked and not guard.allowed:
         raise AddressBlocked(
-            f"{display_url} was not fetched: its address {guard.blocked[-1]} is not public and not the app's own; "
+            f"{display_url} was not fetched: its address {guard.blocked[-1]} is not public and not the one that "
+            "the app itself was reached at; "
             "set ABP_ALLOW_PRIVATE_ADDRESSES=1 if downloads from private addresses are wanted",
             details=details | {"address": guard.blocked[-1]},
         )

@@ -11,6 +11,7 @@ from yarl import URL
 
 from ..artifacts.base import Staged
 from ..errors import EncodingRefused, RedirectRefused, SizeMismatch, Truncated
+from .addresses import AddressGuard
 from .download_request import DownloadRequest, Fetched, download_too_large
 from .headers import Representation, content_coding, content_range
 from .request import RetryRequest, failure_reason, get
@@ -68,7 +69,7 @@ class Transfer:
                 url,
                 headers,
                 display_url=target.display_url,
-                allow_private=self.request.allow_private or target.origin == self.request.own_origin,
+                guard=self._guard(target),
                 stall_timeout=self.request.stall_timeout,
                 resolver=self.request.resolver,
             ) as response:
@@ -78,6 +79,10 @@ class Transfer:
             trusted = trusted and target.origin == self.request.start.origin
             self.left_origin = self.left_origin or not trusted
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
+
+    def _guard(self, target: Target) -> AddressGuard:
+        own = self.request.own_addresses if target.origin == self.request.own_origin else ()
+        return AddressGuard(allow_private=self.request.allow_private, own=own)
 
     async def _restart(self) -> None:
         self.representation = None

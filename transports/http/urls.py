@@ -38,19 +38,21 @@ _NUMERIC_HOST = re.compile(r"[0-9][0-9a-fx]*(\.[0-9a-fx]+){0,3}\.?", re.IGNORECA
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PATH_SAFE = "/:@!$&'()*+,;=~-._%[]|"
 _QUERY_SAFE = _PATH_SAFE + "?"
-# Headers of the connection itself: an app that could set them could desynchronise a server or undo a check.
-_RESERVED = {
-    "connection",
-    "content-length",
-    "expect",
-    "host",
-    "keep-alive",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+# The headers that hold credentials. Others say how a request travels, undo a check, or open the services that a network
+# offers to its own machines (``Metadata-Flavor``, ``X-aws-ec2-metadata-token``).
+_CREDENTIALS = {
+    "api-key",
+    "authorization",
+    "cookie",
+    "private-token",
+    "x-access-token",
+    "x-api-key",
+    "x-auth-token",
+    "x-csrf-token",
+    "x-key",
+    "x-token",
+    "x-xsrf-token",
 }
-_RESERVED |= {"accept-encoding", "if-range", "proxy-authorization", "proxy-connection", "range"}
 
 
 class BadUrl(ValueError):
@@ -171,8 +173,10 @@ def check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
             raise BadHeader("a header of its auth has no valid name")
-        if name.lower() in _RESERVED:
-            raise BadHeader(f"its auth may not set the header {name[:40]}")
+        if name.lower() not in _CREDENTIALS:
+            raise BadHeader(
+                f"its auth may not set the header {name[:40]}; use Authorization, X-API-Key or X-Auth-Token"
+            )
         if not value.isprintable():
             raise BadHeader(f"the value of its header {name[:40]} holds characters that no header may hold")
 

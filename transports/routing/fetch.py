@@ -30,7 +30,7 @@ class Fetcher:
 
     ``transport`` is needed for content that stayed on the far side and for ``blob:`` URLs; downloads get its cookies.
     ``timeout`` is in seconds, for each file. ``limit`` is the largest file in bytes. ``allow_private`` admits downloads
-    from private addresses other than the app's own.
+    from private addresses other than the one at which the app was reached.
     """
 
     transport: Transport | None = None
@@ -89,6 +89,7 @@ class Fetcher:
             size=binary.size,
             limit=self.limit,
             base_url=self.transport.url if self.transport else None,
+            server_address=self.transport.server_address if self.transport else None,
             cookies=self.transport.cookies if self.transport and self.transport.features.cookies else None,
             allow_private=self.allow_private,
             on_progress=on_download,

@@ -210,6 +210,27 @@ async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -
         assert answer.is_error and "may not be called" in words(answer)
 
 
+async def test_a_hidden_name_hides_every_capability_that_would_have_it(serve: Serve) -> None:
+    async def done(params: object, call: object) -> object:
+        return "done"
+
+    apps = Apps({"delete.all": done, "delete_all": done, "delete all": done, "call": done, "keep": done})
+    for pattern in ("abp_delete_all", "abp_delete_all_[23]"):
+        async with serve(apps, options={"hide_tools": (pattern, "abp_call_2")}) as client:
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert {"abp_call", "abp_keep"} <= names and "abp_call_2" not in names
+            expected = {"abp_delete_all"} if "[" in pattern else set()
+            assert {name for name in names if "delete" in name} == expected
+            for hidden in ("abp_delete_all_2", "abp_delete_all_3", "abp_call_2"):
+                with pytest.raises(MCPError, match="no tool"):
+                    await client.call_tool(hidden, {})
+            answers = [
+                await client.call_tool("abp_call", {"capability": name})
+                for name in ("delete.all", "delete_all", "delete all", "call", "keep")
+            ]
+            assert [answer.is_error for answer in answers] == [not expected, True, True, True, False]
+
+
 async def test_only_some_tools_are_shown(serve: Serve) -> None:
     async with serve(options={"show_tools": ("abp_connect", "abp_text_*")}) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["abp_connect", "abp_text_shout"]

@@ -78,6 +78,11 @@ class Recorder(Transport):
         """The address of the wrapped transport."""
         return self.wrapped.url
 
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address at which the wrapped transport reached the app; it is not recorded."""
+        return self.wrapped.server_address
+
     async def open(self) -> None:
         """Create the file and open the wrapped transport."""
         header = Header(

@@ -122,6 +122,15 @@ class WebSocketTransport(Transport):
         return urlunsplit(parts._replace(scheme={"ws": "http", "wss": "https"}[parts.scheme]))
 
     @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address that the socket is connected to now; ``None`` after a redirect to another host."""
+        connection = self._connection
+        if connection is None or connection.protocol.uri.host != urlsplit(self._target).hostname:
+            return None
+        host, port = connection.remote_address[:2]
+        return host, port
+
+    @property
     def state(self) -> State:
         """The state of the connection now. Each change is a ``connection/…`` event too."""
         return self._state

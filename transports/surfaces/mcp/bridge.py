@@ -185,8 +185,8 @@ class Bridge:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
         own = capability_tools(user.apps, files=self.options.enable_file_tools)
-        tools = [*self._fixed_tools.values(), *(tool.definition() for tool in own.values())]
-        tools = [tool for tool in tools if self.options.shows(tool.name)]
+        tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name)]
+        tools += [tool.definition() for tool in own.values() if self.options.shows(*tool.names)]
         cursor = params.cursor if params else None
         if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
             raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
@@ -205,7 +205,8 @@ class Bridge:
         fixed = self._fixed_tools.get(params.name)
         made = {} if fixed else capability_tools(user.apps, files=self.options.enable_file_tools)
         own = made.get(params.name)
-        if (fixed is None and own is None) or not self.options.shows(params.name):
+        names = own.names if own else (params.name,)
+        if (fixed is None and own is None) or not self.options.shows(*names):
             raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); list the tools again")
         tools = Tools(user, self.options, ctx, params, self._view)
         try:

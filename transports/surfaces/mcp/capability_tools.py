@@ -43,6 +43,11 @@ class CapabilityTool:
     hints: dict[str, bool] = field(default_factory=dict)
     sessions: list[str] = field(default_factory=list)
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """The name without a number, by which settings know the tool, and the name that it has."""
+        return tool_name(self.capability), self.name
+
     def definition(self) -> Tool:
         """Return the tool as MCP lists it."""
         return Tool(

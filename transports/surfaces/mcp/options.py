@@ -129,10 +129,15 @@ class Options(BaseSettings):
             raise ValueError("jwt_issuer, jwt_audience and either jwt_jwks_url or jwt_key_file go together")
         return self
 
-    def shows(self, tool: str) -> bool:
-        """Whether clients see the tool of this name and may call it."""
+    def shows(self, tool: str, *numbered: str) -> bool:
+        """Whether clients see the tool of this name and may call it.
+
+        ``numbered`` are its names with a number, where another tool has its name. They depend on the order of the apps,
+        so a pattern that hides ``tool`` hides them too."""
         visible = any(fnmatchcase(tool, pattern) for pattern in self.show_tools)
-        return visible and not any(fnmatchcase(tool, pattern) for pattern in self.hide_tools)
+        return visible and not any(
+            fnmatchcase(name, pattern) for name in (tool, *numbered) for pattern in self.hide_tools
+        )
 
     @property
     def max_request_bytes(self) -> int:

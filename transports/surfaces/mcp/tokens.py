@@ -109,7 +109,7 @@ class BearerVerifier(TokenVerifier):
         """Return the user of a bearer token, or ``None``."""
         found = None
         for secret, user in self._users.items():  # all of them, so that the time does not tell which one is close
-            if hmac.compare_digest(secret.encode(), token.encode()):
+            if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
                 found = user
         if found is not None:
             return AccessToken(token=token, client_id=found, scopes=[], subject=found)

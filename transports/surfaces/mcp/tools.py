@@ -18,7 +18,7 @@ from ...routing import Result
 from ...routing.guard import json_size
 from ..shared.apps import App, PendingCall
 from .artifact_view import ArtifactView
-from .capability_tools import CapabilityTool, tool_name
+from .capability_tools import CapabilityTool, capability_tools, tool_name
 from .export import export_artifact
 from .files import with_files
 from .fixed_tools import FIXED_TOOLS
@@ -61,7 +61,9 @@ class Tools:
                 return await self._connect(dict(arguments))
             case "abp_call":
                 capability = arguments["capability"]
-                if not self._options.shows(tool_name(capability)):
+                made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
+                numbered = [tool.name for tool in made if tool.capability == capability]
+                if not self._options.shows(tool_name(capability), *numbered):
                     raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
                 app = self._user.apps.select(arguments.get("session"), capability)
                 return await self._call(app, capability, arguments.get("params", {}), arguments)

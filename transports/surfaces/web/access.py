@@ -130,7 +130,7 @@ class Access:
         """Return the holder of a bearer token, or ``None`` for one that is not good."""
         found = None
         for secret, visitor in self._tokens.items():  # all of them, so that the time does not tell which one is close
-            if hmac.compare_digest(secret.encode(), token.encode()):
+            if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
                 found = visitor
         if found is not None:
             return found

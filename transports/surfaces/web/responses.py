@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from ...artifacts import Scope
+from ...binary.media import normalise_mime
 from ...errors import (
     ABPError,
     ArtifactNotFound,
@@ -84,7 +85,9 @@ async def read_json(request: web.Request) -> dict[str, object]:
     object."""
     if not request.can_read_body:
         return {}
-    if request.content_type != "application/json":  # a form on another page cannot send this type
+    if (
+        normalise_mime(request.headers.get("Content-Type")) != "application/json"
+    ):  # a form on another page cannot send this type
         raise RequestRefused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
     data = bytearray()
     try:

@@ -61,6 +61,8 @@ class Signer:
         return self._read(self._cookies, cookie)
 
     def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
+        if not signed.isascii():  # loads() would raise an error of its own for bytes of a header that are no text
+            return None
         try:
             content = serializer.loads(signed)
         except BadData:

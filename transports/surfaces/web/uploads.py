@@ -6,12 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
 
-from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp import (
+    BadContentDispositionHeader,
+    BadContentDispositionParam,
+    BodyPartReader,
+    MultipartReader,
+    web,
+)
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.media import normalise_mime
 from ...errors import UsageError
-from ...http.headers import filename_of
+from ...http.headers import disposition_parameter, filename_of
 from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
 from .artifact_meta import artifact_meta
@@ -45,7 +51,7 @@ class UploadRoutes:
         store = self._artifacts.view(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
-        form = request.content_type == "multipart/form-data"
+        form = normalise_mime(request.headers.get("Content-Type")) == "multipart/form-data"
         refs = await self._read_form(request, store) if form else [await self._read_body(request, store)]
         self._metrics.uploads.inc(len(refs))
         self._watcher.check_now()
@@ -65,15 +71,21 @@ class UploadRoutes:
         try:
             reader = await request.multipart()
             while (part := await asyncio.wait_for(reader.next(), _READ_TIMEOUT)) is not None:
-                if isinstance(part, MultipartReader) or part.name != _FIELD:
+                # not aiohttp's reading of names, which takes a name in pieces (RFC 2231) and raises for some
+                disposition = part.headers.get("Content-Disposition")
+                if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != _FIELD:
                     raise RequestRefused(
                         422, "INVALID_PARAMS", f"a form has files only, each as a field called {_FIELD!r}"
                     )
                 if len(refs) == _MAX_FILES:
                     raise RequestRefused(413, "TOO_LARGE", f"at most {_MAX_FILES} files are taken at once")
                 refs.append(
-                    await self._store(_pieces(part), store, part.headers.get("Content-Type"), part.filename, None)
+                    await self._store(
+                        _pieces(part), store, part.headers.get("Content-Type"), filename_of(disposition), None
+                    )
                 )
+        except (BadContentDispositionHeader, BadContentDispositionParam):  # warnings, where they are made errors
+            raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
         except (ValueError, AssertionError) as error:
             raise RequestRefused(400, "INVALID_PARAMS", f"the form cannot be read: {error}") from None
         if not refs:

@@ -99,6 +99,7 @@ class _Measure:
                 size=binary.size,
                 limit=_MAX_BYTES,
                 base_url=app.url if app is not None else None,
+                server_address=app.server_address if app is not None else None,
                 cookies=app.cookies if app is not None and app.features.cookies else None,
                 allow_private=self.allow_private,
             )
