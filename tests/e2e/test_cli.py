@@ -17,13 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.command_line import default_signals
 from transports import ArtifactRef, LocalStore
 from transports.surfaces.cli import main
 
@@ -99,18 +99,6 @@ class Cli:
 
     def put(self, data: bytes, **described: Any) -> ArtifactRef:
         return asyncio.run(LocalStore(self.out).put_bytes(data, **described))
-
-
-@contextmanager
-def default_signals() -> Iterator[None]:
-    """Reset the signals that tests send: a job in the background ignores some, and passes that on to its children."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @pytest.fixture

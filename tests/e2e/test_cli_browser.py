@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_cli import ABP, Cli, Ran, default_signals
+from tests.e2e.test_cli import ABP, Cli, Ran
 from tests.e2e.test_cli import abp as abp
+from tests.support.command_line import default_signals
 from tests.support.pdf import text_of
 
 pytestmark = pytest.mark.browser

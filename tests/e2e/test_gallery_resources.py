@@ -65,11 +65,12 @@ async def test_details_link_the_versions_of_a_name_and_show_source_and_scope(tmp
         for text in (b"the first", b"the second"):
             await gallery.upload("notes.txt", "text/plain", text)
         async with visiting(gallery, browser) as page:
-            dialog = await opened(page, "notes.txt")
+            await opened(page, "notes.txt")
+            dialog = page.get_by_role("dialog")  # whose name will be another
             await expect(dialog.locator("pre.text")).to_have_text("the first")
             versions = dialog.get_by_role("list", name="Versions of notes.txt")
             await expect(versions.get_by_role("listitem")).to_have_count(2)
             await versions.get_by_role("link").click()
             await expect(dialog.locator("pre.text")).to_have_text("the second")
             await dialog.get_by_text("Source and scope").click()
-            await expect(dialog.get_by_role("complementary")).to_contain_text("requested_names")
+            await expect(dialog.get_by_role("complementary")).to_contain_text("scope: { }")

@@ -16,9 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.test_cli import Cli, Process, default_signals
+from tests.e2e.test_cli import Cli, Process
 from tests.e2e.test_cli_browser import Site, serving
 from tests.e2e.test_cli_browser import workbench as workbench
+from tests.support.command_line import default_signals
 
 pytestmark = pytest.mark.browser
 

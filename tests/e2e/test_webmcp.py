@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from playwright.async_api import Error as PlaywrightError
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
@@ -286,7 +287,8 @@ async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: P
             assert content(chart.artifacts["image"]).startswith(b"\x89PNG")
             report = await app.call("report.download")
             assert (content(report.artifact()), report.artifact().filename) == (b"Sold: 270\n", "report.txt")
-            await app.transport.page.reload()  # type: ignore[attr-defined]
+            with contextlib.suppress(PlaywrightError):  # the page is closed meanwhile, since it is opened again
+                await app.transport.page.reload()  # type: ignore[attr-defined]
         with pytest.raises(UsageError, match="selector"):
             await app.call("table.csv", {"selector": 1})
 

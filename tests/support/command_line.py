@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import signal
 import termios
 import threading
 import time
@@ -38,6 +39,18 @@ class Ran:
         """What ``--json`` promises: exactly one document, and nothing beside it."""
         assert self.out.count("\n") == 1 and self.out.endswith("\n"), self
         return json.loads(self.out)
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Reset the signals that tests send: a job in the background ignores some, and passes that on to its children."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -100,7 +113,8 @@ class CommandLine:
                 patch.setattr("sys.stdout", stderr)
             typing = Typing(script, terminal)
             typing.start()
-            status = main([str(arg) for arg in args])
+            with default_signals():
+                status = main([str(arg) for arg in args])
             typing.join(PATIENCE)
         assert typing.error is None, (typing.error, terminal.shown)
         return Ran(status, self._output.readouterr()[0].decode(), terminal.shown)
@@ -190,7 +204,7 @@ class Terminal:
             if self.cooked:
                 interrupt() if interrupt is not None else self.press(CTRL_C)
             with self._changed:
-                self._changed.wait_for(lambda: shown in self.shown[self._seen :], 2)
+                self._changed.wait_for(lambda: shown in self.shown[self._seen :], 0.5)
         self.wait_for(shown)
 
     def press(self, keys: str) -> None:
@@ -198,4 +212,4 @@ class Terminal:
 
     def hang_up(self) -> None:
         """End the program: the test has failed."""
-        os.kill(os.getpid(), 15)
+        os.kill(os.getpid(), signal.SIGTERM)
