@@ -127,7 +127,8 @@ class PageTools(Protocol):
     """
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
-        """Return ``html`` as a PDF. It is rendered in a page of its own; the app's page does not change."""
+        """Return ``html`` as a PDF. It is rendered in a page of its own without a network; the app's page does not
+        change."""
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         """Return an image of the app's page as it is now, or of another address."""

@@ -195,6 +195,9 @@ _COMMON = {
     "bytes": {"type": "integer", "minimum": 0, "maximum": 1 << 28, "description": "Size of data.file"},
 }
 
+_FILE = {"type": "object", "properties": {"mimeType": {"type": "string"}}, "required": ["mimeType"]}
+_ANSWER = {"type": "object", "properties": {"file": _FILE}}
+
 
 def definitions() -> list[Json]:
     """Return the definitions of the ``wire.*`` capabilities."""
@@ -204,7 +207,7 @@ def definitions() -> list[Json]:
             "name": name,
             "description": shuffle if name == "wire.shuffle" else (fault.__doc__ or "").strip(),
             "inputSchema": {"type": "object", "properties": {**_PARAMS.get(name, {}), **_COMMON}},
-            "outputSchema": {},
+            "outputSchema": _ANSWER,
             "features": {},
             "available": True,
             "requirements": [],

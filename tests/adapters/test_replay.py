@@ -32,6 +32,7 @@ from transports import (
     connect,
 )
 from transports.adapters.recording import Recorder, Recording
+from transports.adapters.recording.replay import ReplayTransport
 from transports.errors import BadRecording, NotRecorded
 from transports.surfaces.cli import main
 from transports.testing import Call
@@ -311,10 +312,21 @@ async def test_the_rules_can_be_extended(recorded: Make, replayed: Make, file: P
         await app.call("shout", {"text": "x", "userPin": "1234", "a": "sk-9999", "b": "iban DE5500"})
     text = file.read_text()
     assert not [secret for secret in ("1234", "sk-9999", "DE5500") if secret in text] and "iban <redacted>" in text
-    async with replayed() as app:
+    assert "patterns" not in json.loads(text.splitlines()[0])  # a stranger's file names no work
+    again = ReplayTransport(file, patterns=recording.patterns)
+    async with replayed(transport=again) as app:
         await app.call("shout", {"text": "x", "userPin": "4321", "a": "sk-1", "b": "iban FR76"})
     with pytest.raises(UsageError, match="no regular expression"):
         recorded(record=Recording(file, patterns=["("]))
+
+
+async def test_patterns_in_a_recording_are_not_run(recorded: Make, replayed: Make, file: Path) -> None:
+    async with recorded() as app:
+        await app.call("shout", {"text": "a" * 5000 + "!"})
+    header, rest = file.read_text().split("\n", 1)
+    file.write_text(json.dumps({**json.loads(header), "patterns": ["a(?P<secret>a)", "("]}) + "\n" + rest)
+    async with replayed() as app:
+        assert (await app.call("shout", {"text": "a" * 5000 + "!"})).data
 
 
 # --- recordings that cannot be read -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import ssl
 import subprocess
@@ -17,7 +18,15 @@ import psutil
 import pytest
 from websockets.asyncio.server import Server, ServerConnection, serve
 
-from transports import CallTimeout, Disconnected, Notification, TransportError, WebSocketTransport, connect
+from transports import (
+    CallTimeout,
+    Disconnected,
+    Notification,
+    ProtocolError,
+    TransportError,
+    WebSocketTransport,
+    connect,
+)
 from transports.adapters.websocket import transport as transport_module
 from transports.errors import ConnectFailed
 from transports.tasks import backoff_delay
@@ -351,3 +360,38 @@ async def test_using_a_closed_transport_raises_a_typed_error() -> None:
     with pytest.raises(TransportError):
         await transport.notify(__import__("transports").Message("shutdown", {}))
     await transport.aclose()
+
+
+def nested_run(identity: str) -> bytes:
+    """A reply with a run of base64 that is parsed apart, beside nesting that a parser takes and recursion does not."""
+    run = {"content": "A" * 200_000, "mimeType": "image/png", "encoding": "base64"}
+    text = json.dumps({"type": "capabilities/call-result", "id": identity, "payload": {"data": [run, "HERE"]}})
+    return text.replace('"HERE"', "[" * 600 + "]" * 600).encode()
+
+
+@pytest.mark.parametrize("broken", ["nesting", "decoding", "delivery"])
+async def test_no_message_ends_the_reader_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """A message that cannot be read fails its own call; if reading itself fails, the connection is opened again."""
+
+    async def answer(socket: ServerConnection, request: dict[str, Any]) -> None:
+        if request["payload"]["params"] == {"bad": True}:
+            await socket.send(nested_run(request["id"]), text=True)
+        else:
+            await ok(socket, request, "good")
+
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise RecursionError("too deep")
+
+    async with running(answer) as app, connect(app.url, store="none:") as session:
+        if broken == "decoding":
+            monkeypatch.setattr(transport_module, "decode_envelope", fail)
+        elif broken == "delivery":
+            monkeypatch.setattr(session.transport._pending, "deliver", fail)  # type: ignore[attr-defined]
+        error = Disconnected if broken == "delivery" else ProtocolError
+        with pytest.raises(error):
+            await session.call("x", {"bad": broken != "delivery"}, timeout=15)
+        assert (await session.call("x", timeout=15)).data == "good"
+        assert app.initialized == (2 if broken == "delivery" else 1)

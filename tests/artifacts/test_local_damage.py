@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -329,3 +330,22 @@ async def test_failed_sync_keeps_the_artifact_that_was_there(
     assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 5 else "one.pdf")  # the last is after it
     await store.delete(ref.id)
     assert_empty(store.root)
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP])
+async def test_a_file_system_that_cannot_sync_folders_is_used_all_the_same(
+    code: int, store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, files = os.fsync, []
+
+    def files_only(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(code, os.strerror(code))
+        files.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    ref = await store.put_bytes(PDF, filename="report.pdf")
+    assert len(files) == 2 and await store.get(ref.id) == PDF  # content and metadata are synced
+    assert await store.delete(ref.id)
+    assert_empty(root)

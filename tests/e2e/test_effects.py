@@ -19,6 +19,7 @@ from transports import (
     Browser,
     CapabilityError,
     Effect,
+    LocalStore,
     Message,
     PlaywrightTransport,
     PostMessageTransport,
@@ -334,6 +335,19 @@ async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> No
         result = await ui(app, {"kind": "download", "url": cut, "filename": "cut.bin"})
         assert result.warnings == ("the app's download 'cut.bin': the browser broke it off",)
         assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
+
+
+async def test_a_download_over_the_limit_is_broken_off(connected: Connect, browser: Browser, tmp_path: Path) -> None:
+    before = {path.name for path in browser.folder.iterdir()}
+    async with connected(store=LocalStore(tmp_path / "small", max_bytes=1_000_000)) as app:
+        for url in ("/faults/long/1000/0/endless.bin?endless=1", None):  # a size that nobody knows, and a known one
+            step = {"kind": "download", "bytes": 3_000_000, "filename": "big.bin", **({"url": url} if url else {})}
+            result = await ui(app, step, timeout=30)
+            (warning,) = result.warnings
+            assert warning.startswith("the app's download 'big.bin': the content is over the limit of 1,000,000 bytes")
+            assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
+        await eventually(lambda: not list(browser.folder.glob("downloads-*/*")), seconds=15)
+    assert {path.name for path in browser.folder.iterdir()} == before
 
 
 async def test_apps_in_one_browser_each_get_their_own_downloads(connected: Connect) -> None:

@@ -144,7 +144,7 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
             await expect(dialog.locator(".preview > *").first).to_be_visible()
             if name == "evil.svg":
                 await expect(dialog.get_by_text("90 × 60 pixels")).to_be_visible()
-                await dialog.get_by_text("Source").click()
+                await dialog.get_by_text("Source", exact=True).click()
                 await expect(dialog.locator("pre.text")).to_contain_text("canary-by-svg")
             if name.endswith("html"):
                 await expect(dialog.locator("pre.text")).to_contain_text("canary-by-refresh")

@@ -14,6 +14,7 @@ from PIL import Image
 from playwright.async_api import Page
 
 from tests.e2e.conftest import Connect
+from tests.support.listener import listening
 from tests.support.pdf import pages_of, text_of
 from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
@@ -60,15 +61,47 @@ async def test_the_options_are_those_of_playwright(
     assert set(options.__annotations__) == (known - left_out) | ours
 
 
-async def test_the_html_sees_neither_the_app_nor_its_cookies(connected: Connect, fixture: Fixture) -> None:
-    async with connected() as app:
-        html = f"""<pre id=out></pre><img src="{fixture.url}downloads/of-the-html"><script>
-          out.textContent = [typeof abp, location.href].join(" ");
-        </script>"""
-        ref = (await app.render_to_pdf(html)).artifacts["document"]
-        assert text_of(ref.path).split() == ["undefined", "about:blank"]
-        (asked,) = [request for request in fixture.requests if "of-the-html" in str(request)]
-        assert "cookie" not in {name.lower() for name in asked.headers}
+#: Every way to the network that HTML has. ``PORT`` is replaced; each way writes what it could read, or ``no-…``.
+_NETWORK_HTML = """
+<link rel=preconnect href="http://127.0.0.1:PORT"><link rel=stylesheet href="http://127.0.0.1:PORT/style">
+<iframe src="http://127.0.0.1:PORT/frame"></iframe><img src="http://localhost:PORT/image">
+<object data="http://127.0.0.1:PORT/object"></object><script src="http://127.0.0.1:PORT/script"></script>
+<form action="http://127.0.0.1:PORT/form" target=_blank></form><pre id=out></pre>
+<script>
+  const say = (text) => { out.textContent += ` ${text}`; };
+  say(typeof abp); say(location.href);
+  const peer = (window_) => {
+    try {
+      const made = new window_.RTCPeerConnection({iceServers: [{urls: "stun:127.0.0.1:PORT"}]});
+      made.createDataChannel("x");
+      made.createOffer().then((offer) => made.setLocalDescription(offer));
+    } catch { say("no-peer"); }
+  };
+  peer(window);
+  const frame = document.createElement("iframe");
+  document.body.append(frame);
+  peer(frame.contentWindow);
+  window.open("http://127.0.0.1:PORT/popup");
+  document.forms[0].submit();
+  navigator.sendBeacon("http://127.0.0.1:PORT/beacon");
+  new EventSource("http://127.0.0.1:PORT/events");
+  new Worker(URL.createObjectURL(new Blob(['fetch("http://127.0.0.1:PORT/worker")'])));
+  const socket = new WebSocket("ws://127.0.0.1:PORT/socket");
+  const held = document.createElement("img");  // "load" waits until this ends
+  held.src = "http://127.0.0.1:PORT/last";
+  document.body.append(held);
+  fetch("http://127.0.0.1:PORT/fetch").then((r) => r.text()).then(say, () => say("no-fetch"));
+  socket.onerror = () => say("no-socket");
+</script>"""
+
+
+async def test_the_html_sees_neither_the_app_nor_the_network(connected: Connect) -> None:
+    async with connected() as app, listening() as listener:
+        ref = (await app.render_to_pdf(_NETWORK_HTML.replace("PORT", str(listener.port)))).artifacts["document"]
+        shown = text_of(ref.path).split()
+        assert shown[:2] == ["undefined", "about:blank"]
+        assert "secret" not in shown and shown.count("no-peer") == 2
+        assert listener.heard == []
         context = app.transport._tab.page.context  # type: ignore[attr-defined]
         assert len(context.pages) == 1
 

@@ -123,3 +123,16 @@ def test_long_invalid_utf8_is_a_protocol_error() -> None:
     data = b'{"type":"x","payload":{"content":"' + b"\xff" * 400_000 + b'","mimeType":"text/plain"}}'
     with pytest.raises(ProtocolError):
         decode_envelope(data)
+
+
+@pytest.mark.parametrize("extra", ["", ', "a": {"content": "' + "A" * 200_000 + '"}'])
+def test_a_message_has_128_levels_at_most(extra: str) -> None:
+    for levels in (127, 128, 600):
+        data = f'{{"type": "x", "payload": {"[" * (levels - 1)}{"]" * (levels - 1)}{extra}}}'.encode()
+        if levels <= 128:
+            assert decode_envelope(data).type == "x"
+        else:
+            with pytest.raises(ProtocolError, match="128 levels"):
+                decode_envelope(data)
+    with pytest.raises(ProtocolError, match="128 levels"):
+        decode_envelope(f'{{"type": "x", "payload": {"[" * 128}{"]" * 128}{extra}}}'.encode())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transports.artifacts import open_store
 from transports.protocol.redaction import REDACTED, Redactor
+from transports.protocol.urls import redact_url
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -106,3 +109,33 @@ async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
 @pytest.mark.parametrize("word", ["basic", "BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C"])
 def test_basic_credentials_are_found_in_every_spelling_that_the_rule_matches(word: str) -> None:
     assert Redactor().text(f"{word} dXNlcjpw1x") == f"{word} {REDACTED}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 60_000 + ":",
+        " \n" * 60_000 + ":",
+        "a.-" * 60_000 + ":",
+        "-eyJ" * 60_000 + ":",
+        "eyJ-aaaaaaaa." * 20_000,
+        "a.b" * 60_000 + "=",
+        "a://" * 60_000 + "@",
+        "bearer " + " " * 200_000 + ":",
+        "basic basic" * 20_000 + ":",
+        "x-key" * 40_000 + " :",
+        "authorization" + " " * 200_000,
+        "?;&a" * 50_000 + "=",
+    ],
+    ids=lambda text: repr(text[:12]),
+)
+def test_the_time_is_in_proportion_to_the_length(text: str) -> None:
+    began = time.thread_time()
+    Redactor().text(text)
+    redact_url(text)
+    assert time.thread_time() - began < 1.0  # quadratic time would be minutes
+
+
+def test_json_web_tokens_between_other_words_with_dots() -> None:
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
+    assert Redactor().text(f"a.b.{token}.sig: x-{token}..c") == f"a.b.{REDACTED}: x-{REDACTED}.c"

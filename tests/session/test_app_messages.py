@@ -1,6 +1,7 @@
 """Progress, notifications and questions of an app reach the callbacks of a session."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -359,3 +360,33 @@ async def test_an_elicitation_answer_after_the_calls_timeout_is_dropped(
             await answered.wait()
             assert (await app.call("good")).data == 1
     assert caplog.records == []
+
+
+async def test_a_flood_of_questions_takes_few_threads_and_the_rest_is_declined(app_of: Connect) -> None:
+    """A handler that is too late still has its thread, so it counts until it returns."""
+    release, most = threading.Event(), 0
+
+    def handler(request: ElicitationRequest) -> dict[str, object]:
+        nonlocal most
+        most = max(most, sum(thread.name == "abp-callback" for thread in threading.enumerate()))
+        release.wait(15)
+        return {"success": True, "data": {"confirmed": True}}
+
+    async def flood(params: Mapping[str, object], call: Call) -> object:
+        async def ask_within(timeout: int | None) -> bool:
+            request: dict[str, object] = {"method": "elicitation/confirm", "params": {}, "timeout": timeout}
+            return (await transport.ask(Message("elicitation/request", request)))["success"] is True
+
+        late = await asyncio.gather(*(ask_within(1) for _ in range(60)))
+        rest = [asyncio.ensure_future(ask_within(None)) for _ in range(400)]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(15):
+                while sum(one.done() for one in rest) < 400 - 256:
+                    await asyncio.sleep(0.01)
+        release.set()
+        return [sum(late), sum(await asyncio.gather(*rest))]
+
+    transport = MemoryTransport({"flood": flood})
+    async with app_of(transport, on_elicitation=handler) as app:
+        counted = (await app.call("flood", timeout=60)).data
+    assert counted == [0, 256] and most <= 32

@@ -320,3 +320,31 @@ def test_a_capability_that_cannot_be_parsed_keeps_its_name(caplog: pytest.LogCap
     assert known["odd"].description == ""
     assert "what the app says of odd" in caplog.text
     assert caplog.text.count("left out") == 2
+
+
+class CountingApp(MemoryTransport):
+    """An app that counts how often it is asked for its capabilities, and answers a little later."""
+
+    lists = 0
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "capabilities/list":
+            self.lists += 1
+            await asyncio.sleep(0.001)
+        return await super().request(message, timeout=timeout)
+
+
+async def test_a_flood_of_changes_is_a_few_lists(app_of: Connect) -> None:
+    transport = CountingApp({"one": nothing})
+    async with app_of(transport) as app, app.events() as events:
+        before = transport.lists
+        for _ in range(2000):
+            transport.emit(Message("capabilities/changed", {}))
+        transport.emit(
+            Message("capabilities/changed", {"added": ["unlisted"], "changed": [{"name": "one", "title": "1"}]})
+        )
+        async with asyncio.timeout(20):
+            while not isinstance(await anext(events), CapabilitiesChanged):
+                pass
+        assert list(app.capabilities) == ["one"] and app.capabilities["one"].title == "1"
+        assert 1 <= transport.lists - before <= 10

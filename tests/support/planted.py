@@ -192,7 +192,7 @@ ALLOWED: tuple[Planted, ...] = (
     fault("big_json", "", ALL),
     native("print"),
     fault("native_ui", "", BROWSER, do=[]),
-    fault("wire.slow", "", (WEBSOCKET,), ms=5),
+    fault("wire.slow", "", (WEBSOCKET,), ms=5, bytes=16384),
     fault("wire.huge", "", (WEBSOCKET,)),
     fault("wire.shuffle", "", (WEBSOCKET,), n=1),
     page("ownevents=assign", "", BROWSER, ("job.run",)),

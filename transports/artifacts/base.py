@@ -287,8 +287,8 @@ class ArtifactStore(ABC):
         """Stream the bytes ``start`` to ``end`` (exclusive), verified if that is all of them."""
 
     @abstractmethod
-    async def _delete(self, artifact_id: str) -> bool:
-        """Remove any scope's artifact; ``False`` if there is none."""
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove any scope's artifact; ``False`` if there is none, or if ``stored`` is not when it was stored last."""
 
     @abstractmethod
     async def _touch(self, artifact_id: str) -> None:

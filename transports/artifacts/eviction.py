@@ -28,8 +28,8 @@ class Evictable(Protocol):
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
         """Return what ``scope`` covers."""
 
-    async def _delete(self, artifact_id: str) -> bool:
-        """Remove an artifact; ``False`` if it was gone."""
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+        """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not when it was stored last."""
 
     def _write_audit(self, action: str, **facts: object) -> None:
         """Write a line to the audit log."""
@@ -55,29 +55,35 @@ class Evictor:
             entries = await store._entries(Scope())
             expired = [one for one in entries if policy.expired(one.stored, now, one.scope) and one.id != key]
             plan = [Removal("artifact", one.id, one.size, "expired") for one in expired]
-            await self.evict(store, plan)
+            await self._evict(store, plan, entries)
         if store.scope.session or store.scope.trace:
             around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             incoming = Incoming(key, size, store.scope)
-            await self.evict(store, policy.plan(await store._entries(around), now, incoming))
+            entries = await store._entries(around)
+            await self._evict(store, policy.plan(entries, now, incoming), entries)
 
     async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
         """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
         if store.retention is None:
             return []
-        plan = store.retention.plan(await store._entries(store.scope), time.time())
-        return plan if dry_run else await self.evict(store, plan)
+        entries = await store._entries(store.scope)
+        plan = store.retention.plan(entries, time.time())
+        return plan if dry_run else await self._evict(store, plan, entries)
 
     async def remove_all(self, store: Evictable, reason: str) -> Sequence[Removal]:
         """Remove everything in the view."""
         entries = await store._entries(store.scope)
-        return await self.evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries])
+        return await self._evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries], entries)
 
-    async def evict(self, store: Evictable, plan: Sequence[Removal]) -> Sequence[Removal]:
-        """Remove the planned artifacts and return those that were still there."""
+    async def _evict(self, store: Evictable, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
+        """Remove the planned artifacts and return those that were still what they were in ``entries``.
+
+        One that was stored again since then is another one: nobody planned to remove it.
+        """
+        stored = {one.id: one.stored for one in entries}
         removed = []
         for one in plan:
-            if await store._delete(one.id):
+            if await store._delete(one.id, stored[one.id]):
                 store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
                 removed.append(one)
         return removed

@@ -1,4 +1,4 @@
-"""Transports whose app runs in this process and may store artifacts itself."""
+"""Transports that know the store of their session."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["TakesStore"]
 
 @runtime_checkable
 class TakesStore(Protocol):
-    """A transport whose handlers are given the session's store. References that the store returns may stand in their
-    answers: the routing takes them for what they are."""
+    """A transport that is given the session's store: for its limit of one file, or for handlers that store artifacts
+    themselves. References that the store returns may stand in answers: the routing takes them for what they are."""
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Give handlers this store from now on; a session calls it before it opens the transport."""
+        """Use this store from now on; a session calls it before it opens the transport."""

@@ -92,11 +92,12 @@ class MemoryStore(ArtifactStore):
         for position in range(start, end, chunk_size):
             yield data[position : min(position + chunk_size, end)]
 
-    async def _delete(self, artifact_id: str) -> bool:
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         contents = self._contents
-        removed = contents.metadata.pop(artifact_id, None)
-        if removed is None:
+        removed = contents.metadata.get(artifact_id)
+        if removed is None or stored not in (None, removed.stored):
             return False
+        del contents.metadata[artifact_id]
         contents.used.pop(artifact_id)
         if not any(other.sha256 == removed.sha256 for other in contents.metadata.values()):
             del contents.blobs[removed.sha256]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -15,12 +16,28 @@ from ..errors import ArtifactNotFound, Corrupt, UsageError
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
-__all__ = ["ID", "Metadata", "Name", "artifact_id", "candidate_ids", "damaged_metadata", "digest_prefix", "not_found"]
+__all__ = [
+    "ID",
+    "LONGEST",
+    "Metadata",
+    "Name",
+    "artifact_id",
+    "candidate_ids",
+    "damaged_metadata",
+    "digest_prefix",
+    "not_found",
+]
 
 #: Ids that this library makes; nothing else is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
 #: Suggested names of one content that are remembered.
 _MAX_NAMES = 10
+#: Bytes of a metadata file that is read, far more than any has.
+LONGEST = 1 << 20
+_DEEPEST = 500  # levels, far fewer than Python's own limit
+_LONGEST_NAME = 255  # bytes, the most that file systems take
+_LATEST = 253402300800.0  # the end of the year 9999, in seconds since 1970
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -152,11 +169,9 @@ class Metadata:
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
         """Return the metadata in a file of :meth:`encode`. Raises :class:`ValueError` if a field is missing or of
-        another type, or if the file is the metadata of another id."""
-        try:
-            raw = json.loads(data)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+        another type, if the file is the metadata of another id, or if it holds what :meth:`encode` never writes and
+        an index or a reader of JSON cannot take: numbers out of range, lone surrogates, deep nesting."""
+        raw = _load(data)
         if not isinstance(raw, dict) or raw.get("version") != 1 or raw.get("id") != artifact_id:
             raise ValueError("not the metadata of this id")
         match raw:
@@ -166,7 +181,7 @@ class Metadata:
                 "mime_type": str(mime_type),
                 "names": [*pairs],
                 "source": dict(source),
-            } if _SHA256.fullmatch(sha256) and size >= 0 and pairs:
+            } if _SHA256.fullmatch(sha256) and size >= 0 and size is not True and pairs and mime_type.isprintable():
                 names, scope = tuple(map(_name, pairs)), _scope(raw.get("scope", {}))
                 stored, blob = _stored(raw.get("stored"), source), raw.get("blob", "")
                 if isinstance(blob, str):
@@ -184,7 +199,9 @@ def _requested_names(description: Description, old: Metadata | None) -> dict[str
 
 def _name(pair: object) -> Name:
     match pair:
-        case [str(name), str(asked)] if name not in ("", ".", "..") and "/" not in name and "\0" not in name:
+        case [str(name), str(asked)] if (
+            name not in ("", ".", "..") and "/" not in name and "\0" not in name and len(name.encode()) <= _LONGEST_NAME
+        ):
             return Name(name, asked)
     raise ValueError("a file name is not valid")
 
@@ -199,5 +216,48 @@ def _scope(raw: object) -> Scope:
 def _stored(raw: object, source: Mapping[str, object]) -> float:
     """Return when the artifact was stored; metadata without this field has only the time of its creation."""
     if isinstance(raw, float | int):
+        if not 0 <= raw <= _LATEST:
+            raise ValueError("the time is out of range")
         return float(raw)
-    return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+    try:
+        return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+    except OverflowError as error:
+        raise ValueError("the time is out of range") from error
+
+
+def _load(data: bytes) -> object:
+    if len(data) > LONGEST:
+        raise ValueError(f"longer than {LONGEST:,} bytes")
+    text = data.decode()
+    try:
+        raw: object = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    level, depth = [raw], 0
+    while level := [inner for one in level for inner in _inside(one)]:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+    if _SURROGATE.search(text):
+        json.dumps(raw, ensure_ascii=False).encode()  # raises for a surrogate without its other half
+    return raw
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _int(text: str) -> int:
+    value = int(text)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a number is out of range")
+    return value
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is out of range")
+    return value

@@ -67,7 +67,7 @@ class NoneStore(ArtifactStore):
         raise _not_kept(ref.id)
         yield b""  # makes this a generator, so that the error comes at the first step
 
-    async def _delete(self, artifact_id: str) -> bool:
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         return False
 
 

@@ -135,7 +135,8 @@ class Problem:
     """One finding of a check.
 
     ``kind`` is ``content`` (missing or damaged), ``metadata`` (unreadable), ``index`` (it said something else than
-    the metadata; repaired), ``symlink`` (in a folder of the store) or ``orphan`` (content that no metadata names).
+    the metadata; repaired), ``symlink`` (in a folder of the store), ``orphan`` (content that no metadata names)
+    or ``name`` (a readable name that no artifact has).
     ``id`` is an artifact's id or a path below the store."""
 
     kind: str

@@ -36,8 +36,8 @@ class Incoming(NamedTuple):
 class Removal(NamedTuple):
     """A thing that was removed, or would be in a dry run.
 
-    ``kind`` is ``artifact``, ``staged``, ``content`` or ``quarantine``; ``reason`` is ``expired``, ``lru``, ``fifo``,
-    ``session end`` or ``orphan``.
+    ``kind`` is ``artifact``, ``staged``, ``name``, ``content`` or ``quarantine``; ``reason`` is ``expired``,
+    ``lru``, ``fifo``, ``session end`` or ``orphan``.
     """
 
     kind: str

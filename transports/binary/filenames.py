@@ -14,6 +14,7 @@ __all__ = ["safe_filename"]
 #: Unicode categories of characters that are not shown, or that change how others are.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _MAX_NAME_BYTES = 120  # as UTF-8
+_MAX_CHARS = 500  # of the beginning, and of the end, of what is looked at
 #: Most names are as harmless as they look; a reserved name of Windows has at most four of these characters.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
 
@@ -27,7 +28,10 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     """
     if suggestion and _PLAIN.fullmatch(suggestion):
         return suggestion
-    name = re.split(r"[/\\]", suggestion or "")[-1]
+    name = suggestion or ""
+    name = name[1 + max(name.rfind("/"), name.rfind("\\")) :]
+    if len(name) > 2 * _MAX_CHARS:  # before anything else: composing a long run of marks takes quadratic time
+        name = name[:_MAX_CHARS] + name[-_MAX_CHARS:]
     name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
     name = unicodedata.normalize("NFC", ".".join(map(str.rstrip, name.split(".")))).strip().lstrip(".-~ ").rstrip(". ")
     stem, _, extension = name.rpartition(".")

@@ -20,7 +20,7 @@ from .source import Tab, close_quietly
 from .timeouts import playwright_timeout
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, ViewportSize
+    from playwright.async_api import Page, ProxySettings, ViewportSize
 
     from .process.launch import Browser
 
@@ -34,24 +34,30 @@ _VIEW: ViewportSize = {"width": 1280, "height": 800}
 _MAX_VIEW = {"width": 1920, "height": 1080}
 #: Seconds that a picture waits for the network at most.
 _IDLE_TIMEOUT = 15.0
+#: A proxy that is not there: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
+_NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
+#: Peer connections send datagrams past proxies. This runs before the first script of every frame.
+_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
 
 
 async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
     """Return ``html`` as a PDF; ``timeout`` in seconds.
 
-    The HTML is loaded in a page that sees neither the app nor its cookies. If the app's context is shared with other
-    sessions, it is loaded in another page of that context.
+    The HTML is loaded in a context of its own without a network: it sees neither the app nor its cookies, and only
+    what is in it (``data:`` and ``blob:`` URLs too) is in the PDF. Raises :class:`~transports.errors.UsageError` if
+    the browser of a caller's page opens no other context.
     """
     given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
     with _map_errors("render_to_pdf", timeout):
-        async with asyncio.timeout(timeout), _separate_page(tab) as page:
+        async with asyncio.timeout(timeout), _offline_page(tab) as page:
             await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
             return BinaryData(await page.pdf(**given), "application/pdf")
 
 
 async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
     """Return what the page of ``tab`` shows now, or what is at the option ``url``, as PNG or JPEG (``type="jpeg"``);
-    ``timeout`` in seconds. The other page is as that of :func:`render_to_pdf`."""
+    ``timeout`` in seconds. Another page is in a context of its own, or, if the app's
+    context is shared with other sessions, in that one."""
     picture = _Picture(options, timeout)
     with _map_errors("screenshot", timeout):
         async with asyncio.timeout(timeout):
@@ -161,6 +167,25 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
         yield page
     finally:
         await close_quietly(separate or page)
+
+
+@contextlib.asynccontextmanager
+async def _offline_page(tab: Tab) -> AsyncIterator[Page]:
+    """Open a page in a context without a network, so also without the app's cookies and cache.
+
+    The context has a proxy at which nothing answers: it takes whatever the browser would connect to or look up, in
+    frames, workers, popups and speculative connections too. Being offline makes requests fail at once, before the
+    proxy. WebRTC is the only way past the proxy.
+    """
+    browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
+    if browser is None:
+        raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
+    context = await browser.new_context(offline=True, service_workers="block", proxy=_NO_PROXY)
+    try:
+        await context.add_init_script(_NO_WEBRTC)
+        yield await context.new_page()
+    finally:
+        await close_quietly(context)
 
 
 @contextlib.contextmanager

@@ -15,11 +15,12 @@ from dataclasses import replace as replace_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..artifacts.base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
 from ..protocol.messages import Message
-from ..protocol.strict_json import decode_json, encode_json
+from ..protocol.strict_json import encode_json
 from . import tools
 from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
@@ -76,6 +77,7 @@ class PageTransport(Transport):
         self._dialogs: Dialogs = dialogs
         self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
+        self._max_bytes = DEFAULT_MAX_BYTES
         self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
@@ -92,6 +94,10 @@ class PageTransport(Transport):
     def ladder(self) -> Ladder:
         """The ladder of this page; its ``used`` counts how many contents each rung has moved."""
         return self._ladder
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Let no file of the page be larger than ``store`` takes; a session calls it before it opens the transport."""
+        self._max_bytes = store.max_bytes
 
     async def open(self) -> None:
         """Start or attach to the browser, open the page and load the app."""
@@ -126,11 +132,12 @@ class PageTransport(Transport):
             print_page=self._print_page,
             emit=self._events.put_nowait,
             release=self.release,
+            max_bytes=self._max_bytes,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
         await self._effects.prepare(downloads)
         await set_permissions(tab, agent, self._permissions)
-        self._ladder = Ladder(agent, downloads)
+        self._ladder = Ladder(agent, downloads, max_bytes=self._max_bytes)
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)
         agent.pin()
@@ -207,16 +214,8 @@ class PageTransport(Transport):
 
     async def _invoke_agent(self, method: str, *args: object, timeout: float) -> str | bytes:
         """Call a method of the agent and return its JSON; a very long text is fetched as content is."""
-        agent = self._require_agent()
-        answer: str = await agent.invoke(method, *args, timeout=timeout)
-        if not answer.startswith('{"text":'):
-            return answer
-        reference: Any = decode_json(answer)
-        try:
-            folder = self._open_tab().folder
-            return await self._ladder.read(Handle(reference["text"], reference["size"]), folder, timeout=timeout)
-        finally:
-            await self.release(Handle(f"held:{reference['text']}"))
+        answer: str = await self._require_agent().invoke(method, *args, timeout=timeout)
+        return await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``, which have no reply."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from ..errors import ProtocolError
-from .strict_json import decode_json
+from .strict_json import decode_json, inner_values
 
 __all__ = ["RunHandler", "decode_run", "decode_with_runs"]
 
@@ -35,7 +35,9 @@ def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler) ->
     marker = secrets.token_hex(16)  # not to be guessed, so no app can write one itself
     text, runs = _take_runs_out(data, key, marker)
     tree = decode_json(text)
-    return _put_runs_back(tree, marker, runs, on_run) if runs else tree
+    if runs:
+        _put_runs_back(tree, marker, runs, on_run)
+    return tree
 
 
 def decode_run(run: memoryview) -> str:
@@ -69,13 +71,14 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
     return b"".join([*parts, data[copied:]]), runs
 
 
-def _put_runs_back(node: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> object:
-    if isinstance(node, list):
-        return [_put_runs_back(item, marker, runs, on_run) for item in node]
-    if not isinstance(node, dict):
-        return node
-    whole = {key: _put_runs_back(value, marker, runs, on_run) for key, value in node.items()}
-    for key, value in whole.items():  # after its neighbours: on_run looks at the whole object
-        if isinstance(value, str) and value.startswith(marker):
-            whole[key] = on_run(whole, key, runs[int(value[len(marker) :])])
-    return whole
+def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:
+    """Replace the markers in ``tree`` where they stand. Level by level: the parser takes deeper nesting than a function
+    that calls itself."""
+    level: list[object] = [tree]
+    while level:
+        for node in level:
+            if isinstance(node, dict):
+                for key, value in node.items():
+                    if isinstance(value, str) and value.startswith(marker):
+                        node[key] = on_run(node, key, runs[int(value[len(marker) :])])
+        level = inner_values(level)

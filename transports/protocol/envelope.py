@@ -11,11 +11,11 @@ from typing import Any
 import pybase64
 
 from ..binary import BinaryData, Encoded
-from ..binary.detect import Place, declares_base64, replace
+from ..binary.detect import MAX_DEPTH, Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
 from .base64_runs import decode_run, decode_with_runs
 from .messages import Message
-from .strict_json import encode_json
+from .strict_json import encode_json, inner_values
 
 __all__ = ["decode_envelope", "encode_envelope", "to_descriptor"]
 
@@ -24,6 +24,9 @@ _KEY = re.compile(rb'"content"\s*:\s*"\Z')
 #: Signs of the URL-safe alphabet and of data: URLs, which are decoded as text, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _BYTES_CHECKED = 128 * 1024
+#: Levels of a whole message: those of an answer, and as many for what is around and beside it. Most code that looks at
+#: a message calls itself for each level.
+_MAX_LEVELS = 2 * MAX_DEPTH
 
 
 def encode_envelope(message: Message) -> bytes:
@@ -70,9 +73,11 @@ def decode_envelope(data: bytes) -> Message:
     """Parse a message from UTF-8 JSON. Unknown fields are ignored.
 
     A long run of base64 stands in the payload as :class:`~transports.BinaryData` that refers to ``data`` and keeps it
-    in memory (:mod:`.base64_runs`). Raises :class:`~transports.errors.ProtocolError`.
+    in memory (:mod:`.base64_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
+    levels.
     """
     envelope = decode_with_runs(data, _KEY, _content)
+    _check_depth(envelope)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is no envelope: it needs a type")
     identity, timestamp = envelope.get("id"), envelope.get("timestamp")
@@ -82,6 +87,16 @@ def decode_envelope(data: bytes) -> Message:
         id=str(identity) if isinstance(identity, str | int) else None,
         timestamp=int(timestamp) if isinstance(timestamp, int | float) else 0,
     )
+
+
+def _check_depth(envelope: object) -> None:
+    level = inner_values([[envelope]])
+    for _ in range(_MAX_LEVELS):
+        if not level:
+            return
+        level = inner_values(level)
+    if level:
+        raise ProtocolError(f"the app sent a message that is nested deeper than {_MAX_LEVELS} levels")
 
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:

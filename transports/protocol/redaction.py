@@ -38,13 +38,15 @@ _SECRET_NAMES = (
 _NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
 #: In a URL's query a signature is as good as a password, and short names have no other meaning.
 _SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "pwd", "auth", "code")
+#: An app chooses the text: the time of each must be in proportion to its length, so nothing here may backtrack far.
 _PATTERNS = (
-    r"\b[a-z][a-z0-9+.-]*://(?P<secret>[^/\s@\"'<>]+)@",  # user info
-    r"\bbearer\s+(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
-    r"\bbasic\s+(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
-    r"(?m)^\s*(?:proxy-)?(?:authorization|cookie|set-cookie|x-[\w-]*(?:key|token|secret))\s*:\s*(?P<secret>\S.*)$",
-    r"\b(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",  # RFC 7519
+    r"://(?P<secret>[^/\s@\"'<>]+)@",  # user info
+    r"\bbearer\s++(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
+    r"\bbasic\s++(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
+    r"(?m)^[^\S\n]*+(?:proxy-)?(?:authorization|cookie|set-cookie|x-[\w-]*(?:key|token|secret))\s*+:\s*+(?P<secret>\S.*)$",
 )
+_DOTTED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+){2,}+")
+_JWT_HEAD = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}", re.IGNORECASE)
 _NOT_PLAIN = re.compile(r"[^a-z0-9]")
 _QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
 
@@ -72,6 +74,7 @@ class Redactor:
             text = _QUERY.sub(self._redact_query, text)
             for pattern in self._patterns:
                 text = pattern.sub(_redact_match, text)
+            text = _DOTTED.sub(_redact_jwt, text)
         for pattern in self._more_patterns:
             text = pattern.sub(_redact_match, text)
         return text
@@ -138,6 +141,18 @@ def _redact_match(found: re.Match[str]) -> str:
         return REDACTED
     start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
     return found[0][:start] + REDACTED + found[0][end:]
+
+
+def _redact_jwt(found: re.Match[str]) -> str:
+    """Replace JSON web tokens (RFC 7519) in words with dots between them. One pattern for both would be quadratic."""
+    words = found[0].split(".")
+    done: list[str] = []
+    at = 0
+    while at < len(words):
+        head = _JWT_HEAD.search(words[at]) if at + 2 < len(words) and len(words[at + 1]) >= 8 else None
+        done.append(words[at] if head is None else words[at][: head.start()] + REDACTED)
+        at += 1 if head is None else 3
+    return ".".join(done)
 
 
 def _may_hold_secrets(folded: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
 
 from ..errors import ProtocolError
 
-__all__ = ["JSONValue", "decode_json", "encode_json"]
+__all__ = ["JSONValue", "decode_json", "encode_json", "inner_values"]
 
 #: A value as JSON has it.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
@@ -34,6 +35,18 @@ def decode_json(text: str | bytes) -> object:
     finally:
         if pausing:
             gc.enable()
+
+
+def inner_values(nodes: Iterable[object]) -> list[object]:
+    """Return the objects and arrays directly inside ``nodes``: the next level of a tree, for a search that does not
+    recurse."""
+    return [
+        inner
+        for outer in nodes
+        if isinstance(outer, dict | list)
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+        if isinstance(inner, dict | list)
+    ]
 
 
 def encode_json(value: object) -> bytes:

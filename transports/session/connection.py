@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
 
@@ -16,6 +17,9 @@ from .handshake import Handshake
 __all__ = ["Connection"]
 
 logger = logging.getLogger("transports")
+
+#: Changes of the capabilities that wait while a list is read. Then the oldest are left to the list, which has them.
+_MAX_CHANGES = 1000
 
 
 class Connection:
@@ -37,6 +41,8 @@ class Connection:
         #: Why the connection was lost the last time.
         self.reason = ""
         self._losses = 0
+        self._changes: deque[object] = deque(maxlen=_MAX_CHANGES)
+        self._refreshing = False
         self._handshake = handshake
         self._timeout = timeout
         self._resubscribe = resubscribe
@@ -71,10 +77,21 @@ class Connection:
         self._emit_difference(before)
 
     async def capabilities_changed(self, change: object) -> None:
-        """Update the capabilities after the app said that they changed."""
-        before = self._handshake.capabilities
-        await self._handshake.apply_change(change)
-        self._emit_difference(before)
+        """Update the capabilities after the app said that they changed. What comes while a list is read waits for the
+        next one: a flood of changes is a few lists, in order."""
+        if change or not self._changes:  # an empty change only asks for a new list, and one does for many
+            self._changes.append(change)
+        if self._refreshing:
+            return
+        self._refreshing = True
+        try:
+            while self._changes:
+                changes, before = tuple(self._changes), self._handshake.capabilities
+                self._changes.clear()
+                await self._handshake.apply_changes(changes)
+                self._emit_difference(before)
+        finally:
+            self._refreshing = False
 
     def _emit_difference(self, before: Capabilities) -> None:
         change = self._handshake.capabilities.diff(before)

@@ -7,21 +7,20 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ..base import Transport
 from ..errors import ABPError, TransportError
 from ..protocol.declarations import parse
-from ..protocol.elicitation import DECLINED, default_answer
 from ..protocol.messages import Effect, Message
 from ..protocol.payloads import ElicitationRequest, Notification, Progress
-from ..protocol.strict_json import encode_json
 from ..tasks import cancel_and_wait, spawn
-from .callbacks import Callbacks, invoke
+from .callbacks import Callbacks
 from .connection import Connection
 from .download_progress import DownloadProgress
 from .events import ConnectionChanged, Event, EventStreams
+from .questions import OnElicitation, Questions
 
 __all__ = ["EventDispatcher", "OnElicitation", "OnNotification", "OnProgress"]
 
@@ -29,7 +28,6 @@ logger = logging.getLogger("transports")
 
 OnProgress: TypeAlias = Callable[[Progress], object]
 OnNotification: TypeAlias = Callable[[Notification], object]
-OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
 
 #: Seconds that a callback may spend on one value before the end of a call or of the session waits no longer for it.
 _CALLBACK_GRACE = 0.5
@@ -63,7 +61,7 @@ class EventDispatcher:
         self._transport = transport
         self._on_progress = on_progress
         self._on_notification = on_notification
-        self._on_elicitation = on_elicitation
+        self._questions = Questions(on_elicitation)
         self._connection = connection
         self._notified = notified
         self._callbacks = Callbacks()
@@ -126,6 +124,8 @@ class EventDispatcher:
                 self._dispatch(message)
             except ABPError as error:
                 logger.warning("ignored an event of the app: %s", error.message)
+            except Exception:  # the events after it, losses of the connection among them, must still arrive
+                logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
 
     def _dispatch(self, message: Message) -> None:
         payload = message.payload
@@ -188,18 +188,7 @@ class EventDispatcher:
             self._callbacks.submit(self._on_notification, notification)
 
     async def _answer(self, request_id: str | None, request: ElicitationRequest) -> None:
-        answer = default_answer(request) if self._on_elicitation is None else DECLINED
-        if self._on_elicitation is not None:
-            try:
-                seconds = request.timeout / 1000 if request.timeout else None
-                returned = await asyncio.wait_for(invoke(self._on_elicitation, request), seconds)
-                if not isinstance(returned, Mapping):
-                    raise TypeError(f"it returned {type(returned).__name__}, not {{'success': True, 'data': …}}")
-                encode_json(returned)
-                answer = returned
-            except Exception as error:  # noqa: BLE001 - raising is how a handler declines
-                reason = "too late" if isinstance(error, TimeoutError) else repr(error)
-                logger.warning("the elicitation handler declined %s: %s", request.method, reason)
+        answer = await self._questions.answer(request)
         with contextlib.suppress(TransportError):
             await self._transport.notify(Message("elicitation/response", answer, id=request_id))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..base import Transport
 from ..binary.detect import Found
@@ -89,12 +89,14 @@ class Handshake:
         for warning in self.warnings:
             logger.warning("%s", warning)
 
-    async def apply_change(self, change: object) -> None:
-        """Update ``capabilities`` after the app said that they changed: ``{added, removed, changed}``, or less.
+    async def apply_changes(self, changes: Iterable[object]) -> None:
+        """Update ``capabilities`` after the app said that they changed: each ``{added, removed, changed}``, or less.
 
         Where the transport can list them, the new list decides.
         """
-        capabilities = self.capabilities.apply_change(change)
+        capabilities = self.capabilities
+        for change in changes:
+            capabilities = capabilities.apply_change(change)
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
                 listed = await self._list_capabilities()

@@ -131,6 +131,9 @@ async def _read(
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has closed its stream
+    except Exception:  # a fault of ours must not end in a server that looks alive and is not heard
+        logger.exception("reading the server's stdout failed")
+        on_exit()
 
 
 async def _write(process: asyncio.subprocess.Process, waiting: MemoryObjectReceiveStream[SessionMessage]) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from mcp_types.jsonrpc import ErrorData
-from pydantic import ValidationError
 
 from ...binary import BinaryData, Encoded
 from ...binary.detect import declares_base64
 from ...errors import ProtocolError
 from ...protocol.base64_runs import decode_run, decode_with_runs
+from ...protocol.strict_json import inner_values
 
 __all__ = ["OVER_LIMIT", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text", "with_content"]
 
@@ -104,7 +104,7 @@ class LineReader:
             if len(line) <= _PARSE_INLINE:
                 return [_message(line)]
             return [await asyncio.to_thread(_message, line)]
-        except (ProtocolError, ValidationError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a line causes is that line's error alone
             self._garbage += 1
             reason = error.message if isinstance(error, ProtocolError) else "it is no JSON-RPC message"
             if self._garbage == 1:
@@ -128,20 +128,21 @@ def _message(line: bytes) -> SessionMessage:
     return SessionMessage(jsonrpc_message_adapter.validate_python(tree, by_name=False))
 
 
-def with_content(node: object) -> Any:
-    """Return a result with its runs replaced: by content where a block or descriptor declares it
-    (docs/requirements.md R2-2.3).
+def with_content(tree: object) -> Any:
+    """Replace the runs of a result, where they stand, and return it: by content where a block or descriptor declares it
+    (docs/requirements.md R2-2.3), elsewhere by text.
 
-    Elsewhere a run becomes text again.
+    Level by level: the parser takes deeper nesting than a function that calls itself.
     """
-    if isinstance(node, list):
-        return [with_content(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    return {
-        key: _text_or_content(node, key, item) if isinstance(item, Base64Run) else with_content(item)
-        for key, item in node.items()
-    }
+    level: list[object] = [tree]
+    while level:
+        for node in level:
+            if isinstance(node, dict):
+                for key, item in node.items():
+                    if isinstance(item, Base64Run):
+                        node[key] = _text_or_content(node, key, item)
+        level = inner_values(level)
+    return tree
 
 
 def parse_json_text(text: str) -> object:

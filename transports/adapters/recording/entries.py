@@ -75,8 +75,8 @@ class Header(_Line):
     """The first line.
 
     ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport, ``tools``
-    whether it has a page's tools, ``discovers`` whether the page's manifest was read too. ``fields`` and ``patterns``
-    are the rules for secrets in addition to the usual ones.
+    whether it has a page's tools, ``discovers`` whether the page's manifest was read too. ``fields`` are
+    names of secrets in addition to the usual ones.
     """
 
     abp_recording: int
@@ -84,7 +84,6 @@ class Header(_Line):
     tools: bool = False
     discovers: bool = False
     fields: list[str] = []
-    patterns: list[str] = []
 
 
 class Operation(_Line):

@@ -91,7 +91,6 @@ class Recorder(Transport):
             tools=isinstance(self.wrapped, PageTools),
             discovers=self._discovers,
             fields=[*self._recording.fields],
-            patterns=[*self._recording.patterns],
         )
         self._writer = writer = Writer(Path(self._recording.path), header)
         self._packer = ContentPacker(writer.store_content, self._scrubber)
@@ -135,11 +134,11 @@ class Recorder(Transport):
             if (writer := self._writer) is not None:
                 payload = message.payload
                 happened = EventEntry(at=writer.now, type=message.type, id=message.id)
-                if isinstance(payload, Effect):
-                    change: dict[str, object] = {"effect": self._effect(payload)}
-                else:
-                    change = {"payload": self._scrubber.tree(payload)}
                 with self._skip_unrecordable(lambda _: None):
+                    if isinstance(payload, Effect):
+                        change: dict[str, object] = {"effect": self._effect(payload)}
+                    else:
+                        change = {"payload": self._scrubber.tree(payload)}
                     writer.write(happened.model_copy(update=change))
             yield message
 

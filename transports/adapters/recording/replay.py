@@ -23,7 +23,6 @@ from ...binary import BinaryData, Download, Handle
 from ...errors import Disconnected, no_answer
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
-from ...protocol.redaction import Redactor
 from ...tasks import cancel_and_wait, spawn
 from .content import ContentPacker, hash_content, unpack, unpack_content
 from .discovery import unpack_discovery
@@ -38,7 +37,7 @@ from .entries import (
     RecordedEffect,
     restore_error,
 )
-from .file import Reader, read_header
+from .file import Reader, Recording, read_header
 from .replay_progress import ReplayProgress
 from .script import Action, Script, match_key
 
@@ -52,7 +51,8 @@ _CHUNK = 1 << 20
 
 
 class ReplayTransport(Transport):
-    """Plays a recording, once.
+    """Plays a recording, once. ``patterns`` are those that it was recorded with: the file is not asked for any, since a
+    stranger's could run for hours.
 
     Raises :class:`~transports.errors.NotRecorded` for operations that the recording does not hold, and
     :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was changed.
@@ -64,8 +64,9 @@ class ReplayTransport(Transport):
     _packer: ContentPacker
     _progress: ReplayProgress
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, patterns: Sequence[str] = ()) -> None:
         self._path = Path(path)
+        self._patterns = patterns
         self._url: str | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._listening = False
@@ -83,7 +84,9 @@ class ReplayTransport(Transport):
     async def open(self) -> None:
         """Read the recording. Raises the recorded error if opening failed."""
         self._reader = reader = await asyncio.to_thread(Reader, self._path)
-        self._packer = ContentPacker(hash_content, Redactor(reader.header.fields, reader.header.patterns))
+        self._packer = ContentPacker(
+            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber()
+        )
         self._script = Script(reader)
         self._progress = ReplayProgress(self._script)
         self._open.set()

@@ -30,6 +30,7 @@ from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
 from ...protocol.pending import PendingReplies
+from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay
 from .connection_errors import close_error, open_error
 
@@ -202,6 +203,10 @@ class WebSocketTransport(Transport):
             return self._close_error(closed)
         except WebSocketException as error:
             return Disconnected(f"the connection broke: {type(error).__name__}")
+        except Exception:  # a fault of ours must not end in a connection that looks open and hears nothing
+            logger.exception("reading %s failed", redact_url(self._target))
+            await connection.close(1011)
+            return Disconnected("reading from the connection failed, so it was closed; call again")
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
@@ -216,7 +221,8 @@ class WebSocketTransport(Transport):
                 message = decode_envelope(data)
             else:
                 message = await asyncio.to_thread(decode_envelope, data)
-        except ProtocolError as error:
+        except Exception as unreadable:  # noqa: BLE001 - whatever a message causes is that message's error alone
+            error = unreadable if isinstance(unreadable, ProtocolError) else _cannot_read(unreadable)
             self._pending.counts["unreadable"] += 1
             if not _is_utf8(data):
                 return False
@@ -287,6 +293,10 @@ class WebSocketTransport(Transport):
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
+
+
+def _cannot_read(error: Exception) -> ProtocolError:
+    return ProtocolError(f"the app sent a message that cannot be read ({type(error).__name__})")
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -122,7 +122,7 @@ class HostedStore(ArtifactStore):
         for at in range(start, end, chunk_size):
             yield data[at : min(at + chunk_size, end)]
 
-    async def _delete(self, artifact_id: str) -> bool:
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         owners = self._known.get(artifact_id, {})
         for ref in list(self._remembered(artifact_id, self.scope)):
             del owners[ref.scope]

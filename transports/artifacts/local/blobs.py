@@ -31,7 +31,7 @@ from ..ref import Scope
 from .catalog import read_metadata
 from .index import Index
 from .names import NO_LINKS, add_readable_name, link, move, same_file
-from .tree import Tree, lstat, temporary_name, unlink, write_file
+from .tree import Tree, lstat, sync_folder, temporary_name, unlink, write_file
 
 __all__ = ["BlobStore"]
 
@@ -73,7 +73,7 @@ class BlobStore:
         with self._locked(digest) as at, ExitStack() as undo:
             key, old = self._key(at, description.namespace, digest, scope)
             self._link_blob(at, staged, fd, digest, undo)
-            names = self._ensure_name(at, digest, old, description, undo)
+            names = self._ensure_name(at, digest, old, description, f"{staged}.name", undo)
             metadata = Metadata.new(key, meter, description, scope, old=old, names=names)
             temporary = temporary_name()
             write_file(at.staging, temporary, metadata.encode())
@@ -83,10 +83,11 @@ class BlobStore:
                 undo.pop_all()  # the former metadata is replaced: what the new one names must stay
             else:
                 undo.callback(unlink, f"{key}.json", at.meta)
-            os.fsync(at.meta)
+            sync_folder(at.meta)
             undo.pop_all()
             if self._index.live and (found := lstat(f"{key}.json", at.meta)):
                 self._index.put([(metadata, found.st_ino)])
+            unlink(f"{staged}.name", at.staging)
             unlink(staged, at.staging)
         return metadata
 
@@ -117,10 +118,10 @@ class BlobStore:
                     raise
                 move(staged, at.staging, digest, at.blobs)
                 undo.callback(move, digest, at.blobs, staged, at.staging)
-        os.fsync(at.blobs)  # also for a blob that was there: its writer may have died before this step
+        sync_folder(at.blobs)  # also for a blob that was there: its writer may have died before this step
 
     def _ensure_name(
-        self, at: _Folders, digest: str, old: Metadata | None, description: Description, undo: ExitStack
+        self, at: _Folders, digest: str, old: Metadata | None, description: Description, intent: str, undo: ExitStack
     ) -> tuple[Name, ...]:
         """Return all names of the artifact, the current one last. Its file exists when this returns."""
         requested = description.name if description.suggested else ""
@@ -135,28 +136,33 @@ class BlobStore:
                 unlink(known.name, at.root)  # damaged content under our own name, kept in quarantine
             if not lstat(known.name, at.root):
                 wanted, requested = known.name, known.requested
-        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, undo)
-        os.fsync(at.root)
+        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
+        sync_folder(at.root)
         return (*names, Name(name, requested))
 
-    def remove(self, key: str) -> bool:
+    def remove(self, key: str, stored: float | None = None) -> bool:
         """Remove an artifact, all its names, and its content unless another artifact has the same. Returns ``False`` if
-        there is no such artifact."""
+        there is no such artifact, or if ``stored`` is not when it was stored last.
+
+        One that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
+        """
         digest = digest_prefix(key)
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 if not lstat(f"{key}.json", meta):
                     return False
+                before = _readable(meta, key)
         except FileNotFoundError:
             return False
+        if stored is not None and (before is None or before.stored != stored):
+            return False
         with self._locked(digest) as at:
-            try:
-                metadata: Metadata | None = read_metadata(at.meta, key)
-            except (FileNotFoundError, ValueError):
-                metadata = None
+            metadata = _readable(at.meta, key)
+            if before and metadata and metadata.stored != before.stored:
+                return stored is None
             if not unlink(f"{key}.json", at.meta):
                 return False
-            os.fsync(at.meta)
+            sync_folder(at.meta)
             self._index.forget([key])
             if metadata is None:
                 return True  # unreadable metadata does not tell what else belonged to it
@@ -174,6 +180,31 @@ class BlobStore:
         with self._locked(digest) as at:
             return not _named(at, digest) and unlink(digest, at.blobs)
 
+    def remove_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
+        """Remove a readable name of some content that no metadata has. Returns ``False`` if it is owned by now, or is
+        another file. ``reserved`` also takes an empty file: the name of a copy that was never made."""
+        with self._locked(digest) as at:
+            if not self._is_stray(at, name, digest, reserved=reserved):
+                return False
+            return unlink(name, at.root)
+
+    def is_stray(self, name: str, digest: str, *, reserved: bool = False) -> bool:
+        """Return whether :meth:`remove_stray` would remove the name."""
+        with self._locked(digest) as at:
+            return self._is_stray(at, name, digest, reserved=reserved)
+
+    def _is_stray(self, at: _Folders, name: str, digest: str, *, reserved: bool) -> bool:
+        for key in _keys(at, digest):
+            metadata = _readable(at.meta, key)
+            if metadata is None or any(one.name == name for one in metadata.names):
+                return False  # metadata that cannot be read does not tell what it names
+        found = lstat(name, at.root)
+        if found is None:
+            return False
+        if reserved and found.st_size == 0 and found.st_nlink == 1:
+            return True
+        return any(same_file(name, at.root, digest, folder) for folder in (at.blobs, at.quarantine))
+
     def open(self, digest: str) -> int:
         """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
         with self._tree.folder(".abp", "blobs", digest[:2]) as blobs:
@@ -187,10 +218,21 @@ class BlobStore:
                 move(digest, at.blobs, digest, at.quarantine)
 
 
+def _readable(meta: int, key: str) -> Metadata | None:
+    try:
+        return read_metadata(meta, key)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
 def _named(at: _Folders, digest: str) -> bool:
     """Return whether some metadata may name this content: their ids begin with the same digits."""
-    others = (digest_prefix(name.removesuffix(".json")) for name in os.listdir(at.meta))  # noqa: PTH208
-    return any(other and digest.startswith(other) for other in others)
+    return any(_keys(at, digest))
+
+
+def _keys(at: _Folders, digest: str) -> list[str]:
+    keys = (name.removesuffix(".json") for name in os.listdir(at.meta))  # noqa: PTH208 - a descriptor
+    return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
 
 
 def _is_intact(at: _Folders, digest: str) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from ..metadata import ID, Metadata
+from ..metadata import ID, LONGEST, Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
 from .index import Index, ref_from_row
@@ -30,9 +31,16 @@ def read_metadata(meta: int, key: str) -> Metadata:
 
 
 def _read(meta: int, key: str) -> tuple[Metadata, int]:
-    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=meta)
-    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor
-        return Metadata.decode(file.read(), key), os.fstat(fd).st_ino
+    # opening a pipe must not block
+    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=meta)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a regular file")
+        with open(fd, "rb", closefd=False) as file:
+            return Metadata.decode(file.read(LONGEST + 1), key), status.st_ino
+    finally:
+        os.close(fd)
 
 
 class Catalog:

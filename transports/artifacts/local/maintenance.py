@@ -15,6 +15,7 @@ from ..ref import Problem
 from ..retention import Removal
 from .blobs import BlobStore
 from .catalog import Catalog
+from .strays import Strays
 from .tree import Tree, lstat, unlink
 
 __all__ = ["Maintenance"]
@@ -34,6 +35,7 @@ class Maintenance:
         self._tree = tree
         self._blobs = blobs
         self._catalog = catalog
+        self._strays = Strays(tree, blobs, catalog)
         self._swept = False
 
     def sweep_once(self) -> None:
@@ -46,12 +48,20 @@ class Maintenance:
                 logger.warning("staged files of earlier runs could not be removed from %s: %s", self._tree.root, error)
 
     def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """Remove staged files whose writer is gone, content without metadata, and quarantined content after a day.
+        """Remove staged files whose writer is gone, names and content without metadata, and quarantined content after a
+        day.
 
         Returns what was removed; ``dry_run`` only returns it.
         """
         out = self._staged(dry_run=dry_run)
-        for digest, size, age in self._orphans():
+        orphans = self._orphans()  # first: content counts as changed when one of its names is removed
+        latest = time.time() - _MAX_AGE
+        for stray in self._strays.find():
+            if stray.changed < latest and (dry_run or self._strays.remove(stray)):
+                out.append(Removal("name", stray.name, stray.size, "orphan"))
+        if not dry_run:
+            self._strays.forget_intents(latest)
+        for digest, size, age in orphans:
             if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
                 out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
@@ -102,6 +112,10 @@ class Maintenance:
                 "orphan", digest, f"content of {size:,} bytes that no metadata names; `gc` removes it after an hour"
             )
             for digest, size, _ in self._orphans()
+        ]
+        problems += [
+            Problem("name", stray.name, "a name of content that no artifact has; `gc` removes it after an hour")
+            for stray in self._strays.find()
         ]
         wrong = self._catalog.index.differences(found, keys) or []
         if wrong:

@@ -20,10 +20,12 @@ _TRIES = 1000
 _PIECE = 1 << 20
 
 
-def add_readable_name(blob: str, blobs: int, root: int, staging: int, wanted: str, undo: ExitStack) -> str:
+def add_readable_name(blob: str, blobs: int, root: int, staging: int, wanted: str, intent: str, undo: ExitStack) -> str:
     """Give a blob a readable name in ``root`` and return it: ``wanted``, or ``stem-2.ext``, ``stem-3.ext``… if taken.
 
-    Nothing is overwritten. Folders are descriptors. What must be taken back after an error is pushed on ``undo``.
+    Nothing is overwritten. Folders are descriptors. A copy cannot be told from a file of the user, so its name and the
+    blob's are written to the file ``intent`` in ``staging`` first, for a sweep if this process dies. What must be taken
+    back after an error is pushed on ``undo``.
     """
     for name in _candidates(wanted):
         try:
@@ -33,6 +35,10 @@ def add_readable_name(blob: str, blobs: int, root: int, staging: int, wanted: st
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise
+            unlink(intent, staging)
+            undo.callback(unlink, intent, staging)
+            with os.fdopen(create(intent, staging), "wb") as file:
+                file.write(f"{blob}\n{name}".encode())
             if not _copy(blob, blobs, root, staging, name):
                 continue
         undo.callback(unlink, name, root)

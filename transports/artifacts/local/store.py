@@ -152,14 +152,14 @@ class LocalStore(ArtifactStore):
         finally:
             reader.close()
 
-    async def _delete(self, artifact_id: str) -> bool:
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         """With all its readable names."""
         if not ID.fullmatch(artifact_id):
             return False
 
         def work() -> bool:
             with map_os_errors("delete an artifact", self.root):
-                return self._blobs.remove(artifact_id)
+                return self._blobs.remove(artifact_id, stored)
 
         return await in_thread(work)
 

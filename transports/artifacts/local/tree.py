@@ -22,6 +22,7 @@ from ..os_errors import OTHER_FOLDER, write_all
 __all__ = [
     "Tree",
     "lstat",
+    "sync_folder",
     "temporary_name",
     "unlink",
     "write_file",
@@ -97,7 +98,7 @@ class Tree:
         with suppress(FileExistsError):  # another process was faster
             os.mkdir(name, 0o700, dir_fd=parent)
         if parent is not None:
-            os.fsync(parent)
+            sync_folder(parent)
         return self._open(name, parent, display_path, create=False)
 
 
@@ -148,6 +149,16 @@ def write_file(folder: int, name: str, data: bytes) -> None:
         raise
     finally:
         os.close(fd)
+
+
+def sync_folder(folder: int) -> None:
+    """Sync the names in a folder to the disk, where the file system can: SMB, FUSE and others refuse it for folders,
+    and there is no other way to ask for it."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
 
 
 def unlink(name: str, folder: int) -> bool:

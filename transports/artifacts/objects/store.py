@@ -208,12 +208,12 @@ class ObjectStore(ArtifactStore):
         await self._require_visible(artifact_id, "read")
         return await self._bucket.sign(self._state.metadata[artifact_id][1].blob, seconds)
 
-    async def _delete(self, artifact_id: str) -> bool:
+    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
         if not ID.fullmatch(artifact_id):
             return False
         try:
             metadata = await self._load(artifact_id)
-            if metadata is None:
+            if metadata is None or stored not in (None, metadata.stored):
                 return False
         except Corrupt:
             metadata = None  # it does not tell where its content is; gc finds that

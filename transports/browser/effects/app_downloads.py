@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...artifacts.content import too_large
 from ...errors import TransportError
 from ..page.agent import PageAgent
-from ..transfer.cdp_downloads import CdpDownloads, move_file
+from ..transfer.cdp_downloads import CdpDownloads, is_over, move_file
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -28,16 +29,25 @@ _REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 class AppDownloads:
     """The app's downloads, each identified by the browser's ``guid``.
 
-    ``on_started(guid, url, name, frame)`` returns whether the file is wanted; an unwanted download is cancelled.
+    ``on_started(guid, url, name, frame)`` returns whether the file is wanted; an unwanted download is cancelled, and so
+    is one as soon as the browser reports more than ``max_bytes`` of it.
     """
 
     def __init__(
-        self, agent: PageAgent, browser: CDPSession, target: dict[str, Any], downloads: CdpDownloads, folder: Path
+        self,
+        agent: PageAgent,
+        browser: CDPSession,
+        target: dict[str, Any],
+        downloads: CdpDownloads,
+        folder: Path,
+        *,
+        max_bytes: int,
     ) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
         self._browser = browser
         self._context_id = target["browserContextId"]
         self._downloads = downloads
+        self._max_bytes = max_bytes
         self._folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
         self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
@@ -74,18 +84,26 @@ class AppDownloads:
             ended.set_result(Path(event.get("filePath") or folder / event["guid"]))
         elif event["state"] == "canceled":
             ended.set_exception(TransportError("the browser broke it off"))
+        elif is_over(event, self._max_bytes):
+            ended.set_exception(too_large(self._max_bytes))
+            self._downloads.cancel_in_background(event["guid"], folder)
 
     async def wait(self, guid: str) -> int:
         """Wait for the end of a download and return its size in bytes.
 
-        Raises :class:`~transports.errors.TransportError` if the browser broke it off.
+        Raises :class:`~transports.errors.TransportError` if the browser broke it off, and
+        :class:`~transports.errors.TooLarge` over the limit, after which nothing is left of it.
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
         if written.parent != self._folder:  # it began while downloads of ours went to the folder of a store
             await asyncio.to_thread(move_file, written, self._folder / guid)
         del self._running[guid]
-        return (self._folder / guid).stat().st_size
+        size = (self._folder / guid).stat().st_size
+        if size > self._max_bytes:  # it ended before the browser reported any progress
+            self.remove(guid)
+            raise too_large(self._max_bytes)
+        return size
 
     async def move_to(self, guid: str, path: Path) -> None:
         """Move a finished download to ``path``. Raises :class:`~transports.errors.TransportError` if it is gone."""

@@ -53,6 +53,7 @@ class PageEffects:
     """The side effects of one page and its windows.
 
     ``emit`` takes events, ``release`` content that nobody wants; ``print_page`` makes a PDF of the page as it is.
+    ``max_bytes`` is the largest file that the app may download.
     In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
     """
 
@@ -65,8 +66,10 @@ class PageEffects:
         print_page: Callable[[], Awaitable[BinaryData]],
         emit: Callable[[Message], None],
         release: Callable[[Handle], Awaitable[None]],
+        max_bytes: int,
     ) -> None:
         self._agent = agent
+        self._max_bytes = max_bytes
         self._tab = tab
         self._app_downloads: AppDownloads | None = None
         self._accept = dialogs == "accept"
@@ -97,7 +100,9 @@ class PageEffects:
         if isinstance(downloads, CdpDownloads):
             assert self._tab.browser is not None
             target = await self._agent.target()
-            self._app_downloads = AppDownloads(self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder)
+            self._app_downloads = AppDownloads(
+                self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, max_bytes=self._max_bytes
+            )
             self._app_downloads.on_started = self._on_download
             await self._app_downloads.prepare()
 

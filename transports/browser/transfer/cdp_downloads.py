@@ -10,10 +10,11 @@ import contextlib
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...artifacts.content import too_large
 from ...errors import CallTimeout, TransportError
 from ...tasks import spawn
 from ..page.agent import PageAgent
@@ -21,7 +22,7 @@ from ..page.agent import PageAgent
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-__all__ = ["CdpDownloads", "RungUnusable", "move_file", "remaining"]
+__all__ = ["CdpDownloads", "RungUnusable", "is_over", "move_file", "remaining"]
 
 #: Chromium silently drops more than ten downloads a second from one frame.
 _MAX_PER_SECOND = 9
@@ -85,6 +86,8 @@ class CdpDownloads:
         self._start_timeout = _START_TIMEOUT
         self._beginning: dict[str, asyncio.Future[str]] = {}
         self._running: dict[str, asyncio.Future[str]] = {}
+        self._saving = ""  # the id of the download of save(), to which the limit applies
+        self._limit = 0
         self._given_up: dict[str, Path] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
         browser.on("Browser.downloadWillBegin", self._on_started)
@@ -96,12 +99,14 @@ class CdpDownloads:
         self._browser.remove_listener("Browser.downloadWillBegin", self._on_started)
         self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
-    async def save(self, url: str, path: Path, *, size: int, deadline: float) -> None:
+    async def save(self, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
 
-        Raises :class:`RungUnusable`, and :class:`~transports.errors.TransportError` if the page is lost.
+        Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
+        ``limit`` bytes, and :class:`~transports.errors.TransportError` if the page is lost.
         """
         async with self._lock, self._slots:
+            self._limit = limit
             await self._pace(size)
             folder = self._shared or path.parent
             await self.set_folder(folder)
@@ -125,6 +130,7 @@ class CdpDownloads:
                 raise
             finally:
                 self._beginning.pop(url, None)
+                self._saving = ""
                 if running_now := self._running.pop(guid, None):
                     running_now.cancel()
 
@@ -184,6 +190,7 @@ class CdpDownloads:
         began = self._beginning.get(url)
         if began is not None and not began.done():
             self._running[guid] = asyncio.get_running_loop().create_future()
+            self._saving = guid
             began.set_result(guid)
         elif (folder := self._given_up.pop(url, None)) is not None:  # slow, or its call was cancelled
             self.cancel_in_background(guid, folder)
@@ -195,14 +202,21 @@ class CdpDownloads:
         spawn(self.cancel(guid, folder), self._cancelling)
 
     def _on_progress(self, event: dict[str, Any]) -> None:
-        running = self._running.get(event["guid"])
-        if running is not None and not running.done() and event["state"] != "inProgress":
+        guid = event["guid"]
+        running = self._running.get(guid)
+        if running is None or running.done():
+            return
+        if event["state"] != "inProgress":
             running.set_result(event["state"])
+        elif guid == self._saving and is_over(event, self._limit):
+            running.set_exception(too_large(self._limit))
 
     async def cancel(self, guid: str, folder: Path) -> None:
         """Cancel a download and remove what it wrote. Takes four seconds at most."""
         # The browser holds the file open until it reports the end, and then gives it its name.
-        ended = self._running.setdefault(guid, asyncio.get_running_loop().create_future())
+        ended = self._running.get(guid)
+        if ended is None or (ended.done() and not ended.cancelled() and ended.exception()):  # it has not ended
+            ended = self._running[guid] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
             await self._send("Browser.cancelDownload", download, timeout=2)
@@ -213,6 +227,15 @@ class CdpDownloads:
 
     async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
+
+
+def is_over(progress: Mapping[str, Any], limit: int) -> bool:
+    """Return whether a download has, or is known to get, more than ``limit`` bytes; ``progress`` is the event of CDP.
+
+    The total is 0 until the browser knows it.
+    """
+    size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
+    return size > limit
 
 
 def move_file(source: Path, target: Path) -> None:

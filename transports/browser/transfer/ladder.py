@@ -10,17 +10,20 @@ There are three rungs, the fastest first. Each is tried if the one before it can
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pybase64
 
+from ...artifacts.content import too_large
 from ...binary import Handle
-from ...errors import CallTimeout, ProtocolError, SizeMismatch, TransportError
+from ...errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
+from ...protocol.strict_json import decode_json
 from ..page.agent import PageAgent
 from .cdp_downloads import CdpDownloads, RungUnusable, remaining
 from .playwright_downloads import PlaywrightDownloads
@@ -41,11 +44,15 @@ _COLLECT_EVERY = 128 * MB
 class Ladder:
     """Moves the content of one page. ``downloads`` is ``None`` if the browser may not download for us.
 
-    ``used`` counts how many contents each rung has moved, for reports.
+    ``max_bytes`` is the largest content. What the page declares of a content is a limit as well: each rung stops at the
+    first byte beyond. ``used`` counts how many contents each rung has moved, for reports.
     """
 
-    def __init__(self, agent: PageAgent, downloads: CdpDownloads | PlaywrightDownloads | None) -> None:
+    def __init__(
+        self, agent: PageAgent, downloads: CdpDownloads | PlaywrightDownloads | None, *, max_bytes: int
+    ) -> None:
         self._agent = agent
+        self._max_bytes = max_bytes
         self._downloads = downloads
         self._moved = 0
         self.used: dict[str, int] = {"download": 0, "stream": 0, "slices": 0}
@@ -65,6 +72,9 @@ class Ladder:
                 await getattr(self, f"_{rung}")(handle.id, size, path, deadline)
             except RungUnusable as error:
                 failed.append(f"{rung}: {error}")
+            except TooLarge:
+                path.unlink(missing_ok=True)
+                raise SizeMismatch(f"the page has more than the {size:,} bytes that it declared") from None
             else:
                 arrived = path.stat().st_size
                 if arrived == size:
@@ -79,22 +89,37 @@ class Ladder:
         rungs = ["download"] if self._downloads and size >= _DOWNLOAD_FROM else []
         return [*rungs, "stream", "slices"] if self._agent.channel.cdp else [*rungs, "slices"]
 
-    async def read(self, handle: Handle, folder: Path, *, timeout: float) -> bytes:
-        """Return content that the page's agent holds; a temporary file in ``folder`` holds it meanwhile."""
-        with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as place:
-            path = Path(place) / "content"
-            await self.save(handle, path, timeout=timeout)
-            return await asyncio.to_thread(path.read_bytes)
+    async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> str | bytes:
+        """Return an answer of the agent as it is, or the very long text that it refers to, as JSON.
+
+        A temporary file in ``folder`` holds the text meanwhile. Raises :class:`~transports.errors.TooLarge` if it
+        could only be content over the limit (base64 is a third longer), and what :meth:`save` raises.
+        """
+        if not answer.startswith('{"text":'):
+            return answer
+        reference: Any = decode_json(answer)
+        held_id, size = reference["text"], reference["size"]
+        try:
+            if size > self._max_bytes * 4 // 3 + MB:
+                raise too_large(self._max_bytes)
+            with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as place:
+                path = Path(place) / "content"
+                await self.save(Handle(held_id, size), path, timeout=timeout)
+                return await asyncio.to_thread(path.read_bytes)
+        finally:
+            with contextlib.suppress(TransportError):
+                await self._agent.invoke("release", held_id, timeout=2.0)
 
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
         """Write the content of a ``blob:`` URL of the page to ``path``. Only the page itself can read such a URL.
 
-        Raises :class:`~transports.errors.TransportError` if the URL was revoked, or may not be read.
+        Raises :class:`~transports.errors.TransportError` if the URL was revoked, or may not be read, and
+        :class:`~transports.errors.TooLarge`.
         """
         deadline = time.monotonic() + timeout
         if self._downloads is not None:
             try:
-                await self._downloads.save(url, path, size=_MAX_WHOLE, deadline=deadline)
+                await self._downloads.save(url, path, size=_MAX_WHOLE, limit=self._max_bytes, deadline=deadline)
             except RungUnusable:
                 path.unlink(missing_ok=True)
             else:
@@ -104,6 +129,8 @@ class Ladder:
         except ProtocolError as error:
             raise TransportError(f"the page's blob: URL could not be read: {error.message}") from None
         try:
+            if size > self._max_bytes:
+                raise too_large(self._max_bytes)
             await self.save(Handle(held_id, size), path, timeout=remaining(deadline))
         finally:
             await self._agent.invoke("release", held_id, timeout=5)
@@ -124,8 +151,10 @@ class Ladder:
             target = path if step == size else path.with_name(f"{path.name}.slice")
             end = min(start + step, size)
             url = await self._agent.invoke("url", held_id, start, end, timeout=remaining(deadline))
+            if not isinstance(url, str) or not url.startswith("blob:"):  # an address could be that of an endless file
+                raise ProtocolError("the page gave no blob: URL for its content")
             try:
-                await self._downloads.save(url, target, size=size, deadline=deadline)
+                await self._downloads.save(url, target, size=size, limit=end - start, deadline=deadline)
             finally:
                 await self._agent.invoke("revoke", url, timeout=remaining(deadline))
             if target is not path:
@@ -141,7 +170,7 @@ class Ladder:
                 resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
             finally:  # the page cannot collect an object that CDP refers to
                 await self._agent.release_object(blob)
-            await self.save_stream(f"blob:{resolved['uuid']}", path, timeout=remaining(deadline))
+            await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
         except (CallTimeout, ProtocolError):
             raise
         except TransportError as error:
@@ -149,9 +178,14 @@ class Ladder:
                 raise RungUnusable(error.message) from None
             raise
 
-    async def save_stream(self, stream: str, path: Path, *, timeout: float) -> None:
-        """Write a stream of the CDP domain IO, such as a printed page, to ``path`` and close the stream."""
+    async def save_stream(self, stream: str, path: Path, *, timeout: float, limit: int | None = None) -> None:
+        """Write a stream of the CDP domain IO, such as a printed page, to ``path`` and close the stream.
+
+        Raises :class:`~transports.errors.TooLarge` before it writes more than ``limit`` bytes (``None``: the largest
+        content).
+        """
         deadline = time.monotonic() + timeout
+        left = limit = self._max_bytes if limit is None else limit
         try:
             with path.open("xb") as file:
                 while True:
@@ -163,6 +197,9 @@ class Ladder:
                         if part.get("base64Encoded")
                         else part["data"].encode()
                     )
+                    left -= len(data)
+                    if left < 0:
+                        raise too_large(limit)
                     await asyncio.to_thread(file.write, data)
                     if part["eof"]:
                         return
@@ -176,6 +213,8 @@ class Ladder:
             for start in range(0, size, _TEXT_SLICE):
                 end = min(start + _TEXT_SLICE, size)
                 text = await self._agent.invoke("base64", held_id, start, end, timeout=remaining(deadline))
+                if len(text) > (end - start + 2) // 3 * 4:
+                    raise too_large(size)
                 await asyncio.to_thread(_write_base64, file, text)
 
 

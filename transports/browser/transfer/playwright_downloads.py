@@ -11,6 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
+from ...artifacts.content import too_large
 from ...errors import TransportError
 from ..page.agent import PageAgent
 from .cdp_downloads import RungUnusable, remaining
@@ -38,11 +39,13 @@ class PlaywrightDownloads:
     def close(self) -> None:
         """Do nothing: between two downloads there is no listener."""
 
-    async def save(self, url: str, path: Path, *, size: int, deadline: float) -> None:
+    async def save(self, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
 
-        Raises :class:`~.cdp_downloads.RungUnusable`, at once after the first refusal, and
-        :class:`~transports.errors.TransportError` if the page is lost.
+        Raises :class:`~.cdp_downloads.RungUnusable`, at once after the first refusal,
+        :class:`~transports.errors.TooLarge` for a file of more than ``limit`` bytes, and
+        :class:`~transports.errors.TransportError` if the page is lost. Playwright reports no progress: a file is
+        measured at its end. It is no larger than the blob that the browser holds already.
         """
         if size < _MIN_SIZE:
             raise RungUnusable("too small to be worth a download")
@@ -58,6 +61,9 @@ class PlaywrightDownloads:
                     raise
                 self._unusable_reason = error.message  # a context that refuses one download refuses them all
                 raise RungUnusable(error.message) from None
+            if path.stat().st_size > limit:
+                path.unlink()
+                raise too_large(limit)
 
     async def _download(self, url: str, path: Path) -> None:
         from playwright.async_api import Error

@@ -140,10 +140,10 @@ _TOOLS = (
     ),
     _tool(
         "abp_render_to_pdf",
-        "Print HTML as a PDF with the browser of a connected app.",
+        "Print HTML as a PDF with the browser of a connected app. It has no network: use `data:` URLs.",
         {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": SESSION, "timeout": _SECONDS},
         "html",
-        hints=_hints(open_world=True),
+        hints=_hints(),
     ),
     _tool(
         "abp_screenshot",

@@ -162,7 +162,8 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         except ABPError as error:
             evidence.open_error = error
             return None
-        address = client.transport.url
+        opened = client.transport
+        address = opened.url
         lists = client.transport.features.listing
         evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         initialized = await client.initialize()
@@ -179,9 +180,10 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         )
         for trial in _long_calls(evidence.called):
             evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
-        if isinstance(client.transport, WebMcpTransport):
+        if isinstance(opened, WebMcpTransport):
             plan.on_step("tools")
-            evidence.tool_facts = await client.transport.inspect()
+            if await _reconnected(client) and isinstance(client.transport, WebMcpTransport):
+                evidence.tool_facts = await client.transport.inspect()
             return address
         plan.on_step("shutdown")
         if await _reconnected(client):

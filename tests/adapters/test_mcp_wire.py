@@ -1,0 +1,43 @@
+"""Lines of an MCP server over stdio, read without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from mcp_types import JSONRPCError, JSONRPCResponse
+
+from transports.adapters.mcp import wire
+from transports.adapters.mcp.wire import LineReader, with_content
+from transports.binary import BinaryData
+
+DEEP = "[" * 600 + "]" * 600
+RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '"}'
+
+
+async def test_a_long_run_beside_deep_nesting_is_read_or_fails_its_request() -> None:
+    line = f'{{"jsonrpc": "2.0", "id": 7, "result": {{"content": [{RUN}], "more": {DEEP}}}}}'.encode()
+    (read,) = await LineReader(1_000_000).parse(line)
+    assert isinstance(read.message, JSONRPCError | JSONRPCResponse) and read.message.id == 7
+
+
+def run_of(data: bytes) -> wire.Base64Run:
+    return wire.Base64Run.of(memoryview(data))
+
+
+def test_a_run_inside_deep_nesting_becomes_content() -> None:
+    block: dict[str, Any] = {"type": "image", "data": run_of(b"A" * 8)}
+    tree: object = block
+    for _ in range(5000):
+        tree = [tree]
+    with_content(tree)
+    assert isinstance(block["data"], BinaryData)
+
+
+async def test_any_failure_of_a_line_is_the_error_of_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: bytes) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(wire, "_message", fail)
+    (read,) = await LineReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
+    assert isinstance(read.message, JSONRPCError) and read.message.id == 7

@@ -1,0 +1,95 @@
+"""What is stored while something of the same content is removed: it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_store import PDF
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
+from transports.artifacts.retention import Entry, Incoming, Removal
+
+VIEW = Scope(session="s")
+
+
+def in_a_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def put_elsewhere(store: ArtifactStore, data: bytes) -> None:
+    """Store content from another thread and event loop, as another process would."""
+    in_a_thread(lambda: asyncio.run(store.scoped(VIEW).put_bytes(data)))
+
+
+class Interrupted(Retention):
+    """A retention beside which something happens between the plan and the removal."""
+
+    def plan(self, entries: Iterable[Entry], now: float, incoming: Incoming | None = None) -> list[Removal]:
+        out = super().plan(entries, now, incoming)
+        if incoming is None:
+            interrupt["work"]()
+        return out
+
+
+interrupt: dict[str, Callable[[], object]] = {"work": lambda: None}
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+@pytest.mark.parametrize("reason", ["expired", "fifo"])
+async def test_what_is_stored_again_after_the_plan_stays(
+    kind: str, reason: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = Interrupted.only(ttl_seconds=60) if reason == "expired" else Interrupted.only(max_artifacts_per_session=5)
+    store = LocalStore(root, retention=limit) if kind == "local" else MemoryStore(retention=limit)
+    writer: ArtifactStore = LocalStore(root) if kind == "local" else store.scoped(Scope())
+    writer.retention = None
+    async with store:
+        view = store.scoped(VIEW)
+        ref, other = await view.put_bytes(PDF), await view.put_bytes(b"other")
+        if reason == "expired":
+            real = time.time
+            monkeypatch.setattr(time, "time", lambda: real() + 100)
+        else:
+            object.__setattr__(limit, "max_artifacts_per_session", 0)
+        monkeypatch.setitem(interrupt, "work", lambda: put_elsewhere(writer, PDF))
+        removed = await store.gc()
+        assert [one.id for one in removed] == [other.id]
+        object.__setattr__(limit, "max_artifacts_per_session", None)
+        assert await view.get(ref.id) == PDF
+
+
+async def test_an_entry_of_an_old_index_removes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index of this process does not know yet that another process stored the artifact again."""
+    async with LocalStore(root, retention=Retention.only(ttl_seconds=60)) as store:
+        view = store.scoped(VIEW)
+        ref = await view.put_bytes(PDF)
+        await store.gc()  # compares the index with the metadata: for a minute it is not compared again
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 100)
+        put_elsewhere(LocalStore(root), PDF)
+        assert list(await store.gc()) == [] and await view.get(ref.id) == PDF
+
+
+async def test_a_put_that_comes_before_the_lock_of_a_delete_stays(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await store.scoped(VIEW).put_bytes(PDF)
+    real, first = fcntl.flock, [True]
+
+    def flock(fd: int, operation: int) -> None:
+        if first.pop() if first else False:
+            put_elsewhere(LocalStore(root), PDF)
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert await store.delete(ref.id)  # what was there when it began is gone
+    assert await store.get(ref.id) == PDF
+    assert await store.delete(ref.id) and not await store.exists(ref.id)

@@ -1,0 +1,152 @@
+"""A page writes no more to the disk than it declared, and than the store takes: limits hold while bytes arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pybase64
+import pytest
+
+from transports.binary import Handle
+from transports.browser.effects.app_downloads import AppDownloads
+from transports.browser.transfer.cdp_downloads import CdpDownloads
+from transports.browser.transfer.ladder import Ladder
+from transports.errors import ProtocolError, SizeMismatch, TooLarge
+
+_LIMIT = 1000
+_URL = "blob:http://127.0.0.1/1"
+
+
+class _Browser:
+    """The CDP session of a browser that writes 400 bytes per event to the file of a download, until it is cancelled."""
+
+    def __init__(self, folder: Path, *, total: int) -> None:
+        self._listeners: dict[str, list[Callable[[dict[str, Any]], object]]] = {}
+        self._file = folder / "guid"
+        self._total = total
+        self.page = self
+        self.cdp = self
+        self.channel = SimpleNamespace(cdp=self)
+        self.cancelled = asyncio.Event()
+
+    def on(self, event: str, listener: Callable[[Any], object]) -> None:
+        self._listeners.setdefault(event, []).append(listener)
+
+    def remove_listener(self, event: str, listener: Callable[[Any], object]) -> None:
+        self._listeners[event].remove(listener)
+
+    def emit(self, event: str, **params: object) -> None:
+        for listener in self._listeners[event]:
+            listener(params)
+
+    async def with_deadline(self, work: Awaitable[Any], action: str, *, timeout: float) -> Any:
+        return await asyncio.wait_for(work, timeout)
+
+    async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
+        if method == "Browser.cancelDownload":
+            self.cancelled.set()
+        if method == "Runtime.callFunctionOn":
+            self.writing = asyncio.ensure_future(self.write(params["arguments"][0]["value"]))
+        return {"frameTree": {"frame": {"id": "1"}}, "executionContextId": 1}
+
+    async def write(self, url: str) -> int:
+        """Write until cancelled; returns how many bytes that were."""
+        self.emit("Browser.downloadWillBegin", url=url, guid="guid", suggestedFilename="big.bin", frameId="frame")
+        with self._file.open("xb") as file:
+            while not self.cancelled.is_set() and file.tell() < 100_000:
+                file.write(b"x" * 400)
+                progress = {"guid": "guid", "receivedBytes": file.tell(), "totalBytes": self._total}
+                self.emit("Browser.downloadProgress", **progress, state="inProgress")
+                await asyncio.sleep(0)
+            state = "canceled" if self.cancelled.is_set() else "completed"
+            self.emit("Browser.downloadProgress", guid="guid", receivedBytes=0, totalBytes=0, state=state)
+            return file.tell()
+
+
+def _downloads(browser: _Browser) -> CdpDownloads:
+    return CdpDownloads(browser, browser, "context", asyncio.Semaphore(1))  # type: ignore[arg-type]
+
+
+# What the browser knows of the size, and the bytes that it may write: a few events pass until it is cancelled.
+@pytest.mark.parametrize(("total", "written"), [(0, 4_000), (5_000, 2_000)], ids=["unknown", "known"])
+async def test_the_browser_is_stopped_at_the_limit(tmp_path: Path, total: int, written: int) -> None:
+    browser = _Browser(tmp_path, total=total)
+    with pytest.raises(TooLarge) as caught:
+        deadline = time.monotonic() + 3600
+        await _downloads(browser).save(_URL, tmp_path / "saved", size=100, limit=_LIMIT, deadline=deadline)
+    assert caught.value.details["limit"] == _LIMIT
+    assert await browser.writing <= written
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_app_is_stopped_at_the_limit(tmp_path: Path) -> None:
+    browser = _Browser(tmp_path, total=0)
+    target = {"browserContextId": "context", "targetId": "frame"}
+    found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, max_bytes=_LIMIT)  # type: ignore[arg-type]
+    found.on_started = lambda *_: True
+    await found.prepare()
+    writing = asyncio.ensure_future(browser.write("http://127.0.0.1/endless"))
+    await asyncio.sleep(0)
+    with pytest.raises(TooLarge):
+        await found.wait("guid")
+    assert await writing <= 4_000
+    await found.aclose()
+
+
+class _Page:
+    """The agent of a page that says that it holds 100 bytes, and then never stops. ``given`` counts what it gave."""
+
+    def __init__(self, *, cdp: bool) -> None:
+        self.channel = SimpleNamespace(cdp=cdp)
+        self.given = 0
+
+    async def invoke(self, method: str, *args: Any, **_: object) -> Any:
+        if method == "base64":
+            self.given += 100_000
+            return pybase64.b64encode(b"x" * 100_000).decode()
+        return {"blob": SimpleNamespace(ref="1"), "url": "http://127.0.0.1/endless", "holdUrl": ["1", 1 << 40]}.get(
+            method
+        )
+
+    async def send(self, method: str, params: dict[str, Any], **_: object) -> dict[str, Any]:
+        if method == "IO.read":
+            self.given += 60
+            data = pybase64.b64encode(b"x" * 60).decode()
+            return {"data": data, "base64Encoded": True, "eof": self.given > 1_000_000}
+        return {"uuid": "1"}
+
+    async def release_object(self, _: object) -> None: ...
+
+
+@pytest.mark.parametrize("cdp", [True, False], ids=["stream", "slices"])
+async def test_a_page_gives_no_more_than_it_declared(tmp_path: Path, cdp: bool) -> None:
+    page = _Page(cdp=cdp)
+    with pytest.raises(SizeMismatch, match="more than the 100 bytes that it declared"):
+        await Ladder(page, None, max_bytes=_LIMIT).save(Handle("1", 100), tmp_path / "saved", timeout=3600)  # type: ignore[arg-type]
+    assert page.given in (120, 100_000)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: Path) -> None:
+    page = _Page(cdp=True)
+    ladder = Ladder(page, None, max_bytes=_LIMIT)  # type: ignore[arg-type]
+    with pytest.raises(TooLarge):
+        await ladder.save_stream("print", tmp_path / "print.pdf", timeout=3600)
+    assert page.given == 1020 and (tmp_path / "print.pdf").stat().st_size == 960
+    with pytest.raises(TooLarge):
+        await ladder.save_url(_URL, tmp_path / "blob", timeout=3600)
+    with pytest.raises(TooLarge):
+        await ladder.read_answer('{"text":"1","size":1000000000}', tmp_path, timeout=3600)
+    assert page.given == 1020
+
+
+async def test_content_is_not_taken_from_an_address(tmp_path: Path) -> None:
+    browser = _Browser(tmp_path, total=0)
+    ladder = Ladder(_Page(cdp=True), _downloads(browser), max_bytes=1 << 30)  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match="no blob: URL"):
+        await ladder.save(Handle("1", 8 << 20), tmp_path / "saved", timeout=3600)

@@ -1,0 +1,118 @@
+"""Readable names in the root of a local store that no artifact has, of writers and deleters that died."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from ..os_errors import may_be_running
+from .blobs import BlobStore
+from .catalog import Catalog
+from .tree import Tree, lstat, unlink
+
+__all__ = ["Stray", "Strays"]
+
+_BLOB = re.compile(r"[0-9a-f]{64}")
+_INTENT = re.compile(r"(\d+)-[0-9a-f]+\.name")
+_LONGEST_INTENT = 1024  # bytes: a hash and a file name
+
+
+class Stray(NamedTuple):
+    """A name in the root: ``size`` in bytes, ``changed`` in seconds since 1970. ``intent`` is the file in ``staging/``
+    that tells of it, if there is one."""
+
+    name: str
+    digest: str
+    size: int
+    changed: float
+    intent: str = ""
+
+
+class Strays:
+    """The stray names of one store. Every method blocks.
+
+    A file in the root belongs to the store if it is a hard link to content. A copy, made where the file system has no
+    hard links, belongs to it if a dead writer left word of it, or if it is the untouched copy of content without
+    metadata. Everything else is the user's.
+    """
+
+    def __init__(self, tree: Tree, blobs: BlobStore, catalog: Catalog) -> None:
+        self._tree = tree
+        self._blobs = blobs
+        self._catalog = catalog
+
+    def find(self) -> list[Stray]:
+        """Return the names that no metadata has."""
+        metadata = self._catalog.all_metadata()
+        owned = {name.name for one in metadata for name in one.names}
+        used = {one.sha256 for one in metadata}
+        files, copies = self._contents(used)
+        out = {stray.name: stray for stray in self._intended() if stray.name not in owned}
+        if not files and not out:
+            return []  # perhaps there is no store yet
+        with self._tree.folder() as root:
+            for name in os.listdir(root):  # noqa: PTH208 - a descriptor
+                if name in owned or name in out or not (found := lstat(name, root)):
+                    continue
+                digest = files.get((found.st_dev, found.st_ino))
+                if digest is None and found.st_nlink == 1:
+                    digest = copies.get((found.st_size, found.st_mtime_ns))
+                if digest:
+                    out[name] = Stray(name, digest, found.st_size, found.st_ctime)
+        return [one for one in out.values() if self._blobs.is_stray(one.name, one.digest, reserved=bool(one.intent))]
+
+    def remove(self, stray: Stray) -> bool:
+        """Remove a name. Returns ``False`` if it is gone, or has an owner by now."""
+        return self._blobs.remove_stray(stray.name, stray.digest, reserved=bool(stray.intent))
+
+    def forget_intents(self, max_changed: float) -> None:
+        """Remove what dead writers wrote of their names before ``max_changed``. Call it when the names are gone."""
+        try:
+            with self._tree.folder(".abp", "staging") as staging:
+                for name in os.listdir(staging):  # noqa: PTH208 - a descriptor
+                    found = lstat(name, staging) if _INTENT.fullmatch(name) else None
+                    if found and found.st_mtime < max_changed and not _alive(name, found.st_mtime):
+                        unlink(name, staging)
+        except FileNotFoundError:
+            return
+
+    def _contents(self, used: set[str]) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int], str]]:
+        """Return the hash of each content by its inode, and of unused content without links by its size and time."""
+        files: dict[tuple[int, int], str] = {}
+        copies: dict[tuple[int, int], str] = {}
+        for parts in (*(("blobs", f"{number:02x}") for number in range(256)), ("quarantine",)):
+            try:
+                with self._tree.folder(".abp", *parts) as folder:
+                    for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+                        if _BLOB.fullmatch(name) and (found := lstat(name, folder)):
+                            files[found.st_dev, found.st_ino] = name
+                            if name not in used and found.st_nlink == 1:
+                                copies[found.st_size, found.st_mtime_ns] = name
+            except FileNotFoundError:
+                continue
+        return files, copies
+
+    def _intended(self) -> list[Stray]:
+        out = []
+        try:
+            with self._tree.folder(".abp", "staging") as staging, self._tree.folder() as root:
+                for intent in os.listdir(staging):  # noqa: PTH208 - a descriptor
+                    status = lstat(intent, staging) if _INTENT.fullmatch(intent) else None
+                    if status is None or _alive(intent, status.st_mtime):
+                        continue
+                    fd = os.open(intent, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=staging)
+                    with os.fdopen(fd, "rb") as file:
+                        text = file.read(_LONGEST_INTENT).decode(errors="replace")
+                    digest, _, name = text.partition("\n")
+                    if not _BLOB.fullmatch(digest) or name in ("", ".", "..") or "/" in name or "\0" in name:
+                        continue
+                    if found := lstat(name, root):
+                        out.append(Stray(name, digest, found.st_size, found.st_ctime, intent))
+        except FileNotFoundError:
+            pass
+        return out
+
+
+def _alive(intent: str, modified: float) -> bool:
+    return may_be_running(int(intent.partition("-")[0]), modified)
