@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import ssl as ssl_module
 import time
 from collections import Counter
@@ -26,13 +25,14 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
 from websockets.typing import Origin, Subprotocol
 
 from ...base import Features, Transport
-from ...errors import ABPError, ConnectFailed, Disconnected, ProtocolError
+from ...errors import ABPError, ConnectFailed, Disconnected
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
 from ...protocol.pending import PendingReplies
 from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay
 from .connection_errors import close_error, open_error
+from .unreadable import answered_request, is_utf8, unreadable_error
 
 __all__ = ["State", "WebSocketTransport"]
 
@@ -45,7 +45,6 @@ _EVENTS = {"notification", "progress", "elicitation/request"}
 _PARSE_INLINE = 256 * 1024
 #: Seconds after a loss in which each delay before a new attempt is short, and the longest of those before jitter.
 _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
-_ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
 class WebSocketTransport(Transport):
@@ -222,13 +221,12 @@ class WebSocketTransport(Transport):
             else:
                 message = await asyncio.to_thread(decode_envelope, data)
         except Exception as unreadable:  # noqa: BLE001 - whatever a message causes is that message's error alone
-            error = unreadable if isinstance(unreadable, ProtocolError) else _cannot_read(unreadable)
+            error = unreadable_error(unreadable)
             self._pending.counts["unreadable"] += 1
-            if not _is_utf8(data):
+            if not is_utf8(data):
                 return False
-            found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
-            if found:  # its request fails now, instead of at its timeout
-                self._pending.fail(found[1].decode(errors="replace"), error)
+            if (request := answered_request(data)) is not None:  # it fails now, instead of at its timeout
+                self._pending.fail(request, error)
             logger.warning("%s", error.message)
             return True
         outcome = self._pending.deliver(message)
@@ -293,15 +291,3 @@ class WebSocketTransport(Transport):
             self._read_task = None
         self._pending.fail_all(Disconnected("the transport was closed during the call"))
         self._events.put_nowait(None)
-
-
-def _cannot_read(error: Exception) -> ProtocolError:
-    return ProtocolError(f"the app sent a message that cannot be read ({type(error).__name__})")
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
