@@ -116,7 +116,7 @@ def download_address(state: State, path: str, auth: str | None, absolute: bool, 
     server, credential = {
         "none": (None, None),
         "bearer": ("bearer", {"type": "bearer", "header": f"Bearer {token}"}),
-        "bearerLine": ("key", {"type": "bearer", "header": f"X-Workbench-Key: {token}"}),
+        "bearerLine": ("key", {"type": "bearer", "header": f"X-API-Key: {token}"}),
         "bearerToken": ("bearer", {"type": "bearer", "token": token}),
         "query": ("query", {"type": "query", "token": token}),
         "cookie": ("cookie", None),

@@ -26,7 +26,7 @@ def offered_credential(request: web.Request, state: State, kind: str) -> tuple[s
         scheme, _, offered = request.headers.get("Authorization", "").partition(" ")
         return (offered.strip() if scheme.lower() == "bearer" else None), state.token
     if kind == "key":
-        return request.headers.get("X-Workbench-Key"), state.token
+        return request.headers.get("X-API-Key"), state.token
     if kind == "query":
         return request.query.get("token"), state.token
     if kind == "cookie":

@@ -7,7 +7,7 @@ export { otherOrigin };
 const AUTH = {
   none: {},
   bearer: { server: 'bearer', auth: { type: 'bearer', header: `Bearer ${token}` } },
-  bearerLine: { server: 'key', auth: { type: 'bearer', header: `X-Workbench-Key: ${token}` } },
+  bearerLine: { server: 'key', auth: { type: 'bearer', header: `X-API-Key: ${token}` } },
   bearerToken: { server: 'bearer', auth: { type: 'bearer', token } },
   query: { server: 'query', auth: { type: 'query', token } },
   cookie: { server: 'cookie' },
