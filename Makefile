@@ -7,7 +7,7 @@ RUN := $(VENV)/.run
 READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
-WORKERS ?= 4
+WORKERS ?= 3
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 

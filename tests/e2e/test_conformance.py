@@ -92,7 +92,7 @@ async def test_the_reference_app_passes(kind: str, fixture: Fixture, browser: Br
 
 def extension(folder: Path) -> Path:
     """The minimal app as a Chrome extension."""
-    shutil.copytree(ROOT / "examples" / "minimal_app", folder)
+    shutil.copytree(ROOT / "examples" / "minimal_app", folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "app.html").rename(folder / "abp-app.html")
     manifest = {
         "manifest_version": 3,
