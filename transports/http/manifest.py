@@ -13,7 +13,7 @@ from ..binary.detect import MAX_DEPTH
 from ..errors import ProtocolError
 from ..protocol.declarations import AppInfo, Capability, Manifest, parse
 from ..protocol.messages import PROTOCOL_VERSION
-from ..protocol.strict_json import decode_json
+from ..protocol.strict_json import decode_json, is_deeper
 from .headers import one_line
 
 __all__ = ["MAX_CAPABILITIES", "missing_capabilities", "read_manifest"]
@@ -81,7 +81,7 @@ def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capabil
     bad: list[str] = []
     for number, item in enumerate(listed):
         try:
-            if _too_deep(item):
+            if is_deeper(item, MAX_DEPTH):
                 raise ProtocolError(f"it is nested deeper than {MAX_DEPTH} levels")
             capability = parse(Capability, item, "it")
             if not capability.name.strip():
@@ -96,18 +96,6 @@ def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capabil
     if len(bad) > _LISTED:
         warnings.append(f"{len(bad) - _LISTED} more capabilities of the manifest are left out")
     return list(taken.values())
-
-
-def _too_deep(value: object) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return any(isinstance(inner, dict | list) for inner in level)
 
 
 def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:

@@ -15,7 +15,7 @@ from ..binary.detect import MAX_DEPTH, Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
 from .base64_runs import decode_run, decode_with_runs
 from .messages import Message
-from .strict_json import encode_json, inner_values
+from .strict_json import encode_json, is_deeper
 
 __all__ = ["decode_envelope", "encode_envelope", "to_descriptor"]
 
@@ -90,12 +90,7 @@ def decode_envelope(data: bytes) -> Message:
 
 
 def _check_depth(envelope: object) -> None:
-    level = inner_values([[envelope]])
-    for _ in range(_MAX_LEVELS):
-        if not level:
-            return
-        level = inner_values(level)
-    if level:
+    if is_deeper(envelope, _MAX_LEVELS):
         raise ProtocolError(f"the app sent a message that is nested deeper than {_MAX_LEVELS} levels")
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import ProtocolError
 
-__all__ = ["JSONValue", "decode_json", "encode_json", "inner_values"]
+__all__ = ["JSONValue", "decode_json", "encode_json", "inner_values", "is_deeper"]
 
 #: A value as JSON has it.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
@@ -47,6 +47,16 @@ def inner_values(nodes: Iterable[object]) -> list[object]:
         for inner in (outer.values() if isinstance(outer, dict) else outer)
         if isinstance(inner, dict | list)
     ]
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Return whether objects and arrays of a JSON value stand in each other on more than ``levels`` levels."""
+    level = inner_values([[value]])
+    for _ in range(levels):
+        if not level:
+            return False
+        level = inner_values(level)
+    return bool(level)
 
 
 def encode_json(value: object) -> bytes:

@@ -59,9 +59,10 @@ class Results:
             limit=self._store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
         )
-        self._router = Router(
-            self._store, policy=policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event)
-        )
+        self._router = self._new_router(self._store)
+
+    def _new_router(self, store: ArtifactStore) -> Router:
+        return Router(store, policy=self.policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
 
     async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""
@@ -108,7 +109,7 @@ class Results:
             return self._router
         fits = 0 < len(call) <= MAX_SCOPE_CHARS and call.isprintable()
         view = self._store.scoped(Scope(trace=call if fits else uuid.uuid4().hex))
-        return Router(view, policy=self.policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
+        return self._new_router(view)
 
     async def _with_evictions(self, result: Result) -> Result:
         """Return the result with a warning for files that had to make room for later ones of the same result."""
