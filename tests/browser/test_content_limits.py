@@ -109,9 +109,11 @@ class _Page:
         if method == "base64":
             self.given += 100_000
             return pybase64.b64encode(b"x" * 100_000).decode()
-        return {"blob": SimpleNamespace(ref="1"), "url": "http://127.0.0.1/endless", "holdUrl": ["1", 1 << 40]}.get(
-            method
-        )
+        return {
+            "blob": SimpleNamespace(ref="1"),
+            "url": "http://127.0.0.1/endless",
+            "holdUrl": '{"id":"1","size":1099511627776}',
+        }.get(method)
 
     async def send(self, method: str, params: dict[str, Any], **_: object) -> dict[str, Any]:
         if method == "IO.read":
@@ -141,7 +143,7 @@ async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: 
     with pytest.raises(TooLarge):
         await ladder.save_url(_URL, tmp_path / "blob", timeout=3600)
     with pytest.raises(TooLarge):
-        await ladder.read_answer('{"text":"1","size":1000000000}', tmp_path, timeout=3600)
+        await ladder.read_answer('{"id":"1","size":1000000000}', tmp_path, timeout=3600)
     assert page.given == 1020
 
 

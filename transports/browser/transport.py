@@ -26,8 +26,8 @@ from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
 from .losses import loss_error, mapping_opening_errors
 from .page.agent import PageAgent
-from .page.channel import open_channel
-from .page.reply import parse_reply
+from .page.channels import open_channel
+from .page.received import Elicitation, parse_reply
 from .reconnect import reconnect
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
@@ -193,11 +193,11 @@ class PageTransport(Transport):
                 return await self._call(message, timeout)
             case "capabilities/cancel":
                 try:
-                    text = await agent.invoke("cancel", payload["callId"], payload.get("reason", ""), timeout=timeout)
+                    args = payload["callId"], payload.get("reason", "")
+                    return parse_reply(message, await self._invoke_agent("cancel", *args, timeout=timeout))
                 except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
                     await agent.check_responsive()
                     raise
-                return parse_reply(message, text)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
     async def _call(self, message: Message, timeout: float) -> Message:
@@ -214,7 +214,7 @@ class PageTransport(Transport):
 
     async def _invoke_agent(self, method: str, *args: object, timeout: float) -> str | bytes:
         """Call a method of the agent and return its JSON; a very long text is fetched as content is."""
-        answer: str = await self._require_agent().invoke(method, *args, timeout=timeout)
+        answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str)
         return await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
@@ -234,8 +234,8 @@ class PageTransport(Transport):
             yield message
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        if kind == "elicitation":
-            self._events.put_nowait(Message("elicitation/request", payload["request"], id=payload["id"]))
+        if isinstance(payload, Elicitation):
+            self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
         elif kind in _EVENTS:
             self._events.put_nowait(Message(_EVENTS[kind], payload))
         else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...browser.page.received import parse_json
 from ...browser.top_page import TopPageTransport
-from ...protocol.strict_json import decode_json
 
 __all__ = ["WebMcpTransport"]
 
@@ -23,6 +23,5 @@ class WebMcpTransport(TopPageTransport):
 
     async def inspect(self) -> Mapping[str, object]:
         """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
-        found = decode_json(await self._require_agent().invoke("inspectTools", timeout=self._timeout))
-        assert isinstance(found, dict)
-        return found
+        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
+        return parse_json(found, dict[str, object], "what the page says of its tools")

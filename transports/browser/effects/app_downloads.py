@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...artifacts.content import too_large
 from ...errors import TransportError
 from ..page.agent import PageAgent
+from ..page.listening import listener
 from ..transfer.cdp_downloads import CdpDownloads, is_over, move_file
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class AppDownloads:
         await self._downloads.set_folder(self._folder)
         await self._browser.send("Target.setDiscoverTargets", {"discover": True})
 
+    @listener
     def _on_target(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
         alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
@@ -76,6 +78,7 @@ class AppDownloads:
         if not self.on_started(guid, event["url"], event["suggestedFilename"], frame):
             self.cancel(guid)
 
+    @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
         ended, folder = self._running.get(event["guid"], (None, self._folder))
         if ended is None or ended.done():

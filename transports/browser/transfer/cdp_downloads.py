@@ -18,6 +18,7 @@ from ...artifacts.content import too_large
 from ...errors import CallTimeout, TransportError
 from ...tasks import spawn
 from ..page.agent import PageAgent
+from ..page.listening import listener
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -184,6 +185,7 @@ class CdpDownloads:
         self._start_timeout = _SLOW_START_TIMEOUT
         return guid
 
+    @listener
     def _on_started(self, event: dict[str, Any]) -> None:
         """Match a download that begins with one of ours. The app's own downloads, with other URLs, arrive here too."""
         url, guid = event["url"], event["guid"]
@@ -201,6 +203,7 @@ class CdpDownloads:
         """Cancel a download as :meth:`cancel` does, without waiting."""
         spawn(self.cancel(guid, folder), self._cancelling)
 
+    @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
         guid = event["guid"]
         running = self._running.get(guid)
