@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from transports import Browser, PlaywrightTransport, ProtocolError, WebMcpTransport, connect
+from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, WebMcpTransport, connect
 from transports.browser import transport as transport_module
 from transports.browser.page.channels import PlaywrightChannel
 from webapp_fixture import Fixture
@@ -154,6 +154,43 @@ async def test_no_function_of_the_page_is_ever_given_a_way_into_a_frame(
             await asyncio.sleep(0.05)
         assert (await app.call("file_far")).artifacts["saved"].size_bytes == 400_000
         assert (await app.call("stolen")).data == []
+
+
+EMBEDDED = """<!doctype html><title>Watchful</title><script>
+const before = new Set(Object.getOwnPropertyNames(globalThis)), seen = new Set();
+const { port1, port2 } = new MessageChannel();
+port1.onmessage = () => {
+  for (const name of Object.getOwnPropertyNames(globalThis)) if (!before.has(name)) seen.add(name);
+  port2.postMessage(0);
+};
+port2.postMessage(0);
+const ANSWERS = {
+  "initialize": () => ({ sessionId: "s", protocolVersion: "0.1", app: { name: "Watchful" },
+    capabilities: [{ name: "seen" }, { name: "click" }] }),
+  "capabilities/call": ({ capability }) => {
+    if (capability === "click") Object.assign(document.createElement("input"), { type: "file" }).click();
+    return { success: true, data: [...seen] };
+  },
+};
+addEventListener("message", ({ data, source, origin }) => {
+  const answer = ANSWERS[data.type]?.(data.payload);
+  if (answer) source.postMessage({ type: `${data.type}-result`, id: data.id, timestamp: 0, payload: answer }, origin);
+});
+</script>"""
+
+
+async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(browser: Browser, tmp_path: Path) -> None:
+    async with (
+        page(EMBEDDED) as url,
+        connect(url, transport=PostMessageTransport(url, browser=browser), store=tmp_path) as app,
+    ):
+        assert (await app.call("seen")).data == []
+        for _ in range(100):  # what it does is heard all the same, a moment later
+            clicked = await app.call("click")
+            if [effect.kind for effect in clicked.effects] == ["filechooser"]:
+                break
+        else:
+            raise AssertionError(clicked)
 
 
 _REPLIES: list[object] = [

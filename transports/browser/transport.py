@@ -77,7 +77,7 @@ class PageTransport(Transport):
         self._dialogs: Dialogs = dialogs
         self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
-        self._max_bytes = DEFAULT_MAX_BYTES
+        self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
@@ -96,8 +96,8 @@ class PageTransport(Transport):
         return self._ladder
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Let no file of the page be larger than ``store`` takes; a session calls it before it opens the transport."""
-        self._max_bytes = store.max_bytes
+        """Let the page write no more than ``store`` takes; a session calls it before it opens the transport."""
+        self._limits = store.max_bytes, store.retention.max_session_bytes if store.retention else None
 
     async def open(self) -> None:
         """Start or attach to the browser, open the page and load the app."""
@@ -132,12 +132,12 @@ class PageTransport(Transport):
             print_page=self._print_page,
             emit=self._events.put_nowait,
             release=self.release,
-            max_bytes=self._max_bytes,
+            limits=self._limits,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
         await self._effects.prepare(downloads)
         await set_permissions(tab, agent, self._permissions)
-        self._ladder = Ladder(agent, downloads, max_bytes=self._max_bytes)
+        self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0])
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)
         agent.pin()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from ...protocol.messages import Message
 from ...protocol.urls import redact_url
 from ..page.agent import INLINE_BYTES, PageAgent
 from ..page.listening import listen, listener
-from ..page.received import Clipboard, Effect, FileChooser, Print
+from ..page.received import Clipboard, Effect, FileChooser, Print, checked
 from ..page.scripts import load_script
 from ..source import Tab
 from ..transfer.cdp_downloads import CdpDownloads
@@ -52,7 +51,7 @@ class PageEffects:
     """The side effects of one page and its windows.
 
     ``emit`` takes events, ``release`` content that nobody wants; ``print_page`` makes a PDF of the page as it is.
-    ``max_bytes`` is the largest file that the app may download.
+    ``limits`` are the bytes of the largest file that the app may download, and of all that nobody has taken yet.
     In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
     """
 
@@ -65,10 +64,10 @@ class PageEffects:
         print_page: Callable[[], Awaitable[BinaryData]],
         emit: Callable[[Message], None],
         release: Callable[[Handle], Awaitable[None]],
-        max_bytes: int,
+        limits: tuple[int, int | None],
     ) -> None:
         self._agent = agent
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._tab = tab
         self._app_downloads: AppDownloads | None = None
         self._accept = dialogs == "accept"
@@ -98,9 +97,8 @@ class PageEffects:
         if isinstance(downloads, CdpDownloads):
             assert self._tab.browser is not None
             target = await self._agent.target()
-            self._app_downloads = AppDownloads(
-                self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, max_bytes=self._max_bytes
-            )
+            browser, folder = self._tab.browser.cdp, self._tab.folder
+            self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
             self._app_downloads.on_started = self._on_download
             await self._app_downloads.prepare()
 
@@ -117,20 +115,22 @@ class PageEffects:
 
     async def watch_frame(self, cdp: CDPSession) -> None:
         """Watch an app in a frame that has a process of its own. Its first script has run already."""
-        binding = f"_{secrets.token_hex(8)}"
-
-        def called(event: dict[str, Any]) -> None:
-            if event["name"] == binding:
-                self._agent.deliver(event["payload"], to=self.on_event)
-
-        listen(cdp, "Runtime.bindingCalled", called)
         self._watch(cdp)
         await cdp.send("Page.enable")
         await _cancel_file_choosers(cdp)
-        await cdp.send("Runtime.enable")
-        await cdp.send("Runtime.addBinding", {"name": binding})
-        arguments = ", ".join((json.dumps({"binding": binding, "inline": INLINE_BYTES}), load_script("effects.js")))
-        await cdp.send("Runtime.evaluate", {"expression": f"({load_script('embedded.js')})({arguments})"})
+        arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), load_script("effects.js")))
+        made = await cdp.send("Runtime.evaluate", {"expression": f"({load_script('embedded.js')})({arguments})"})
+        if "objectId" in made["result"]:
+            self._tracker.spawn(self._hear(cdp, made["result"]["objectId"]))
+
+    async def _hear(self, cdp: CDPSession, object_id: str) -> None:
+        """Handle the events of a frame until it is gone, or says what is no list of them."""
+        asking = 'function () { "use strict"; return this.next(); }'
+        command = {"objectId": object_id, "functionDeclaration": asking, "awaitPromise": True, "returnByValue": True}
+        while True:
+            answer = await cdp.send("Runtime.callFunctionOn", command)
+            for text in checked(answer["result"].get("value"), list[str], "the events of a frame"):
+                self._agent.deliver(text, to=self.on_event)
 
     async def aclose(self) -> None:
         """Cancel background work and remove downloaded files."""
