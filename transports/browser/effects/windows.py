@@ -69,6 +69,7 @@ class Windows:
             expected = self._tracker.take_expected("window")
         self._open_windows = [open_ for open_ in self._open_windows if not open_.is_closed()]
         if expected is None or len(self._open_windows) >= _MAX_OPEN:
+            (expected.call if expected else self._tracker.current_call()).refused += 1
             if expected is not None:
                 expected.detail["closed"] = "too many windows"
                 self._tracker.mark_begun(expected)
