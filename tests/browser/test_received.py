@@ -32,21 +32,23 @@ _NESTED = "[" * 100_000 + "]" * 100_000
         f'{{"answer": {_NESTED}, "rest": {{}}}}',
         *(
             json.dumps({"answer": {"a": [1]}, "rest": rest})
-            for rest in (
-                {"warnings": 1},
-                {"warnings": [1]},
-                {"binaries": 1},
-                {"binaries": [[]]},
-                {"binaries": [[["b"], "base64", "AAAA"]]},
-                {"binaries": [[["a", "0"], "base64", "AAAA"]]},
-                {"binaries": [[["a", -1], "base64", "AAAA"]]},
-                {"binaries": [[["a"] * 100_000, "base64", "AAAA"]]},
-                {"binaries": [[[], "base64", "?"]]},
-                {"binaries": [[[], "base64", 5]]},
-                {"binaries": [[[], "held", "0"]]},
-                {"binaries": [[[], "held", "0", "", "", -1]]},
-                {"binaries": [[[], "held", "0", "", "", 1e300]]},
-                {"binaries": [[[], "other", "0"]]},
+            for rest in list[object](
+                (
+                    {"warnings": 1},
+                    {"warnings": [1]},
+                    {"binaries": 1},
+                    {"binaries": [[]]},
+                    {"binaries": [[["b"], "base64", "AAAA"]]},
+                    {"binaries": [[["a", "0"], "base64", "AAAA"]]},
+                    {"binaries": [[["a", -1], "base64", "AAAA"]]},
+                    {"binaries": [[["a"] * 100_000, "base64", "AAAA"]]},
+                    {"binaries": [[[], "base64", "?"]]},
+                    {"binaries": [[[], "base64", 5]]},
+                    {"binaries": [[[], "held", "0"]]},
+                    {"binaries": [[[], "held", "0", "", "", -1]]},
+                    {"binaries": [[[], "held", "0", "", "", 1e300]]},
+                    {"binaries": [[[], "other", "0"]]},
+                )
             )
         ),
     ],

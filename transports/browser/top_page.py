@@ -214,7 +214,7 @@ class TopPageTransport(PageTransport):
             lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
             return f"has {lacks[protocol]} {format_seconds(self._grace)} after it loaded"
         if found.missing:
-            return f"has a window.abp without {' and '.join(found.missing)}: it is not whole"
+            return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
         return ""
 
     def _advice(self, found: FoundApp) -> str:

@@ -177,7 +177,7 @@ class PlaywrightChannel(Channel):
     async def find_agent(self) -> PageObject | None:
         if self.agent is None:
             await self._keep(
-                await self._page.evaluate_handle("([place, key]) => globalThis[place]?.(key)", [self._place, self._key])
+                await self._page.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
             )
         return self.agent
 

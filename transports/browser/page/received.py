@@ -22,6 +22,8 @@ __all__ = ["Clipboard", "Effect", "Elicitation", "FileChooser", "FoundApp", "Hel
 __all__ += ["decode_base64", "parse_event", "parse_json", "parse_reply"]
 
 T = TypeVar("T")
+#: Warnings of a reply, and characters of each.
+_MAX_WARNINGS, _MAX_WARNING = 100, 1000
 #: Characters of an event: it is read in the event loop.
 _MAX_EVENT = 8 << 20
 #: Bytes of content that the page holds.
@@ -118,7 +120,8 @@ def parse_reply(request: Message, text: str | bytes) -> Message:
         answer = replace(reply.answer, contents)
     except (KeyError, RecursionError):
         raise ProtocolError("the page changed what its agent says: content in a place that is not there") from None
-    return Message(f"{request.type}-result", answer, id=request.id, warnings=reply.rest.warnings)
+    warnings = [text[:_MAX_WARNING] for text in reply.rest.warnings[:_MAX_WARNINGS]]
+    return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
 
 
 def _content(binary: _Binary) -> BinaryData | Broken:
