@@ -42,7 +42,8 @@ async def probe_page(
     Three steps are added here: ``ready``, whether the page object was there when the page had loaded; ``reloaded``,
     what ``initialize`` answers after a reload; and ``broke``, why the probe ended early. Steps that could not be made
     are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
-    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long. ``adapter`` is installed first.
+    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long. ``adapter`` comes before the
+    page's first script.
     """
     own = browser.context is None
     state: Any = storage_state
