@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-from mcp import Client, StdioServerParameters
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
@@ -33,7 +27,6 @@ from transports import (
     connect,
 )
 from transports.errors import CallTimeout, NotAbpApp, OutcomeUnknown, PersonRequired, SizeMismatch
-from transports.testing.conformance import Plan, check_app
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -312,46 +305,3 @@ async def test_a_page_that_was_open_answers_what_the_platform_gives(
         assert await page.evaluate("document.modelContext.getTools().then((tools) => tools.length)") > 10
     finally:
         await context.close()
-
-
-# --- everything around a session --------------------------------------------------------------------------------------
-
-
-async def test_the_bridge_and_the_command_line_drive_such_pages(fixture: Fixture, tmp_path: Path) -> None:
-    url = fixture.url + "webmcp/cases"
-    abp = [sys.executable, "-m", "transports.surfaces.cli"]
-    environment = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out")}
-    parameters = StdioServerParameters(command=abp[0], args=[*abp[1:], "mcp", "--app", url], env=environment)
-    async with Client(parameters) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert {"abp_echo", "abp_file", "abp_subscribe"} <= names
-        answer = await client.call_tool("abp_file", {"as": "blobUrl"})
-        (artifact,) = answer.structured_content["artifacts"]
-        assert (artifact["size_bytes"], artifact["filename"]) == (1000, "case.bin")
-        assert any(block.type == "resource_link" for block in answer.content)
-    command = [*abp, "call", url, "take", "--transport", "webmcp", "--json", "--file", f"text={__file__}"]
-    program = await asyncio.create_subprocess_exec(
-        *command, "--record", str(tmp_path / "rec"), env=environment, stdout=-1
-    )
-    printed, _ = await program.communicate()
-    document = json.loads(printed)
-    assert document["success"] is True and document["transport"] == "webmcp"
-    async with connect(f"replay:{tmp_path / 'rec'}", store=tmp_path / "replayed") as app:
-        again = await app.call("take", {"text": Path(__file__)})
-        assert again.artifacts.keys() == {one["field"] for one in document["artifacts"]}
-
-
-async def test_conformance_judges_a_page_by_its_tools(fixture: Fixture, browser: Browser) -> None:
-    plan = Plan(timeout=1.0, only=("echo", "numbers", "wait"))
-    report = await check_app(fixture.url + "webmcp/cases", plan, browser=browser)  # it has no window.abp
-    found = {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
-    assert "echo: no description of text" in found["webmcp.parameters"]
-    assert found["webmcp.answer"] == ("numbers",)
-    assert report.kind == "webmcp"
-    both = Plan(calls=False, timeout=1)
-    assert (await check_app(fixture.webmcp_url, both, browser=browser)).kind == "page"
-    own = await check_app(fixture.webmcp_url, both, transport="webmcp", browser=browser)
-    assert own.kind == "webmcp"
-    assert [one.findings for one in own.outcomes if one.status == "failed"] == []
-    nothing = await check_app(fixture.url, both, transport="webmcp", browser=browser)
-    assert any(one.check.id == "webmcp.reached" and one.status == "failed" for one in nothing.outcomes)
