@@ -52,7 +52,7 @@ async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: P
 
 
 async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
-    fixture: Fixture, browser: Browser, tmp_path: Path
+    fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "own.js"
     script.write_text("window.abp = {initialize: async () => ({}), call: async () => ({success: true, data: 1})}")
@@ -72,6 +72,7 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
         with pytest.raises(NotAbpApp, match=r"own\.js is not installed"):
             async with connect(away, transport=transport, store=tmp_path / "out"):
                 pass
+    monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
     for text, reason in (("abp.capability('x'", "no JavaScript: line 1"), ("throw new Error('mine')", "mine")):
         script.write_text(text)
         with pytest.raises((UsageError, NotAbpApp), match=reason):

@@ -19,7 +19,7 @@ from playwright.async_api import Route, expect
 from tests.e2e.test_browsers import NO_CDP, reach_without_cdp
 from tests.e2e.visits import card, run, visiting
 from tests.support.gallery import open_gallery
-from transports import Browser, CapabilitiesChanged, Session, connect
+from transports import Browser, CapabilitiesChanged, PlaywrightTransport, Session, WebMcpTransport, connect
 from transports.errors import ABPError, CallTimeout, CapabilityError, NotAbpApp, OutcomeUnknown
 from transports.testing.conformance import Plan, check_app
 from webapp_fixture import Fixture
@@ -168,17 +168,18 @@ def without_cdp(request: pytest.FixtureRequest, browser: Browser, monkeypatch: p
     return browser
 
 
-async def test_the_tools_of_a_polyfill_need_no_cdp(without_cdp: Browser, fixture: Fixture, tmp_path: Path) -> None:
+async def test_the_tools_of_a_polyfill_need_no_cdp(
+    without_cdp: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in Firefox and WebKit, which have no WebMCP of their own."""
     context = await without_cdp.playwright.new_context()
     try:
         await context.add_init_script(WITHOUT)
-        for transport in ("auto", "webmcp"):
+        for kind, transport in ((PlaywrightTransport, "auto"), (WebMcpTransport, "webmcp")):
             blank = fixture.url + "static/blank.html"
-            opening = connect(blank, context=context, transport=transport, store=tmp_path)
-            opening.transport._grace = 0.2  # type: ignore[attr-defined]
-            with pytest.raises(NotAbpApp, match="no WebMCP"):
-                async with opening:
+            with monkeypatch.context() as patch, pytest.raises(NotAbpApp, match="no WebMCP"):
+                patch.setattr(kind, "_default_grace", 0.3)
+                async with connect(blank, context=context, transport=transport, store=tmp_path):
                     pass
         await context.route("**/static/webmcp/*.js", with_polyfill)
         async with connect(fixture.url + "webmcp/cases", context=context, store=tmp_path) as app:
@@ -228,7 +229,9 @@ async def test_the_bridge_and_the_command_line_drive_such_pages(fixture: Fixture
         assert again.artifacts.keys() == {one["field"] for one in document["artifacts"]}
 
 
-async def test_conformance_judges_a_page_by_its_tools(fixture: Fixture, browser: Browser) -> None:
+async def test_conformance_judges_a_page_by_its_tools(
+    fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = Plan(timeout=1.0, only=("echo", "numbers", "wait"))
     report = await check_app(fixture.url + "webmcp/cases", plan, browser=browser)  # it has no window.abp
     found = {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
@@ -240,5 +243,6 @@ async def test_conformance_judges_a_page_by_its_tools(fixture: Fixture, browser:
     own = await check_app(fixture.webmcp_url, both, transport="webmcp", browser=browser)
     assert own.kind == "webmcp"
     assert [one.findings for one in own.outcomes if one.status == "failed"] == []
+    monkeypatch.setattr(WebMcpTransport, "_default_grace", 0.3)
     nothing = await check_app(fixture.url, both, transport="webmcp", browser=browser)
     assert any(one.check.id == "webmcp.reached" and one.status == "failed" for one in nothing.outcomes)
