@@ -70,13 +70,13 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
+        for pattern in self._more_patterns:  # first, so that they see the text as it was
+            text = pattern.sub(_redact_match, text)
         if _may_hold_secrets(text.casefold()):
             text = _QUERY.sub(self._redact_query, text)
             for pattern in self._patterns:
                 text = pattern.sub(_redact_match, text)
             text = _DOTTED.sub(_redact_jwt, text)
-        for pattern in self._more_patterns:
-            text = pattern.sub(_redact_match, text)
         return text
 
     def tree(self, node: object) -> object:
