@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from .cases import MAX_BYTES, Slow, read_corpus, run_case
+from .cases import MAX_BYTES, MAX_SECONDS, Slow, read_corpus, run_case
 from .mutation import WORDS, mutate
 
 __all__ = ["COUNTED", "main"]
@@ -26,7 +26,8 @@ __all__ = ["COUNTED", "main"]
 #: Marks the line of stderr that has the number of cases; libFuzzer's own words.
 COUNTED = "stat::number_of_executed_units:"
 _MAX_MEMORY = 1 << 10  # MiB
-#: Inputs that seem slow while coverage is measured, which alone may be the reason.
+#: How much longer a case may take while coverage is measured. What took too long is run again without that.
+_SLOWER = 4
 _MAX_SLOW = 20
 
 
@@ -55,7 +56,7 @@ def _guided(name: str, seconds: float, seed: int, folder: Path) -> NoReturn:
     def run(data: bytes) -> None:
         nonlocal slow
         try:
-            run_case(target, data)
+            run_case(target, data, _SLOWER * MAX_SECONDS)
         except Slow:
             if slow == _MAX_SLOW:
                 raise
