@@ -220,14 +220,14 @@ def _scope(raw: object) -> Scope:
 
 def _stored(raw: object, source: Mapping[str, object]) -> float:
     """Return when the artifact was stored; metadata without this field has only the time of its creation."""
-    if isinstance(raw, float | int):
-        if not 0 <= raw <= _LATEST:
-            raise ValueError("the time is out of range")
-        return float(raw)
-    try:
-        return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
-    except OverflowError as error:
-        raise ValueError("the time is out of range") from error
+    if not isinstance(raw, float | int):
+        try:
+            raw = datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+        except OverflowError as error:
+            raise ValueError("the time is out of range") from error
+    if not 0 <= raw <= _LATEST:
+        raise ValueError("the time is out of range")
+    return float(raw)
 
 
 def _load(data: bytes) -> object:
