@@ -28,6 +28,11 @@ if LIGHT:
 Connect: TypeAlias = Callable[..., Session]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first: in a parallel run it goes on beside everything else, and not at the end alone."""
+    items.sort(key=lambda item: item.get_closest_marker("starts_early") is None)
+
+
 @pytest.fixture
 def app_of(tmp_path: Path) -> Connect:
     """A session with an in-process app made of handlers (or a transport); its files go to ``tmp_path / "out"``."""
