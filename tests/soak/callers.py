@@ -171,7 +171,7 @@ class BridgeCaller:
 
     async def call(self) -> None:
         if self._session is None:
-            connected = await self._tool("abp_connect", {"url": self._url, "timeout": 30}, 40.0)
+            connected = await self._tool("abp_connect", {"url": self._url, "timeout": 30}, 45.0)
             self._session = str(connected["session"])
         file = self._contents.next(self._chance.random() * 0.7)
         self._there.asked.add(file.sha256)

@@ -26,7 +26,7 @@ def picture(outcome: Outcome) -> str:
         return _LEFT + (_RIGHT - _LEFT) * min(seconds, total) / total
 
     below = _FAULTS + 40 + _ROW * len(NAMES)
-    height = below + 290
+    height = below + 255
     style = "font-family: system-ui, sans-serif; font-size: 13px; fill: #222"
     return "\n".join(
         [
@@ -94,17 +94,25 @@ def _resources(outcome: Outcome, x: Callable[[float], float], top: float) -> Ite
         if percent != 110:
             yield text(_LEFT - 8, y(percent) + 4, f"{percent}", anchor="end")
     labels = 0
-    for colour, name in zip((*COLOURS, "#7f8c8d"), (one.name for one in fields(Resources)), strict=True):
+    for colour, name in zip((*COLOURS, "#222"), (one.name for one in fields(Resources)), strict=True):
         first = getattr(base, name)
         if not first:
             continue
-        points = " ".join(f"{x(at):.1f},{y(100 * getattr(held, name) / first):.1f}" for at, held in outcome.samples)
-        yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5" stroke-opacity="0.85"/>'
+        points = " ".join(f"{x(at):.1f},{y(100 * held / first):.1f}" for at, held in _means(outcome, name))
+        yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         yield text(_RIGHT + 10, top + 40 + 20 * labels, name, extra=f' fill="{colour}"')
         labels += 1
     for mark in outcome.marks:
         yield line(x(mark), top + 10, x(mark), bottom, "#222", ' stroke-dasharray="2 3"')
         yield text(x(mark), top + 4, "quiet", anchor="middle", extra=' style="font-size: 11px"')
+
+
+def _means(outcome: Outcome, name: str) -> Iterator[tuple[float, float]]:
+    """Means of so many samples that a line stays readable: (seconds, what was held)."""
+    many = -(-len(outcome.samples) // _BARS)
+    for samples in (outcome.samples[at : at + many] for at in range(0, len(outcome.samples), many)):
+        values = [getattr(held, name) for _, held in samples]
+        yield samples[len(samples) // 2][0], sum(values) / len(values)
 
 
 def _axis(outcome: Outcome, x: Callable[[float], float], total: float, y: float) -> Iterator[str]:

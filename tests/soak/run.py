@@ -132,16 +132,16 @@ async def _opened(
 
         def over_socket() -> Session:
             transport = WebSocketTransport(socket, ping_interval=2, ping_timeout=2)
-            return connect(socket, transport=transport, store=store, timeout=30)
+            return connect(socket, transport=transport, store=store, timeout=60)
 
-        pages = [await opened(connect(server.url, browser=browser, store=store, timeout=30)) for _ in range(2)]
+        pages = [await opened(connect(server.url, browser=browser, store=store, timeout=60)) for _ in range(2)]
         embedded = await opened(
-            connect(f"{server.url}embed", transport="postmessage", browser=browser, store=store, timeout=30)
+            connect(f"{server.url}embed", transport="postmessage", browser=browser, store=store, timeout=60)
         )
         sockets = [await opened(over_socket()) for _ in range(2)]
-        mcp = await opened(connect("mcp:", transport=MCPTransport(programs.mcp_server()), store=store, timeout=30))
+        mcp = await opened(connect("mcp:", transport=MCPTransport(programs.mcp_server()), store=store, timeout=60))
         bridge = MCPTransport(programs.bridge_server(folder / "bridge"))
-        agent = await opened(connect("mcp:", transport=bridge, store=store, timeout=30))
+        agent = await opened(connect("mcp:", transport=bridge, store=store, timeout=60))
         program, url, token = await stack.enter_async_context(
             programs.gallery(folder / "store", socket, audit, folder / "gallery.log")
         )
@@ -154,7 +154,7 @@ async def _opened(
             (app,) = (await answer.json())["apps"]
         disk = LocalStore(folder / "disk" / "store", retention=limit)
         stack.push_async_callback(disk.aclose)
-        filler = DiskCaller(await opened(connect("memory:", transport=in_process(), store=disk, timeout=30)), small)
+        filler = DiskCaller(await opened(connect("memory:", transport=in_process(), store=disk, timeout=60)), small)
 
         def cut() -> None:
             outcome.record.fault(CUT_SHORT)
