@@ -48,7 +48,7 @@ gone. `STORE_FULL`: the disk was. `NOT_INITIALIZED`, `SESSION_INVALID`: the brid
 """
 
 _LEFT = """\
-What was deleted had been read and compared before. `left` is what killed writers had left half-written, and what went by
+What was deleted had been read and compared before. `left` is what killed writers had left half-written, which went by
 its age.
 """
 
