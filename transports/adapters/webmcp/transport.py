@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ...browser.page.received import parse_json
 from ...browser.top_page import TopPageTransport
 
 __all__ = ["WebMcpTransport"]
@@ -20,8 +17,3 @@ class WebMcpTransport(TopPageTransport):
     name = "webmcp"
     _default_protocol = "webmcp"
     _default_grace = 15.0
-
-    async def inspect(self) -> Mapping[str, object]:
-        """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
-        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
-        return parse_json(found, dict[str, object], "what the page says of its tools")

@@ -2,7 +2,7 @@
 // A function expression; what it returns becomes part of the agent, `app` among it.
 (host, makeTools, makeAnswers) => {
   "use strict";
-  const { emit, deliver, warnings: warningsOf, key, blobOfUrl } = host;
+  const { emit, deliver, hold, warnings: warningsOf, key, blobOfUrl } = host;
   // A port leads into a frame of another origin, and the key lets a window offer tools as one. So both pass only through
   // functions saved before the app's first script, and a document is known to everybody else by an object without power.
   const { apply } = Reflect, { stringify } = JSON, { isArray } = Array;
@@ -29,6 +29,15 @@
     message: `the frame of ${name} navigated or went away during the call: whether it was done is unknown` } });
   const remoteFailure = ({ threw, name, code }) => Object.assign(new Error(threw), { name, code });
 
+  // What a tool of a frame does beside answering.
+  const tellEffect = (frame, kind, { call: id, blob, picker, multiple, directory }) => {
+    const call = frame.pending.has(id) ? id : null;
+    if (kind === "download") emit(kind, { call });
+    else if (kind === "clipboard" && blob instanceof Blob) emit(kind, { call, type: blob.type, size: blob.size, id: hold(blob) });
+    else if (kind === "filechooser") {
+      emit(kind, { call, ...(picker ? { picker: String(picker) } : { multiple: Boolean(multiple), directory: Boolean(directory) }) });
+    }
+  };
   const connectFrame = (port, name, url) => {
     const frame = new FrameDocument(port, /^[\w.-]{1,40}$/.test(name) ? name : "frame", url);
     const leave = () => {
@@ -39,6 +48,7 @@
     };
     const hear = (data) => {
       if (data?.gone) leave();
+      else if (data?.effect) tellEffect(frame, data.effect, data.payload ?? {});
       else if (isArray(data?.tools)) {
         frame.tools = data.tools.filter((tool) => typeof tool?.name === "string");
         changed();
