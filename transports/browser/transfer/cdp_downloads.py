@@ -190,7 +190,9 @@ class CdpDownloads:
 
     async def _wait_for_start(self, began: asyncio.Future[str], deadline: float) -> str:
         try:
-            guid = await asyncio.wait_for(began, min(self._start_timeout, remaining(deadline)))
+            # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
+            async with asyncio.timeout(min(self._start_timeout, remaining(deadline))):
+                guid = await began
         except TimeoutError:
             raise RungUnusable("the browser did not begin the download") from None
         self._start_timeout = _SLOW_START_TIMEOUT
