@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...protocol.urls import redact_url
@@ -33,18 +34,31 @@ async def check_app(
     transport: str = "auto",
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Report:
     """Check the app at ``target`` against every rule, and return the report.
 
     ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe, with ``"webmcp"`` judged by
     the tools that it registers), ``ws(s)://…`` or ``extension:FOLDER``. ``plan`` says which capabilities may be called:
-    they are called for real. ``browser`` and ``storage_state`` are those of :func:`transports.connect`.
+    they are called for real. ``browser``, ``storage_state``, ``headless`` and ``headers`` are those of
+    :func:`transports.connect`.
 
-    An app that cannot be reached is a finding, not an exception. Raises :class:`~transports.errors.UsageError` for a
-    target that makes no sense, and :class:`~transports.errors.BrowserNotFound`.
+    A page that is no app, or refuses to be initialized, is a finding, not an exception. Raises
+    :class:`~transports.errors.UsageError` for a target or an option that makes no sense,
+    :class:`~transports.errors.ConnectFailed` if nothing answers there, and
+    :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()
-    evidence = await gather(target, plan or Plan(), transport=transport, browser=browser, storage_state=storage_state)
+    evidence = await gather(
+        target,
+        plan or Plan(),
+        transport=transport,
+        browser=browser,
+        storage_state=storage_state,
+        headless=headless,
+        headers=headers,
+    )
     checks = WEBMCP_CHECKS if evidence.kind == "webmcp" else CHECKS
     about = evidence.session_info.get("app")
     named = [str(about[key]) for key in ("name", "version") if key in about] if isinstance(about, dict) else []

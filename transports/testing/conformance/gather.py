@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from ...adapters.postmessage import PostMessageTransport
 from ...adapters.webmcp import WebMcpTransport
 from ...base import Transport
 from ...binary.params import prepare_params
+from ...browser.preflight import require_listener
 from ...browser.process.extension import extension_folder
 from ...browser.process.launch import Browser
 from ...browser.source import StorageState
 from ...browser.transport import PageTransport
-from ...errors import ABPError, ProtocolError, UsageError
+from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...http import discover
 from ...protocol.capabilities import Capabilities
 from ...session.settings import Settings
+from ...session.targets import reject_options
 from .client import Client
 from .content import measured_content
 from .evidence import Cancellation, Evidence, Exchange, Kind, Trial
@@ -98,20 +101,19 @@ async def gather(
     transport: str = "auto",
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Collect the evidence of the app at ``target``. The parameters are those of :func:`.check_app`.
-
-    An app that cannot be reached is evidence too. Raises :class:`~transports.errors.UsageError` and
-    :class:`~transports.errors.BrowserNotFound`.
-    """
+    """Collect the evidence of the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
     async with contextlib.AsyncExitStack() as stack:
         opening = max(plan.timeout, _OPENING)
         if evidence.kind == "websocket":
-            findings = evidence.transport_findings
-            await _drive(evidence, plan, lambda: StrictWebSocket(target, timeout=opening, findings=findings))
+            noting = partial(StrictWebSocket, findings=evidence.transport_findings)
+            await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
             return evidence
-        shared = await _browser(stack, target, browser)
+        reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
+        shared = await _browser(stack, target, browser, headless)
         if evidence.kind != "extension":
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
@@ -138,17 +140,18 @@ async def gather(
     return evidence
 
 
-async def _browser(stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None) -> Browser:
-    folder = extension_folder(target)
+async def _browser(
+    stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None, headless: bool | None
+) -> Browser:
     if isinstance(given, Browser):
         return given
-    profile: Mapping[str, Any] = {}
-    if folder is not None:
-        temporary = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
-        )
-        profile = {"extensions": [folder], "profile": Path(temporary)}
-    return await stack.enter_async_context(Browser(name=given, **profile))
+    options: dict[str, Any] = {"headless": Settings.load().headless if headless is None else headless}
+    if (folder := extension_folder(target)) is None:
+        await require_listener(target)
+    else:
+        temporary = tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
+        options |= {"extensions": [folder], "profile": Path(stack.enter_context(temporary))}
+    return await stack.enter_async_context(Browser(name=given, **options))
 
 
 async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
@@ -157,14 +160,13 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         plan.on_step("session")
         try:
             await client.connect()
-        except UsageError:
+        except (UsageError, ConnectFailed):
             raise
         except ABPError as error:
             evidence.open_error = error
             return None
-        opened = client.transport
-        address = opened.url
-        lists = client.transport.features.listing
+        opened, address = client.transport, client.transport.url
+        lists = opened.features.listing
         evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         initialized = await client.initialize()
         evidence.initialize_answer, evidence.open_error = initialized.answer, initialized.error
