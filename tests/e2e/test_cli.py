@@ -297,6 +297,7 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callabl
     assert not Path(str(ref.path)).exists()
     again = quick("artifacts", "rm", ref.id, other.id)
     assert again.status == 1 and ref.id in again.complaint and "[ARTIFACT_NOT_FOUND]" in again.complaint
+    assert quick("artifacts", "rm", other.id).status == 0
     assert quick("artifacts", "list", "--json").document["artifacts"] == []
 
 
@@ -413,7 +414,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
         socket.create_connection(("127.0.0.1", port)).close()
         if number == signal.SIGINT:
             taken = abp("fixture", "--json", "--port", port)
-            assert taken.status == 1 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
+            assert taken.status == 2 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
             assert taken.document["success"] is False
         process.send_signal(number)
         out, err = process.communicate(timeout=10)
