@@ -217,11 +217,13 @@ def test_an_invalid_setting_is_named(quick: Callable[..., Ran], name: str, value
 
 
 def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[..., Ran]) -> None:
-    named = quick("call", URL, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # no browser is looked for where nothing listens
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        named = quick("call", url, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+        nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
+        none = abp("call", url, "x", "--json", env=nowhere)
     assert named.status == 1 and named.document["error"]["code"] == "BROWSER_ERROR"
     assert "/nonexistent" in named.complaint and "correct ABP_BROWSER or unset it" in named.complaint
-    nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
-    none = abp("call", URL, "x", "--json", env=nowhere)
     assert none.status == 1 and none.document["error"]["code"] == "BROWSER_ERROR"
     assert "abp doctor --install" in none.complaint
     doctor = quick("doctor", env=nowhere)

@@ -354,14 +354,22 @@ def good(**data: object) -> dict[str, object]:
     ],
 )
 async def test_an_answer_that_does_not_fit_is_an_error_for_the_app_and_for_the_caller(
-    app_of: Connect, method: str, params: dict[str, object], answer: Any, fault: str
+    app_of: Connect,
+    method: str,
+    params: dict[str, object],
+    answer: Any,
+    fault: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The result has a warning; an app that gives up, however it says so, is not the cause of the caller's error."""
     seen: list[Mapping[str, Any]] = []
+    both_asked = asyncio.Barrier(2)
 
     async def ask_it(given: Mapping[str, object], call: Call) -> object:
         seen.append(await call.elicit(f"elicitation/{method}", params))
-        if given and not seen[-1]["success"]:
+        if "both" in given:
+            await both_asked.wait()
+        if "strictly" in given:
             raise CapabilityError("cancelled by the user", code="CANCELLED")
         return 1
 
@@ -382,6 +390,10 @@ async def test_an_answer_that_does_not_fit_is_an_error_for_the_app_and_for_the_c
             "code": "CANCELLED", "message": "ask: cancelled by the user", "retryable": False,
         }  # fmt: skip
         assert (await app.call("ask")).warnings == (warning,)  # that of this call alone
+        caplog.clear()
+        both = await asyncio.gather(*(app.call("ask", {"both": True}) for _ in range(2)))  # nobody knows which asked
+        assert [result.warnings for result in both] == [(), ()]
+        assert [record.message for record in caplog.records] == [warning, warning]
 
 
 async def test_an_elicitation_handler_is_limited_by_the_requests_timeout(app_of: Connect) -> None:

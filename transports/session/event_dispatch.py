@@ -100,11 +100,13 @@ class EventDispatcher:
         """Return why answers of the elicitation handler were refused during a call, and forget it."""
         return self._refused.pop(call, [])
 
-    def _note_refused(self, reason: str) -> None:
+    def _note_refused(self, reason: str) -> bool:
         """ABP does not say which call a question belongs to: only a call that runs alone is told."""
         calls = {call for call, _ in self._attempts.values()}
-        if len(calls) == 1 and len(reasons := self._refused.setdefault(calls.pop(), [])) < _MAX_REFUSED:
-            reasons.append(reason)
+        if len(calls) != 1 or len(reasons := self._refused.setdefault(calls.pop(), [])) == _MAX_REFUSED:
+            return False
+        reasons.append(reason)
+        return True
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Let the callbacks of an ended call and of the session get the events that came before its answer: within five

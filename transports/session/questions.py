@@ -30,10 +30,11 @@ class Questions:
 
     32 are answered at once and 256 wait for that; more are declined at once. The time that a question allows includes
     its waiting. A plain function that is too late goes on in its thread, and counts until it has returned.
-    ``on_refused`` gets the reason, in words, when an answer of the handler does not fit its question.
+    ``on_refused`` gets the reason, in words, when an answer of the handler does not fit its question, and says whether
+    a call is told; otherwise it is logged.
     """
 
-    def __init__(self, handler: OnElicitation | None, on_refused: Callable[[str], object]) -> None:
+    def __init__(self, handler: OnElicitation | None, on_refused: Callable[[str], bool]) -> None:
         self._handler = handler
         self._on_refused = on_refused
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
@@ -59,8 +60,8 @@ class Questions:
         if not fault and isinstance(returned, Mapping):
             return returned
         reason = f"the elicitation handler's answer to {request.method} is refused: {fault}"
-        logger.warning("%s", reason)
-        self._on_refused(reason)
+        if not self._on_refused(reason):
+            logger.warning("%s", reason)
         return refused_answer(reason)
 
     async def _wait_for_slot(self) -> None:

@@ -41,7 +41,9 @@ def list_(
     folder: Folder = None,
     as_json: Json = False,
 ) -> int:
-    """List artifacts, oldest first: id, bytes, type, when it was stored first, name."""
+    """List artifacts, oldest first.
+
+    Each with its id, bytes, type, the time when it was stored first, and its name."""
 
     async def work() -> int:
         async with store_at(folder) as store:
@@ -192,7 +194,9 @@ async def _launch(path: Path) -> bool:
 def rm(
     artifact_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids to remove.")], folder: Folder = None
 ) -> int:
-    """Remove artifacts and their files; none of them if one does not exist."""
+    """Remove artifacts and their files.
+
+    None is removed if one of them does not exist."""
 
     async def work() -> int:
         from ...errors import ArtifactNotFound
