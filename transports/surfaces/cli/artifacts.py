@@ -192,11 +192,12 @@ async def _launch(path: Path) -> bool:
 
 @app.command()
 def rm(
-    artifact_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids to remove.")], folder: Folder = None
+    artifact_ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids to remove; none if one does not exist.")
+    ],
+    folder: Folder = None,
 ) -> int:
-    """Remove artifacts and their files.
-
-    None is removed if one of them does not exist."""
+    """Remove artifacts and their files."""
 
     async def work() -> int:
         from ...errors import ArtifactNotFound

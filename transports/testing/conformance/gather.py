@@ -160,9 +160,9 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         plan.on_step("session")
         try:
             await client.connect()
-        except (UsageError, ConnectFailed):
-            raise
         except ABPError as error:
+            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and "timeout" not in error.details):
+                raise  # nothing answers there; a page that loads too slowly is a finding
             evidence.open_error = error
             return None
         opened, address = client.transport, client.transport.url
