@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import BrowserName, Headed, Headers, Json, StorageState, Target, Token, TransportName, headers_of
+from .options import (
+    AdapterFile,
+    BrowserName,
+    Headed,
+    Headers,
+    Json,
+    StorageState,
+    Target,
+    Token,
+    TransportName,
+    headers_of,
+)
 from .output import print_json, print_text, run_async
 from .params import require_folder
 from .verbosity import is_quiet
@@ -38,6 +49,7 @@ def conformance(
     browser: BrowserName = None,
     headed: Headed = False,
     storage_state: StorageState = None,
+    adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
     as_json: Json = False,
@@ -67,6 +79,7 @@ def conformance(
                 transport=transport,
                 browser=browser,
                 storage_state=storage_state,
+                adapter=adapter,
                 headless=False if headed else None,
                 headers=headers_of(token, header or ()),
             )

@@ -20,7 +20,7 @@ _OPTIONS = {
     "storage_state=": "--storage-state",
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
-    "adapter=": "--adapter=",
+    "adapter=": "--adapter",
 }
 #: Not in an option, or in the query of an address.
 _ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
