@@ -178,3 +178,37 @@ def test_a_value_gets_a_place_in_parameters() -> None:
             set_path(params, ["a", step], 6)
     with pytest.raises(UsageError, match=r"^c\.d\.e: 'd' already has a value that is no object; give the whole"):
         set_path(params, ["c", "d", "e"], 6)
+
+
+def test_the_picture_of_an_icon_stands_behind_its_directory() -> None:
+    def icon(offset: int, count: int = 1) -> str:
+        head = struct.pack("<HHHBBBBHHII", 0, 1, count, 1, 1, 0, 0, 1, 32, 1000, offset)
+        data = bytearray(head.ljust(1200, b"\1"))
+        data[offset : offset + 4] = b"\x89PNG"
+        return text_of(bytes(data))
+
+    assert Heuristics().recognise(icon(22)) is not None and Heuristics().recognise(icon(38, 2)) is not None
+    assert Heuristics().recognise(icon(18)) is None and Heuristics().recognise(icon(37, 2)) is None
+    assert Heuristics().recognise(icon(201)) is None
+
+
+@pytest.mark.parametrize(("tag", "known"), [(b"cvt ", True), (b"~~~~", True), (b"cv\x1f ", False), (b"cv\x7f ", False)])
+def test_the_first_table_of_a_font_has_a_name_of_four_characters(tag: bytes, known: bool) -> None:
+    font = struct.pack(">4sHHHH4sIII", b"\0\1\0\0", 1, 0, 0, 0, tag, 0, 28, 4)
+    assert (Heuristics().recognise(text_of(font.ljust(900, b"\1"))) is not None) is known
+
+
+def test_a_binary_string_passes_the_second_check_too() -> None:
+    bitmap = b"BM" + struct.pack("<IHHI", 1200, 0, 0, 26) + bytes(1186)
+    assert Heuristics().recognise(bitmap.decode("latin-1")) is not None
+    assert Heuristics().recognise((bitmap + b"\0").decode("latin-1")) is None
+
+
+def test_bytes_under_any_name_stand_for_themselves() -> None:
+    (found,) = find({"thing": b"x", "mimeType": "image/png", "filename": "a.png"})
+    assert isinstance(found.binary, BinaryData) and (found.path, found.binary.mime_type) == (("thing",), None)
+    (named,) = find({"image": b"x", "mimeType": "image/png", "filename": "a.png"})
+    assert isinstance(named.binary, BinaryData) and (named.binary.mime_type, named.binary.filename) == (
+        "image/png",
+        "a.png",
+    )
