@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+
 from ..errors import ArtifactNotFound, Corrupt, UsageError
+from ..protocol.strict_json import encode_json
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
@@ -150,21 +153,23 @@ class Metadata:
 
     def encode(self) -> bytes:
         """Return the metadata as the JSON of its file."""
-        return json.dumps(
-            {
-                "version": 1,
-                "id": self.id,
-                "sha256": self.sha256,
-                "size_bytes": self.size_bytes,
-                "mime_type": self.mime_type,
-                "names": [[name.name, name.requested] for name in self.names],
-                "source": self.source,
-                "scope": dict(self.scope.items()),
-                "stored": self.stored,
-                "blob": self.blob,
-            },
+        return msgspec.json.format(
+            encode_json(
+                {
+                    "version": 1,
+                    "id": self.id,
+                    "sha256": self.sha256,
+                    "size_bytes": self.size_bytes,
+                    "mime_type": self.mime_type,
+                    "names": [[name.name, name.requested] for name in self.names],
+                    "source": self.source,
+                    "scope": dict(self.scope.items()),
+                    "stored": self.stored,
+                    "blob": self.blob,
+                },
+            ),
             indent=1,
-        ).encode()
+        )
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
