@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from transports.binary import BinaryData, Download, Encoded
-from transports.binary.detect import MIN_GUESSED, Heuristics, Signature, find
+from transports.binary.detect import MIN_GUESSED, Heuristics, Place, Signature, find
 from transports.binary.detect.content import base64_head
 from transports.binary.filenames import safe_filename
 from transports.binary.media import normalise_mime
@@ -150,16 +150,18 @@ def test_three_bytes_of_a_jpeg_are_none() -> None:
 
 def test_content_of_a_block_stands_where_mcp_says() -> None:
     image = {"type": "image", "data": text_of(PNG), "mimeType": "image/png"}
-    for tree in ([image], {"content": [image]}, {"a": {"contents": [1, image]}}):
+    trees: list[object] = [[image], {"content": [image]}, {"a": {"contents": [1, image]}}]
+    for tree in trees:
         (found,) = find(tree)
         assert (found.path[-1], found.layer) == ("data", "typed")
         assert isinstance(found.binary, BinaryData) and found.binary.content == Encoded(text_of(PNG), "base64")
     assert [found.layer for found in find({"other": [image]})] == ["abp"]
     resource = {"uri": "file:///a/b.png?v=1.5#x.y", "blob": text_of(PNG), "mimeType": "image/png"}
-    for tree, place in (
+    resources: list[tuple[object, Place]] = [
         ({"type": "resource", "resource": resource}, ("resource", "blob")),
         (resource, ("blob",)),
-    ):
+    ]
+    for tree, place in resources:
         (found,) = find(tree)
         assert (found.path, found.layer) == (place, "typed")
         assert isinstance(found.binary, BinaryData)

@@ -10,7 +10,7 @@ import pytest
 from transports.binary import BinaryData, Encoded
 from transports.errors import CapabilityError
 from transports.protocol.capabilities import Capabilities, with_suggestions
-from transports.protocol.durations import parse_duration
+from transports.protocol.durations import format_duration, parse_duration
 from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
 from transports.protocol.pending import PendingReplies
@@ -49,7 +49,7 @@ def test_a_schema_of_256_kib_is_checked() -> None:
 def test_a_schema_with_100_patterns_is_checked() -> None:
     assert check_output({"allOf": [{"pattern": "a"}] * 100}, "a") == []
     assert check_output({"allOf": [{"pattern": "a"}] * 101}, "a") == unchecked("the schema has more than 100 patterns")
-    several = {"patternProperties": {f"a{n}": {} for n in range(100)}}
+    several: dict[str, object] = {"patternProperties": {f"a{n}": {} for n in range(100)}}
     assert check_output(several, {}) == []
     assert check_output({**several, "pattern": "a"}, {}) == unchecked("the schema has more than 100 patterns")
 
@@ -88,7 +88,7 @@ def test_128_kib_of_base64_are_a_run(chars: int, kind: type) -> None:
     if kind is memoryview:
         assert isinstance(content, BinaryData) and isinstance(content.content, Encoded)
         content = content.content.text
-    assert isinstance(content, kind) and len(content) == chars
+    assert isinstance(content, kind) and isinstance(content, str | memoryview) and len(content) == chars
 
 
 def test_signs_of_another_alphabet_count_in_the_first_128_kib_of_a_run() -> None:
@@ -175,3 +175,31 @@ def test_80_characters_of_a_data_url_are_searched_for_the_end_of_its_head() -> N
 def test_a_duration_has_nine_digits_at_most() -> None:
     assert parse_duration("999999999d") == 999_999_999 * 86400
     assert parse_duration("1000000000d") is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 seconds"),
+        (1, "1 second"),
+        (1.5, "1.5 seconds"),
+        (60, "1 minute"),
+        (90, "90 seconds"),
+        (3600, "1 hour"),
+        (5400, "90 minutes"),
+        (86400, "1 day"),
+        (172800, "2 days"),
+    ],
+)
+def test_a_duration_in_the_largest_unit_that_divides_it(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_of_a_command_line_the_command_is_shown() -> None:
+    assert redact_url("mcp+stdio:server --token x") == "mcp+stdio:server …"
+    assert redact_url("MCP+stdio:server") == "MCP+stdio:server"
+
+
+def test_a_header_alone_and_a_long_name_are_secret_too() -> None:
+    assert Redactor().text("x-api-key: abc") == f"x-api-key: {REDACTED}"
+    assert Redactor().is_secret("x" * 64 + "_PassWord") and not Redactor().is_secret("x" * 64 + "_Passwort")
