@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from transports.artifacts import ArtifactRef
+from transports.artifacts import ArtifactRef, NoneStore
 from transports.binary.detect import find
 from transports.errors import UsageError
 from transports.protocol.messages import Effect
 from transports.protocol.strict_json import JSONValue
-from transports.routing import AgentLimits, FieldRule, ResourcePolicy, Result, RoutingPolicy, clamp
+from transports.routing import (
+    GITHUB,
+    TABLEAU,
+    AgentLimits,
+    FieldRule,
+    ResourcePolicy,
+    Result,
+    Router,
+    RoutingConfig,
+    RoutingPolicy,
+    clamp,
+)
 from transports.routing.fields import fill_summary, human_size, match_fields
-from transports.routing.guard import json_size
-from transports.routing.sizes import shorten
+from transports.routing.guard import cut_texts, json_size
+from transports.routing.paths import check_path
+from transports.routing.sizes import long_texts, shorten
 
 
 def ref(number: int = 0, size: int = 1) -> ArtifactRef:
@@ -113,3 +127,93 @@ def test_a_size_for_people_changes_its_unit_at_1024() -> None:
         "1.0 GB",
         "5120.0 GB",
     ]
+
+
+# --- decisions that other tests only pass by --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["$[0:0]", "$[1:1]", "$[2:1]", "$[-1:-1]", "$[-1:-2]", "$[:0]", "$[0:5:0]", "$[1:2:-1]"]
+)
+def test_a_slice_that_selects_nothing_of_any_list_is_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="can match nothing"):
+        check_path(path)
+
+
+@pytest.mark.parametrize("path", ["$[0:1]", "$[-2:-1]", "$[0:-1]", "$[-1:1]", "$[2:1:-1]", "$[:]", "$[1:]", "$[:0:-1]"])
+def test_a_slice_that_selects_something_of_some_list_is_taken(path: str) -> None:
+    check_path(path)
+
+
+def test_a_path_has_64_steps_at_most() -> None:
+    check_path(".".join("a" * 64))
+    check_path("$" + ".a" * 64)
+    for path in (".".join("a" * 65), "$" + ".a" * 65):
+        with pytest.raises(UsageError, match="64 levels at most"):
+            check_path(path)
+
+
+def test_all_that_a_summary_can_name() -> None:
+    template = "{filename} {artifact_id} {mime_type} {content_type} {size} {size_human} {other} {none}"
+    own = ArtifactRef("i", "artifact://i", None, "f.pdf", "application/pdf", 2048, "0" * 64)
+    assert fill_summary(template, own, {"other": 1.5}) == "f.pdf i application/pdf pdf 2048 2.0 KB 1.5 unknown none"
+    plain = ArtifactRef("i", "artifact://i", None, "f", "application/octet-stream", 1, "0" * 64)
+    assert fill_summary("{content_type}", plain, {}) == "binary"
+
+
+def test_texts_that_fit_are_the_same_object() -> None:
+    for value in ("xx", ["xx", {"a": "xx"}], {"a": ["xx"], "b": 5}):
+        assert cut_texts(value, 2, "…") is value
+    assert cut_texts(["xx", "xxx"], 2, "…{truncated_chars}") == ["xx", "xx…1"]
+    assert cut_texts({"a": ["xxx"], "b": "y"}, 2, "…") == {"a": ["xx…"], "b": "y"}
+
+
+def test_long_texts_and_their_types() -> None:
+    text = "x" * 21
+    tree = {"a": "x" * 20, "b": [text, "x" * 20, [text]], "c": {"mimeType": "text/markdown", "d": text}}
+    assert [(place, kind) for place, _, kind in long_texts(tree, 20)] == [
+        (("b", 0), "text/plain"),
+        (("b", 2, 0), "text/plain"),
+        (("c", "d"), "text/markdown"),
+    ]
+    for declared, start, kind in (
+        ("image/png", "", "text/plain"),
+        (None, "<html>", "text/html"),
+        ("image/png", "<svg ", "image/svg+xml"),
+        ("nonsense", "%PDF-", "text/plain"),
+    ):
+        assert long_texts({"a": start + text, "mimeType": declared}, 20)[0][2] == kind
+
+
+def test_the_document_of_a_result() -> None:
+    result = Result("x", {"a": 1}, {"": ref()}, "memory", 1.26, ("w",))
+    assert result.as_dict() == {
+        "success": True,
+        "capability": "x",
+        "transport": "memory",
+        "data": {"a": 1},
+        "duration_ms": 1.3,
+        "warnings": ["w"],
+        "artifacts": [{"field": "", **ref().as_dict()}],
+    }
+
+
+def test_a_preset_for_all_servers() -> None:
+    config = RoutingConfig.parse({"preset": "github", "servers": {"other": {"preset": "tableau"}}}, "abp.toml: routing")
+    assert config.policy("x", presets=False).tool_fields == GITHUB.tool_fields
+    assert config.policy("other", presets=False).tool_fields == TABLEAU.tool_fields
+
+
+@pytest.mark.parametrize("size", [*range(1024, 1060), 5000])
+def test_a_cut_answer_takes_its_room_and_no_more(size: int) -> None:
+    assert size - 1 <= json_size(Result("x", "x" * 6000, {}).for_agent(max_bytes=size)) <= size
+    assert size - 1 <= json_size(clamp("x" * 6000, size)) <= size
+
+
+async def test_a_router_compares_an_answer_with_its_schema_and_takes_the_time() -> None:
+    with pytest.raises(UsageError, match="not a int"):
+        Router(5)  # type: ignore[arg-type]
+    schema = {"properties": {"n": {"type": "string"}}}
+    routed = await Router(NoneStore()).route({"n": 1}, capability="x", schema=schema, started=time.perf_counter() - 1)
+    assert routed.warnings == ('outputSchema: data.n: 1 is not of type "string"',) and routed.duration_ms >= 1000
+    assert (await Router(NoneStore()).route({"n": "1"}, capability="x", schema=schema)).warnings == ()
