@@ -260,9 +260,10 @@ async def test_addresses_that_are_no_websocket(tmp_path: Path) -> None:
         with pytest.raises(ConnectFailed, match=r"401.*token"):
             async with connect(app.url, store="none:"):
                 pass
-    with pytest.raises(ConnectFailed, match="start the app"):
-        async with connect("ws://127.0.0.1:9/", store="none:"):
-            pass
+    for host in ("127.0.0.1", "localhost"):
+        with pytest.raises(ConnectFailed, match=f"ws://{host}:9/: nothing listens there; start the app"):
+            async with connect(f"ws://{host}:9/", store="none:"):
+                pass
 
 
 @pytest.mark.load

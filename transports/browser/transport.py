@@ -101,7 +101,7 @@ class PageTransport(Transport):
 
     async def open(self) -> None:
         """Start or attach to the browser, open the page and load the app."""
-        self._browser = await self._source.start(self._stack, timeout=self._timeout)
+        self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
         agent = await self._open_page()
         if self.features.reconnects:
             work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
