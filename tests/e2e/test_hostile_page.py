@@ -182,10 +182,10 @@ addEventListener("message", async ({ data, source, origin }) => {
 </script>"""
 
 
-async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(browser: Browser, tmp_path: Path) -> None:
+async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(whole_browser: Browser, tmp_path: Path) -> None:
     async with (
         page(EMBEDDED) as url,
-        connect(url, transport=PostMessageTransport(url, browser=browser), store=tmp_path) as app,
+        connect(url, transport=PostMessageTransport(url, browser=whole_browser), store=tmp_path) as app,
     ):
         assert (await app.call("seen")).data == []
         for _ in range(20):  # what it does is heard all the same, a moment later
