@@ -167,6 +167,8 @@ def test_content_of_a_block_stands_where_mcp_says() -> None:
         assert isinstance(found.binary, BinaryData)
         assert (found.binary.mime_type, found.binary.filename) == ("image/png", "b.png")
     assert find({"type": "resource", "resource": {"uri": "a", "blob": 5}}) == []
+    (found,) = find([{"type": "image", "data": BinaryData(b"x", "image/gif"), "mimeType": "image/png"}])
+    assert found.binary == BinaryData(b"x", "image/png") and found.path == (0, "data")
 
 
 def test_a_value_gets_a_place_in_parameters() -> None:

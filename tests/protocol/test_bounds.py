@@ -202,4 +202,4 @@ def test_of_a_command_line_the_command_is_shown() -> None:
 
 def test_a_header_alone_and_a_long_name_are_secret_too() -> None:
     assert Redactor().text("x-api-key: abc") == f"x-api-key: {REDACTED}"
-    assert Redactor().is_secret("x" * 64 + "_PassWord") and not Redactor().is_secret("x" * 64 + "_Passwort")
+    assert Redactor().is_secret("x" * 64 + "_Api-Key") and not Redactor().is_secret("x" * 64 + "_Passwort")

@@ -216,5 +216,14 @@ async def test_a_router_compares_an_answer_with_its_schema_and_takes_the_time() 
         Router(5)  # type: ignore[arg-type]
     schema = {"properties": {"n": {"type": "string"}}}
     routed = await Router(NoneStore()).route({"n": 1}, capability="x", schema=schema, started=time.perf_counter() - 1)
-    assert routed.warnings == ('outputSchema: data.n: 1 is not of type "string"',) and routed.duration_ms >= 1000
+    assert (
+        routed.warnings == ('outputSchema: data.n: 1 is not of type "string"',) and 1000 <= routed.duration_ms < 600_000
+    )
     assert (await Router(NoneStore()).route({"n": "1"}, capability="x", schema=schema)).warnings == ()
+
+
+async def test_an_answer_of_more_than_the_inline_bytes_is_stored_as_json() -> None:
+    policy = RoutingPolicy(max_inline_bytes=len('{"a":"xxx"}'))
+    for text, large in (("xxx", False), ("xxxx", True)):
+        routed = await Router(NoneStore(), policy=policy).route({"a": text}, capability="x")
+        assert any(step.layer == "size" for step in routed.steps) is large

@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 #: Rooms, or modules of one, and the tests that need no browser and little time.
 _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     "binary": ("transports/binary/*", ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py")),
-    "protocol": ("transports/protocol/*", ("tests/protocol",)),
+    "protocol": ("transports/protocol/*", ("tests/protocol", "tests/session/test_app_messages.py")),
     "redaction": (
         "transports/protocol/redaction.py",
         ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),

@@ -13,6 +13,7 @@ TARGETS: Mapping[str, Target] = {
     door.__name__: door
     for door in (
         messages.envelope,
+        messages.reply,
         messages.capabilities,
         messages.answer,
         messages.mcp,

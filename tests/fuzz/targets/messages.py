@@ -1,4 +1,4 @@
-"""What an app or a server says: envelopes, capabilities, answers, lines of MCP."""
+"""What an app or a server says: envelopes, replies of pages, capabilities, answers, lines of MCP."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transports.adapters.mcp.wire import LineReader, with_content
 from transports.adapters.websocket.unreadable import answered_request
 from transports.binary import BinaryData, Encoded
 from transports.binary.detect import MAX_DEPTH, Heuristics, field_of, find, replace
+from transports.browser.page.received import Held, parse_event, parse_json, parse_reply
 from transports.errors import ABPError, CapabilityError
 from transports.protocol import base64_runs
 from transports.protocol.capabilities import Capabilities, deprecation_warnings, with_suggestions
@@ -27,7 +28,7 @@ from transports.routing.blocks import parse_text_blocks
 from transports.routing.guard import clamp, cut_texts, json_size
 from transports.routing.sizes import long_texts
 
-__all__ = ["answer", "capabilities", "envelope", "mcp"]
+__all__ = ["answer", "capabilities", "envelope", "mcp", "reply"]
 
 _T = TypeVar("_T")
 #: Looks at texts that fit into a case.
@@ -62,6 +63,17 @@ def envelope(data: bytes) -> None:
         parse(Notification, message.payload, "a notification")
     with suppress(ABPError):
         _read_capabilities(parse(Initialized, message.payload, "the answer").capabilities)
+
+
+def reply(data: bytes) -> None:
+    """What the agent in a page returns and emits, as a page could forge it."""
+    with suppress(ABPError):
+        parse_event(data.decode("utf-8", "surrogateescape"))
+    with suppress(ABPError):
+        parse_json(data.decode("utf-8", "surrogateescape"), Held, "an answer")
+    for kind in ("capabilities/call", "initialize"):
+        with suppress(ABPError):
+            _read_answer(parse_reply(Message(kind, {}, id="1"), data).payload)
 
 
 def _read_answer(payload: object) -> None:

@@ -1,0 +1,59 @@
+"""Content that is not in an answer: fetched by the transport, measured before a byte moves, within the limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from transports.binary import BinaryData, Handle
+from transports.binary.detect import Found
+from transports.errors import BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
+from transports.routing import Fetcher
+from transports.routing.references import declared_text, metadata_of
+
+
+class Far:
+    """A transport that has one content."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[Handle, float]] = []
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        self.saved.append((handle, timeout))
+        path.write_bytes(b"abc")
+
+
+async def fetched(path: Path, size: int | None, *, declared: int | None = None, limit: int = 3) -> Far:
+    far = Far()
+    fetcher = Fetcher(cast(Any, far), timeout=7.0, limit=limit)
+    await fetcher.into(cast(Any, SimpleNamespace(path=path)), BinaryData(Handle("1", size), size=declared))
+    return far
+
+
+async def test_the_transport_saves_what_stayed_with_the_app(tmp_path: Path) -> None:
+    far = await fetched(tmp_path / "a", 3, declared=3)
+    assert far.saved == [(Handle("1", 3), 7.0)] and (tmp_path / "a").read_bytes() == b"abc"
+    assert (await fetched(tmp_path / "b", None, declared=3)).saved
+
+
+async def test_what_cannot_be_trusted_is_not_fetched(tmp_path: Path) -> None:
+    with pytest.raises(SizeMismatch):
+        await fetched(tmp_path / "a", 3, declared=2)
+    with pytest.raises(TooLarge, match="3 bytes, over the limit of 2"):
+        await fetched(tmp_path / "a", 3, limit=2)
+    with pytest.raises(TransportError, match="stayed in the app"):
+        await Fetcher().into(cast(Any, SimpleNamespace(path=tmp_path / "a")), BinaryData(Handle("1", 3)))
+    assert not (tmp_path / "a").exists()
+
+
+async def test_a_folder_that_is_gone_is_an_error_of_the_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot write a file"):
+        await fetched(tmp_path / "gone" / "a", 3)
+
+
+def test_content_that_is_an_error_has_neither_text_nor_metadata() -> None:
+    broken = Found((), BadDescriptor("no"))
+    assert declared_text(broken) is None and metadata_of({"a": 1}, [broken]) == {}
