@@ -155,8 +155,10 @@ def describe(
     filename: str | None,
     namespace: str | None,
     meta: Mapping[str, object] | None,
+    now: float | None = None,
 ) -> Description:
-    """Verify the size of content and decide on its MIME type and file name.
+    """Verify the size of content and decide on its MIME type and file name. ``now`` is when it was made, in Unix
+    seconds.
 
     The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
     ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
@@ -166,7 +168,7 @@ def describe(
     declared, sniffed = normalise_mime(mime_type), sniff(meter.head)
     chosen = declared or sniffed or OCTET_STREAM
     notes = _json_copy(meta)
-    now = time.time()
+    now = time.time() if now is None else now
     notes |= {
         "created": iso_utc(now),
         "declared_mime_type": declared,

@@ -20,12 +20,13 @@ from .events import OnRoutingEvent, TransformContext
 from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
-from .layers import Layers
+from .layers import Layers, Recognised
 from .policy import RoutingPolicy, Step
 from .presets import ABP
 from .references import captured_places, declared_text, metadata_of, reference_for, reference_metadata
 from .result import Result
 from .sizes import is_long, long_texts, preview, shorten
+from .unkept import unkept
 
 __all__ = ["Router"]
 
@@ -87,12 +88,18 @@ class Router:
         ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
         When the call is cancelled, content on the far side is released.
         """
-        call = str((source or {}).get("call", ""))
-        context = TransformContext(capability, call, self._store, self._on_event)
-        recognised = await self._layers.recognise(data, context)
+        origin = {"capability": capability, **(source or {})}
+        call = str(origin.get("call", ""))
+        recognised = self._layers.plain(data)
+        if recognised is None:
+            context = TransformContext(capability, call, self._store, self._on_event)
+            recognised = await self._layers.recognise(data, context)
+        if not (recognised.found or recognised.refs or outputs):
+            return await self._route_json(
+                recognised, capability, origin, warnings, effects, transport, started, schema
+            )
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
-        origin = {"capability": capability, **(source or {})}
         notes = list(warnings)
         summaries: list[str] = []
         stored = {field_of(place): ref for place, ref in recognised.refs.items()}
@@ -132,8 +139,8 @@ class Router:
         routed = cast(JSONValue, replace(data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            alone = not found and not captured and not recognised.refs
-            previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
+            encoded = _encoded(routed, capability)
+            previews = await self._store_sizes(routed, encoded, capability, origin, stored, steps, alone=False)
         # Added now, because text that is a file already needs no second file for its length.
         if texts:
             with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
@@ -162,11 +169,49 @@ class Router:
             raise self._failure(capability, failures, result)
         return result
 
+    async def _route_json(
+        self,
+        recognised: Recognised,
+        capability: str,
+        origin: Mapping[str, object],
+        warnings: Sequence[str],
+        effects: Sequence[Effect],
+        transport: str,
+        started: float | None,
+        schema: Mapping[str, object] | None,
+    ) -> Result:
+        """Return an answer without files, as most are: the short way."""
+        routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
+        encoded = _encoded(routed, capability)
+        limits = [limit for limit in (policy.max_inline_chars, policy.max_inline_bytes) if limit is not None]
+        small = routed is not None and len(encoded) <= min(limits, default=_SMALL)
+        stored: dict[str, ArtifactRef] = {}
+        previews: dict[Place, JSONValue] = {}
+        nowhere = unkept(self._store, encoded, origin) if small else None
+        if nowhere is None:
+            previews = await self._store_sizes(routed, encoded, capability, origin, stored, steps, alone=True)
+        return Result(
+            capability,
+            routed,
+            nowhere or stored,
+            transport,
+            0.0 if started is None else (time.perf_counter() - started) * 1000,
+            (*warnings, *check_output(schema, routed)) if schema else tuple(warnings),
+            tuple(effects),
+            metadata=metadata_of(routed, ()) if stored.keys() - {""} else {},
+            steps=tuple(steps),
+            previews=previews,
+            limits=policy.agent,
+            call=str(origin.get("call", "")),
+            on_clamped=self._on_event,
+        )
+
     # --- storing ------------------------------------------------------------------------------------------------------
 
     async def _store_sizes(
         self,
         routed: JSONValue,
+        encoded: bytes,
         capability: str,
         origin: Mapping[str, object],
         stored: dict[str, ArtifactRef],
@@ -180,7 +225,6 @@ class Router:
         Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
         """
         policy = self._policy
-        encoded = _encoded(routed, capability)
         previews: dict[Place, JSONValue] = {}
         if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
             long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]

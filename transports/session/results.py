@@ -12,7 +12,6 @@ from ..artifacts.ref import MAX_SCOPE_CHARS
 from ..base import Transport
 from ..protocol.declarations import Capability
 from ..protocol.messages import Message
-from ..protocol.payloads import Answer
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from .settings import Settings
 
@@ -74,7 +73,7 @@ class Results:
     async def from_answer(
         self,
         reply: Message,
-        answer: Answer,
+        data: object,
         capability: str,
         declared: Capability | None,
         *,
@@ -89,7 +88,7 @@ class Results:
         Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
         """
         result = await self._router_of(call).route(
-            answer.data,
+            data,
             capability=capability,
             outputs=reply.outputs,
             effects=reply.effects,

@@ -21,6 +21,7 @@ from ..errors.tracebacks import short_traceback
 from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
+from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result, RoutingConfig, RoutingPolicy
 from ..tasks import cancel_and_wait
@@ -204,7 +205,7 @@ class Session:
         """
         self._require_open()
         seconds = self._timeout_or_default(timeout)
-        call = call_id or str(uuid.uuid4())
+        call = call_id or new_id()
         work = self._call(call, capability, params, seconds, on_progress, idempotent)
         return await self._calls.with_events(call, capability, work, on_progress)
 
@@ -225,14 +226,14 @@ class Session:
             return await self.resources.call(capability, params or {}, seconds, call)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
-            reply, answer = await self._calls.request(
+            reply, data = await self._calls.request(
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self._handshake.capabilities) from None
         report = self._events.download_progress(call, on_progress)
         result = await self._results.from_answer(
-            reply, answer, capability, declared, call=call, warnings=warnings, started=started, on_download=report
+            reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
         return await self.resources.read_links(result, call)
 
