@@ -95,9 +95,7 @@ class Router:
             context = TransformContext(capability, call, self._store, self._on_event)
             recognised = await self._layers.recognise(data, context)
         if not (recognised.found or recognised.refs or outputs):
-            return await self._route_json(
-                recognised, capability, origin, warnings, effects, transport, started, schema
-            )
+            return await self._route_json(recognised, capability, origin, warnings, effects, transport, started, schema)
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
         notes = list(warnings)

@@ -80,7 +80,8 @@ class Calls:
         started, result, error = time.perf_counter(), None, None
         try:
             result = await work
-            await events.wait_for_callbacks(on_progress)
+            if events.has_callbacks_waiting:
+                await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
             error = raised
             if not isinstance(error, CallTimeout):

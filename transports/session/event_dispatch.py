@@ -96,8 +96,6 @@ class EventDispatcher:
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Let the callbacks of an ended call and of the session get the events that came before its answer: within five
         seconds, and without one that spends more than half a second on one event."""
-        if not self._callbacks.busy:
-            return
         callbacks = (on_progress, self._on_progress, self._on_notification)
         await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
 
@@ -105,6 +103,11 @@ class EventDispatcher:
     def has_listeners(self) -> bool:
         """Whether a stream is open, so that an event is worth making."""
         return bool(self.streams.open)
+
+    @property
+    def has_callbacks_waiting(self) -> bool:
+        """Whether any callback has events that it has not had yet."""
+        return self._callbacks.busy
 
     def emit(self, event: Event) -> None:
         """Add an event to every stream; a change of the connection goes to the notification callback as well."""

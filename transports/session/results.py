@@ -68,7 +68,7 @@ class Results:
         result = await self._router_of(call).route(
             data, capability=capability, source=self._source(call), transport=self._transport.name, started=started
         )
-        return await self._with_evictions(result)
+        return await self._with_evictions(result) if self._store.retention else result
 
     async def from_answer(
         self,
@@ -99,7 +99,7 @@ class Results:
             started=started,
             on_download=on_download,
         )
-        return await self._with_evictions(result)
+        return await self._with_evictions(result) if self._store.retention else result
 
     def _router_of(self, call: str) -> Router:
         """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
@@ -112,7 +112,7 @@ class Results:
 
     async def _with_evictions(self, result: Result) -> Result:
         """Return the result with a warning for files that had to make room for later ones of the same result."""
-        if not self._store.retention or len(result.artifacts) < 2:
+        if len(result.artifacts) < 2:
             return result
         gone = [field for field, ref in result.artifacts.items() if not await self._store.exists(ref.id)]
         if not gone:

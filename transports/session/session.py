@@ -235,7 +235,8 @@ class Session:
         result = await self._results.from_answer(
             reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
-        return await self.resources.read_links(result, call)
+        has_blocks = isinstance(result.data, dict) and "content" in result.data
+        return await self.resources.read_links(result, call) if has_blocks else result
 
     @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:

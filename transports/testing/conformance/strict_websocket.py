@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from ...adapters.websocket import WebSocketTransport
+from ...adapters.websocket.connection import Received
 from ...errors import ABPError, Disconnected, ProtocolError
 from ...protocol.messages import Message
 from ...protocol.strict_json import decode_json
@@ -36,13 +36,6 @@ class StrictWebSocket(WebSocketTransport):
         self._findings = findings
         self._end_noted = False
 
-    async def _read(self, connection: ClientConnection) -> ABPError:
-        try:
-            while True:
-                self._inspect(await connection.recv())
-        except ConnectionClosed as closed:
-            return self._close_error(closed)
-
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Why the connection ended; noted as a finding if the app is to blame, once however many wait for it."""
         code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
@@ -57,19 +50,21 @@ class StrictWebSocket(WebSocketTransport):
             self._end_noted = True
         return Disconnected(f"the connection ended: {reason}")
 
-    def _inspect(self, frame: str | bytes) -> None:
-        """Note what is wrong with a frame, and deliver the message in it if there is one."""
+    def _on_message(self, received: Received) -> bool:
+        """Note what is wrong with a message, and deliver it if it is one."""
         note = self._findings.append
-        if isinstance(frame, bytes):
+        if received.text:
+            received.data.decode()  # what it raises closes the connection
+        else:
             note("it sent a binary frame")
         try:
-            envelope = decode_json(frame)
+            envelope = decode_json(received.data)
         except ProtocolError as error:
             note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
-            return
+            return True
         if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
             note("it sent JSON that is no envelope: {type, id?, timestamp, payload}")
-            return
+            return True
         if isinstance(timestamp := envelope.get("timestamp"), bool) or not isinstance(timestamp, int | float):
             note(f"a {kind} has no timestamp (Unix milliseconds)")
         identity = envelope.get("id")
@@ -83,3 +78,4 @@ class StrictWebSocket(WebSocketTransport):
             self._events.put_nowait(message)
         elif outcome == "event":
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
+        return True
