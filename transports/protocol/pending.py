@@ -96,15 +96,16 @@ class PendingReplies:
         request_type = _REQUEST_OF_REPLY.get(message.type)
         if request_type is None:
             return "event"
-        if message.id is None:
+        identity = message.id
+        if identity is None:
             return "unknown"
-        waiting = self._waiting.get(message.id)
+        waiting = self._waiting.get(identity)
         if waiting is None:
-            return self._ended.get(message.id, "unknown")
+            return self._ended.get(identity, "unknown")
         if waiting[0] != request_type:
             return "unknown"
-        del self._waiting[message.id]
-        self._end(message.id, "duplicate")
+        del self._waiting[identity]
+        self._end(identity, "duplicate")
         if not waiting[1].done():
             waiting[1].set_result(message)
         return "delivered"

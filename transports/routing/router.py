@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import cast
 
 from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
-from ..binary import BinaryData, Encoded
+from ..binary import BinaryData
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
@@ -25,12 +24,12 @@ from .policy import RoutingPolicy, Step
 from .presets import ABP
 from .references import captured_places, declared_text, metadata_of, reference_for, reference_metadata
 from .result import Result
-from .sizes import is_long, long_texts, preview, shorten
+from .storing import Storing, stored_as
 from .unkept import unkept
 
 __all__ = ["Router"]
 
-#: Characters up to which encoded content is decoded on the event loop; longer content is decoded in a thread.
+#: Bytes of JSON of a small answer where the policy has no limit.
 _SMALL = 64 * 1024
 
 
@@ -61,6 +60,9 @@ class Router:
         self._policy = policy or ABP
         self._on_event = on_event
         self._layers = Layers(self._policy, self._fetcher)
+        self._storing = Storing(store, self._fetcher, self._policy)
+        limits = (self._policy.max_inline_chars, self._policy.max_inline_bytes)
+        self._small = min((limit for limit in limits if limit is not None), default=_SMALL)
 
     async def route(
         self,
@@ -112,7 +114,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, origin, on_download)
+                    ref = await self._storing.file(item, capability, origin, on_download)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -127,7 +129,7 @@ class Router:
                 if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
-                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
+                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
         finally:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)
@@ -138,12 +140,12 @@ class Router:
         previews: dict[Place, JSONValue] = {}
         if not failures:
             encoded = _encoded(routed, capability)
-            previews = await self._store_sizes(routed, encoded, capability, origin, stored, steps, alone=False)
+            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=False)
         # Added now, because text that is a file already needs no second file for its length.
         if texts:
             with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
             routed = cast(JSONValue, replace(routed, with_text))
-            previews |= self._text_previews(texts, stored)
+            previews |= self._storing.text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
         result = Result(
@@ -181,13 +183,12 @@ class Router:
         """Return an answer without files, as most are: the short way."""
         routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
         encoded = _encoded(routed, capability)
-        limits = [limit for limit in (policy.max_inline_chars, policy.max_inline_bytes) if limit is not None]
-        small = routed is not None and len(encoded) <= min(limits, default=_SMALL)
         stored: dict[str, ArtifactRef] = {}
         previews: dict[Place, JSONValue] = {}
+        small = routed is not None and len(encoded) <= self._small
         nowhere = unkept(self._store, encoded, origin) if small else None
         if nowhere is None:
-            previews = await self._store_sizes(routed, encoded, capability, origin, stored, steps, alone=True)
+            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=True)
         return Result(
             capability,
             routed,
@@ -203,81 +204,6 @@ class Router:
             call=str(origin.get("call", "")),
             on_clamped=self._on_event,
         )
-
-    # --- storing ------------------------------------------------------------------------------------------------------
-
-    async def _store_sizes(
-        self,
-        routed: JSONValue,
-        encoded: bytes,
-        capability: str,
-        origin: Mapping[str, object],
-        stored: dict[str, ArtifactRef],
-        steps: list[Step],
-        *,
-        alone: bool,
-    ) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
-        An answer without data is not stored.
-
-        Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
-        """
-        policy = self._policy
-        previews: dict[Place, JSONValue] = {}
-        if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
-            long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
-            for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=origin)
-                stored[field_of(place)] = ref
-                previews[place] = preview(text, ref)
-                steps.append(Step("size", field_of(place), f"{len(text):,} characters, {_stored_as(ref, 'also ')}"))
-        large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if routed is not None and (alone or (large and "" not in stored)):
-            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=origin)
-            stored[""] = ref
-            if large:
-                steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
-        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
-            previews[()] = preview(routed, stored[""])
-        return previews
-
-    def _text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
-        """What agents see in the place of each long ``text`` beside a reference."""
-        limit = self._policy.max_inline_chars
-        return {
-            (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
-            for place, text in texts.items()
-            if is_long(text, limit)
-        }
-
-    async def _store_one(
-        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
-    ) -> ArtifactRef:
-        binary = item.binary
-        if isinstance(binary, ABPError):
-            raise binary
-        content = binary.content
-        if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
-            return await self._store.put_bytes(
-                content if isinstance(content, bytes) else b"".join(binary.chunks()),
-                size=binary.size,
-                mime_type=binary.mime_type,
-                filename=binary.filename,
-                namespace=capability,
-                meta=origin,
-            )
-        try:
-            async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
-                return await staged.commit(
-                    size=known.size,
-                    mime_type=known.mime_type,
-                    filename=known.filename,
-                    namespace=capability,
-                    meta=origin,
-                )
-        finally:
-            await self._fetcher.release(binary)
 
     def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
@@ -297,10 +223,6 @@ def _encoded(routed: object, capability: str) -> bytes:
         return encode_json(routed)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{capability}: the result holds a value that is no JSON: {error}") from error
-
-
-def _stored_as(ref: ArtifactRef, also: str = "") -> str:
-    return f"{also}stored as {ref.id}" if ref.stored else "not stored"
 
 
 def _strings(value: object) -> list[str]:

@@ -56,7 +56,8 @@ def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> U
     it is given. ``origin`` is the ``source`` of the reference, with the capability in it."""
     if not isinstance(store, NoneStore) or store.audit or len(data) > store.max_bytes:
         return None
-    if not all(type(value) is str for value in origin.values()):
-        return None  # the store checks other values, now and not when somebody looks
+    for value in origin.values():
+        if type(value) is not str:
+            return None  # the store checks other values, now and not when somebody looks
     store.warn_once()
     return Unkept(store, data, origin)

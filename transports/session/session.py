@@ -219,7 +219,7 @@ class Session:
         idempotent: bool,
     ) -> Result:
         started = time.perf_counter()
-        prepared, content = prepare_params(dict(params or {}))
+        prepared, content = prepare_params(dict(params)) if params else ({}, [])
         declared = self.capabilities.get(capability)
         warnings = self._handshake.check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:

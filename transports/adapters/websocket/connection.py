@@ -12,40 +12,30 @@ import asyncio
 import io
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from websockets.asyncio.client import ClientConnection
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import State
 
-from ...protocol.ids import random_bytes
-
-__all__ = ["Connection", "OnMessage", "Received"]
+__all__ = ["Connection", "OnMessage"]
 
 #: Bytes that are read at a time while frames are small, and the largest frame that is small.
 _BUFFER = 64 * 1024
 #: Bytes of a large frame that are read at a time: what others on the loop wait for (measured: 0.5 ms).
 _PIECE = 1 << 20
-#: Bytes of messages that wait for the end of a turn of the loop, to be written in one piece.
-_MAX_HELD = 64 * 1024
-#: Bytes of a message whose frame is made here.
-_SMALL = 4096
+#: Bytes of messages that wait for the end of a turn of the loop, to be written in one piece. The app can begin on them
+#: while more are made.
+_MAX_HELD = 8 * 1024
 _HEAD_END = b"\r\n\r\n"
 _FIN, _TEXT, _BINARY, _CONTINUED = 0x80, Opcode.TEXT, Opcode.BINARY, Opcode.CONT
 #: First bytes of control frames, and the most bytes that one may hold (RFC 6455 §5.5).
 _CONTROL, _MAX_CONTROL = (_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _FIN | Opcode.PONG), 125
 
 
-class Received(NamedTuple):
-    """A whole message. ``text`` is false if it came in binary frames."""
-
-    data: bytes
-    text: bool
-
-
-#: Takes a message in the event loop, and returns false if that would take long: then it goes to
+#: Takes a message and whether it is text, in the event loop, and returns false if that would take long: then it goes to
 #: :meth:`Connection.receive`. Messages come in order. What it raises ends the connection.
-OnMessage: TypeAlias = Callable[[Received], bool]
+OnMessage: TypeAlias = Callable[[bytes, bool], bool]
 
 
 class Connection(ClientConnection, asyncio.BufferedProtocol):
@@ -69,7 +59,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._first = 0  # the first two bytes of it, as numbers
         self._parts: io.BytesIO | None = None  # a message in several frames
         self._parts_text = True
-        self._waiting: deque[Received] = deque()
+        self._waiting: deque[bytes] = deque()
         self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._held: list[bytes] = []
@@ -77,9 +67,13 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         #: Whether the peer reads too slowly, so that nothing can be sent at once.
         self.slow = False
 
+    @property
+    def _open(self) -> bool:
+        return self.protocol.state is State.OPEN
+
     # --- receiving ----------------------------------------------------------------------------------------------------
 
-    async def receive(self) -> Received:
+    async def receive(self) -> bytes:
         """Return the next message that ``on_message`` has left; call :meth:`done` when it is handled.
 
         Raises what ``on_message`` raised, and :class:`websockets.exceptions.ConnectionClosed` once the connection is
@@ -104,8 +98,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go (:class:`asyncio.BufferedProtocol`)."""
-        if self._large is not None and self._received == len(self._large):
-            self._finish_large()  # over TLS the next read may come before what was to be called soon
+        self._finish_large()  # over TLS the next read may come before what was to be called soon
         if self._large is not None:
             return self._large[self._received : self._received + _PIECE]
         return self._buffer[self._end :]
@@ -121,7 +114,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         if not self._framed and not self._read_response():
             return
         self._read_frames()
-        if self.protocol.state is not State.OPEN:
+        if not self._open:
             self._changed.set()
 
     def _read_response(self) -> bool:
@@ -135,7 +128,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             return False
         end += len(_HEAD_END) - len(known)
         self.data_received(data[:end])
-        if self.protocol.state is not State.OPEN:  # an error, whose text follows
+        if not self._open:  # an error, whose text follows
             self.data_received(data[end:])
             return False
         self._framed = True
@@ -160,7 +153,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 at, control = body + length, bytes(buffer[at : body + length])
                 self.write_held()  # nothing may follow a closing frame
                 self.data_received(control)
-                self._framed = self.protocol.state is State.OPEN
+                self._framed = self._open
                 continue
             parts = self._parts
             expected = first & ~_FIN in (_TEXT, _BINARY) if parts is None else first & ~_FIN == _CONTINUED
@@ -197,7 +190,8 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._first = first
 
     def _finish_large(self) -> None:
-        if self._large is not None:
+        """Take a large frame that is whole. What was begun since then is another one."""
+        if self._large is not None and self._received == len(self._large):
             self._large = None
             file, self._large_file = self._large_file, io.BytesIO()
             self._take(self._first, file.getvalue())
@@ -208,23 +202,23 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         if self._parts is None:
             text = first & ~_FIN == _TEXT
             if final:
-                self._deliver(Received(data, text))
+                self._deliver(data, text)
                 return
             self._parts, self._parts_text = io.BytesIO(), text
         self._parts.write(data)
         if final:
             data, self._parts = self._parts.getvalue(), None
-            self._deliver(Received(data, self._parts_text))
+            self._deliver(data, self._parts_text)
 
-    def _deliver(self, message: Received) -> None:
+    def _deliver(self, data: bytes, text: bool) -> None:
         try:
-            if not self._waiting and self._on_message(message):
+            if not self._waiting and self._on_message(data, text):
                 return
         except Exception as error:  # noqa: BLE001 - raised again where the end of the connection is handled
             self._error = error
             self._framed = False
         else:
-            self._waiting.append(message)
+            self._waiting.append(data)
             self.transport.pause_reading()
         self._changed.set()
 
@@ -243,9 +237,9 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         With ``hold`` it is written at the end of this turn of the loop, in one piece with others: a system call costs
         as much as the rest of sending.
         """
-        if self.slow or self.protocol.state is not State.OPEN:
+        if self.slow or not self._open:
             return False
-        frame = _small_frame(text) if len(text) <= _SMALL else Frame(Opcode.TEXT, text).serialize(mask=True)
+        frame = Frame(Opcode.TEXT, text).serialize(mask=True)
         if not hold and not self._held:
             self.transport.write(frame)
             return True
@@ -262,7 +256,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         if self._held:
             data, self._held_size = b"".join(self._held), 0
             self._held.clear()
-            if self.protocol.state is State.OPEN:
+            if self._open:
                 self.transport.write(data)
 
     def pause_writing(self) -> None:
@@ -274,12 +268,3 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """Send at once again (:class:`asyncio.BaseProtocol`)."""
         self.slow = False
         super().resume_writing()
-
-
-def _small_frame(text: bytes) -> bytes:
-    """A text frame of a client (RFC 6455 §5.2 and §5.3). The library takes five times as long for one."""
-    size, key = len(text), random_bytes()[:4]
-    head = bytes((0x81, 0x80 | size)) if size < 126 else b"\x81\xfe" + size.to_bytes(2)
-    words = (size + 3) // 4
-    masked = int.from_bytes(text, "little") ^ int.from_bytes(key * words, "little")
-    return b"".join((head, key, masked.to_bytes(4 * words, "little")[:size]))

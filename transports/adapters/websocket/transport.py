@@ -29,7 +29,7 @@ from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
 from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay
-from .connection import Connection, Received
+from .connection import Connection
 from .connection_errors import close_error, open_error
 from .incoming import Incoming
 
@@ -194,7 +194,7 @@ class WebSocketTransport(Transport):
         """Receive messages until the connection ends; returns why it did."""
         try:
             while True:
-                await self._take_large((await connection.receive()).data)
+                await self._take_large(await connection.receive())
                 connection.done()
         except ConnectionClosed as closed:
             return self._close_error(closed)
@@ -211,12 +211,11 @@ class WebSocketTransport(Transport):
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
 
-    def _on_message(self, received: Received) -> bool:
+    def _on_message(self, data: bytes, text: bool) -> bool:
         """Take a message in the event loop, unless it is large: then return false.
 
         Raises :class:`UnicodeDecodeError` for what is not UTF-8, so that the connection must be closed.
         """
-        data = received.data
         if len(data) > _PARSE_INLINE:
             return False
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from websockets.exceptions import ConnectionClosed
 
 from ...adapters.websocket import WebSocketTransport
-from ...adapters.websocket.connection import Received
 from ...errors import ABPError, Disconnected, ProtocolError
 from ...protocol.messages import Message
 from ...protocol.strict_json import decode_json
@@ -50,15 +49,15 @@ class StrictWebSocket(WebSocketTransport):
             self._end_noted = True
         return Disconnected(f"the connection ended: {reason}")
 
-    def _on_message(self, received: Received) -> bool:
+    def _on_message(self, data: bytes, text: bool) -> bool:
         """Note what is wrong with a message, and deliver it if it is one."""
         note = self._findings.append
-        if received.text:
-            received.data.decode()  # what it raises closes the connection
+        if text:
+            data.decode()  # what it raises closes the connection
         else:
             note("it sent a binary frame")
         try:
-            envelope = decode_json(received.data)
+            envelope = decode_json(data)
         except ProtocolError as error:
             note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
             return True
