@@ -150,6 +150,7 @@ async def test_messages_come_out_whole_and_in_order_however_they_are_cut(seed: i
 
 WRONG = {
     "masked": (frame(Opcode.TEXT, b"x", mask=True), 1002),
+    "masked ping": (frame(Opcode.PING, b"x", mask=True), 1002),
     "reserved bit": (frame(Opcode.TEXT, b"x", rsv1=True), 1002),
     "unknown opcode": (b"\x83\x01x", 1002),
     "continued without a beginning": (frame(Opcode.CONT, b"x"), 1002),

@@ -28,7 +28,8 @@ _PIECE = 1 << 20
 #: while more are made.
 _MAX_HELD = 8 * 1024
 _HEAD_END = b"\r\n\r\n"
-_FIN, _TEXT, _BINARY, _CONTINUED = 0x80, Opcode.TEXT, Opcode.BINARY, Opcode.CONT
+_FIN, _TEXT, _BINARY, _CONTINUED = 0x80, int(Opcode.TEXT), int(Opcode.BINARY), int(Opcode.CONT)
+_WHOLE_TEXT = _FIN | _TEXT
 #: First bytes of control frames, and the most bytes that one may hold (RFC 6455 §5.5).
 _CONTROL, _MAX_CONTROL = (_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _FIN | Opcode.PONG), 125
 
@@ -147,7 +148,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 if length <= 127 and end < body:
                     break
                 length = int.from_bytes(buffer[at + 2 : body]) if length <= 127 else -1  # masked, as no server may
-            if first in _CONTROL and length <= _MAX_CONTROL:
+            if first in _CONTROL and 0 <= length <= _MAX_CONTROL:
                 if end - body < length:
                     break
                 at, control = body + length, bytes(buffer[at : body + length])
@@ -162,8 +163,12 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             elif length + (parts.tell() if parts is not None else 0) > self._limit:
                 self._fail(CloseCode.MESSAGE_TOO_BIG, f"over the limit of {self._limit} bytes")
             elif end - body >= length:
-                self._take(first, bytes(buffer[body : body + length]))
+                data = bytes(buffer[body : body + length])
                 at = body + length
+                if parts is None and first & _FIN:
+                    self._deliver(data, first == _WHOLE_TEXT)
+                else:
+                    self._take(first, data)
             elif body - at + length <= _BUFFER:
                 break
             else:
