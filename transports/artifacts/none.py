@@ -55,9 +55,7 @@ class NoneStore(ArtifactStore):
         within :attr:`max_bytes`. Nothing is logged."""
         meter = Meter(self.max_bytes)
         meter.add(memoryview(data))
-        description = describe(
-            meter, size=None, mime_type=mime_type, filename=None, namespace=namespace, meta=meta, now=now
-        )
+        description = describe(meter, now=now, mime_type=mime_type, namespace=namespace, meta=meta)
         return _reference(meter, description, self.scope)
 
     async def _new_staged(self) -> StagedFile:

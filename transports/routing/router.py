@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
+from ..artifacts import ArtifactRef, ArtifactStore, Durability, HostFacade, HostStore, discover_store
 from ..binary import BinaryData
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BinaryError, UsageError
@@ -41,7 +41,8 @@ class Router:
     ``policy`` says what is recognised, and how (docs/requirements.md R2-4); the default is for apps that speak ABP.
     ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page. ``on_event`` gets
     :class:`~transports.ObservationClamped` when what an agent reads of a result is cut, in the thread that reads it,
-    and the events of the policy's transformer.
+    and the events of the policy's transformer. ``durability`` is that of answers without a file (in JSON); files always
+    wait for the disk.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Router:
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
         on_event: OnRoutingEvent | None = None,
+        durability: Durability = "process",
     ) -> None:
         found = discover_store(store)
         if found is None:
@@ -60,7 +62,7 @@ class Router:
         self._policy = policy or ABP
         self._on_event = on_event
         self._layers = Layers(self._policy, self._fetcher)
-        self._storing = Storing(store, self._fetcher, self._policy)
+        self._storing = Storing(store, self._fetcher, self._policy, durability)
         limits = (self._policy.max_inline_chars, self._policy.max_inline_bytes)
         self._small = min((limit for limit in limits if limit is not None), default=_SMALL)
 

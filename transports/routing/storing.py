@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ..artifacts import ArtifactRef, ArtifactStore
+from ..artifacts import ArtifactRef, ArtifactStore, Durability
 from ..binary import Encoded
 from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
@@ -21,9 +21,11 @@ _SMALL = 64 * 1024
 
 
 class Storing:
-    """Puts parts of answers into one store, under one policy. ``fetcher`` brings content that is not in the answer."""
+    """Puts parts of answers into one store, under one policy. ``fetcher`` brings content that is not in the answer;
+    ``durability`` is that of answers without a file."""
 
-    def __init__(self, store: ArtifactStore, fetcher: Fetcher, policy: RoutingPolicy) -> None:
+    def __init__(self, store: ArtifactStore, fetcher: Fetcher, policy: RoutingPolicy, durability: Durability) -> None:
+        self._durability = durability
         self._store = store
         self._fetcher = fetcher
         self._policy = policy
@@ -45,17 +47,22 @@ class Storing:
         Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
         """
         policy = self._policy
+        durability: Durability = self._durability if alone else "disk"
         previews: dict[Place, JSONValue] = {}
         if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
             long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=origin)
+                ref = await self._store.put_text(
+                    text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
+                )
                 stored[field_of(place)] = ref
                 previews[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, {stored_as(ref, 'also ')}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
         if routed is not None and (alone or (large and "" not in stored)):
-            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=origin)
+            ref = await self._store.put_bytes(
+                encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
+            )
             stored[""] = ref
             if large:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {stored_as(ref, 'also ')}"))

@@ -91,12 +91,13 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
         raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
     values = count_values(tree, _MAX_VALUES, "the value")
+    steps = 0
     if compiled.references or values * compiled.nodes > MAX_STEPS:
-        count_steps(compiled.schema, tree)
+        steps = count_steps(compiled.schema, tree)
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if count_steps(compiled.schema, tree) > _MAX_LISTING_STEPS:
+        if (steps or count_steps(compiled.schema, tree)) > _MAX_LISTING_STEPS:
             raise NotChecked("it does not fit, but is too large to say where")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
