@@ -16,10 +16,10 @@ from typing import TypeAlias
 from ..errors import ProtocolError
 from .strict_json import decode_json, inner_values
 
-__all__ = ["SHORTEST_RUN", "RunHandler", "decode_run", "decode_with_runs"]
+__all__ = ["RunHandler", "decode_run", "decode_with_runs"]
 
 #: Length in bytes from which a text is a run. Shorter ones cost less to parse than to take out.
-SHORTEST_RUN = 128 * 1024
+_SHORTEST_RUN = 128 * 1024
 
 #: Bytes that are searched at a time, and seconds between two searches: a search keeps the interpreter's lock, and in
 #: the thread of the event loop others wait for it.
@@ -35,7 +35,7 @@ def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler) ->
     A text is a run if it has 128 KiB or more, no escapes, a length that base64 can have, and if ``key`` matches the end
     of what stands before it. Raises :class:`~transports.errors.ProtocolError` for JSON that cannot be read.
     """
-    if len(data) <= SHORTEST_RUN:
+    if len(data) <= _SHORTEST_RUN:
         return decode_json(data)
     marker = secrets.token_hex(16)  # not to be guessed, so no app can write one itself
     text, runs = _take_runs_out(data, key, marker)
@@ -60,8 +60,8 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
     runs: list[memoryview] = []
     parts: list[bytes] = []
     copied = at = 0
-    while at + SHORTEST_RUN < len(data):
-        quote = data.rfind(b'"', at, at + SHORTEST_RUN)
+    while at + _SHORTEST_RUN < len(data):
+        quote = data.rfind(b'"', at, at + _SHORTEST_RUN)
         if quote >= 0:  # a run is longer than the window, so it cannot begin before this mark
             at = quote + 1
             continue

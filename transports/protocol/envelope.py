@@ -13,9 +13,9 @@ import pybase64
 from ..binary import BinaryData, Encoded
 from ..binary.detect import MAX_DEPTH, Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
-from .base64_runs import SHORTEST_RUN, decode_run, decode_with_runs
+from .base64_runs import decode_run, decode_with_runs
 from .messages import Message
-from .strict_json import decode_json, encode_json, is_deeper
+from .strict_json import encode_json, is_deeper
 
 __all__ = ["decode_envelope", "encode_envelope", "to_descriptor"]
 
@@ -24,8 +24,8 @@ _KEY = re.compile(rb'"content"\s*:\s*"\Z')
 #: Signs of the URL-safe alphabet and of data: URLs, which are decoded as text, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _BYTES_CHECKED = 128 * 1024
-#: Bytes of a message without a long run. Its brackets are counted: as many as it may have levels need no further look.
-_SMALL = SHORTEST_RUN
+#: Bytes of a message up to which its brackets are counted first: as many as it may have levels need no further look.
+_COUNTED = 128 * 1024
 #: Levels of a whole message: those of an answer, and as many for what is around and beside it. Most code that looks at
 #: a message calls itself for each level.
 _MAX_LEVELS = 2 * MAX_DEPTH
@@ -78,13 +78,9 @@ def decode_envelope(data: bytes) -> Message:
     in memory (:mod:`.base64_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
     levels.
     """
-    if len(data) > _SMALL:
-        envelope = decode_with_runs(data, _KEY, _content)
+    envelope = decode_with_runs(data, _KEY, _content)
+    if len(data) > _COUNTED or data.count(b"{") + data.count(b"[") > _MAX_LEVELS:
         _check_depth(envelope)
-    else:
-        envelope = decode_json(data)
-        if data.count(b"{") + data.count(b"[") > _MAX_LEVELS:
-            _check_depth(envelope)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is no envelope: it needs a type")
     identity, timestamp = envelope.get("id"), envelope.get("timestamp")

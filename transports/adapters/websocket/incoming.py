@@ -11,7 +11,7 @@ from ...errors import ProtocolError
 from ...protocol.messages import Message
 from ...protocol.pending import PendingReplies
 
-__all__ = ["Incoming"]
+__all__ = ["Incoming", "answered_request"]
 
 logger = logging.getLogger("transports.websocket")
 
@@ -52,12 +52,12 @@ class Incoming:
         if not isinstance(error, ProtocolError):
             error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
         self.pending.counts["unreadable"] += 1
-        if (request := _answered_request(data)) is not None:
+        if (request := answered_request(data)) is not None:
             self.pending.fail(request, error)
         logger.warning("%s", error.message)
 
 
-def _answered_request(data: bytes) -> str | None:
-    """The id that stands near the beginning or the end of a message that cannot be parsed."""
+def answered_request(data: bytes) -> str | None:
+    """Return the id that stands near the beginning or the end of a message that cannot be parsed."""
     found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
     return found[1].decode(errors="replace") if found else None
