@@ -16,6 +16,8 @@ from tests.fuzz.mutation import mutate
 from tests.fuzz.targets import TARGETS
 from transports.errors import ABPError
 
+pytestmark = pytest.mark.load
+
 _MUTATIONS = 1000
 #: Bytes that one case may take at a time.
 _MAX_MEMORY = 16 << 20
