@@ -223,3 +223,14 @@ async def test_many_messages_of_one_turn_are_written_in_few_pieces_and_none_afte
     server.receive_data(b"".join(peer.wire.written[-2:]))
     assert [event.opcode for event in server.events_received()] == [Opcode.TEXT, Opcode.CLOSE]  # type: ignore[union-attr]
     assert not peer.connection.send_at_once(b"late", hold=False)
+
+
+async def test_what_waits_to_be_handled_is_bounded_and_pings_are_answered_meanwhile() -> None:
+    peer, slow = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
+    await peer.feed(peer.response() + slow + frame(Opcode.PING), iter(lambda: 50_000, None))
+    assert peer.wire.reading and peer.wire.written[-1][:1] == b"\x8a"
+    await peer.feed(slow + slow, iter(lambda: 50_000, None))
+    assert not peer.wire.reading  # three together are over the limit of one message
+    assert len(await peer.connection.receive()) == SLOW + 1
+    peer.connection.done()
+    assert peer.wire.reading and peer.got == []

@@ -27,6 +27,8 @@ _PIECE = 1 << 20
 #: Bytes of messages that wait for the end of a turn of the loop, to be written in one piece. The app can begin on them
 #: while more are made.
 _MAX_HELD = 8 * 1024
+#: Bytes that a message takes beside its content, about.
+_OVERHEAD = 128
 _HEAD_END = b"\r\n\r\n"
 _FIN, _TEXT, _BINARY, _CONTINUED = 0x80, int(Opcode.TEXT), int(Opcode.BINARY), int(Opcode.CONT)
 _WHOLE_TEXT = _FIN | _TEXT
@@ -42,8 +44,8 @@ OnMessage: TypeAlias = Callable[[bytes, bool], bool]
 class Connection(ClientConnection, asyncio.BufferedProtocol):
     """A connection made by ``websockets.connect(create_connection=…)``. ``on_message`` gets its messages.
 
-    ``message_limit`` limits a message in bytes, however many frames it comes in. A message that takes long to handle
-    stops the reading from the socket until it is done, so there is one at a time.
+    ``message_limit`` limits a message in bytes, however many frames it comes in. While messages that wait to be handled
+    are together larger, nothing more is read from the socket.
     """
 
     def __init__(self, *args: Any, on_message: OnMessage, message_limit: int, **options: Any) -> None:
@@ -61,6 +63,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._parts: io.BytesIO | None = None  # a message in several frames
         self._parts_text = True
         self._waiting: deque[bytes] = deque()
+        self._waiting_size = 0
         self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._held: list[bytes] = []
@@ -93,8 +96,8 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     def done(self) -> None:
         """Let the next message follow."""
-        self._waiting.popleft()
-        if not self._waiting:
+        self._waiting_size -= len(self._waiting.popleft()) + _OVERHEAD
+        if self._waiting_size <= self._limit:
             self.transport.resume_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -224,7 +227,9 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             self._framed = False
         else:
             self._waiting.append(data)
-            self.transport.pause_reading()
+            self._waiting_size += len(data) + _OVERHEAD
+            if self._waiting_size > self._limit:
+                self.transport.pause_reading()
         self._changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
