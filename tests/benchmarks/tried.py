@@ -24,11 +24,11 @@ Each idea beside what it replaced, in turns on one busy machine of two cores; *k
 - Kept: WebSocket messages handled where they arrive, without a reader's task, and sent without the library's contexts:
   50 → 35 µs at once, 98 → 74 µs one after the other. What the calls of one turn send is written in pieces of 8 KB.
 - Kept: a handler of an in-process app is waited for by a future instead of `asyncio.wait`: 44 → 35 µs.
-- Kept: flat answers are told at a look, capabilities without a schema are not checked, a schema is found by its identity:
-  35 → 31 µs in-process.
+- Kept: flat answers are told at a look, capabilities without a schema are not checked, a schema is found by its
+  identity: 35 → 31 µs in-process.
 - Lost: frames masked by integer arithmetic of our own, 1.35 µs against 1.41 of the library's `Frame.serialize`.
-- Lost: random bytes fetched in advance for ids and masks: nothing to be measured (34.9 against 35.4 µs at once), and a pool
-  that a fork must not share.
+- Lost: random bytes fetched in advance for ids and masks: nothing to be measured (34.9 against 35.4 µs at once), and
+  a pool that a fork must not share.
 - Not done: a `Result` that is no frozen dataclass. Its 15 fields take 2 µs of a call, but `dataclasses.replace`,
   comparison and pickling are what users have of it. The rest of the distance to a bare echo are the task of each call
   (5 µs), eight coroutines in each other, and checks that an echo has no need of.
@@ -41,12 +41,13 @@ Each idea beside what it replaced, in turns on one busy machine of two cores; *k
 | ours: a buffered protocol below its connection, frames into their own memory | 191 MB/s | 68 ms | 7.0 ms |
 | `picows` 2.3, the payload taken as bytes | 173 MB/s | 89 ms | 108 ms |
 
-- Lost: `picows`. It is one more engine with its own handshake, proxies and errors, slower here than frames read by ours,
-  and with the long pause.
+- Lost: `picows`. It is one more engine with its own handshake, proxies and errors, slower here than frames read by
+  ours, and with the long pause.
 - Kept: the library's own hook, `create_connection=`, with frames of messages read by ours: proxies, TLS, redirects,
   headers, handshake and closing stay as they were tested.
 - Kept: the memory of a large frame comes zeroed from the system, is not touched until it is written, and is handed out
   uncopied (`io.BytesIO(bytes(n))`).
-- Kept: the search for the end of base64 goes in pieces of 4 MB with a pause after each: it keeps the interpreter's lock.
+- Kept: the search for the end of base64 goes in pieces of 4 MB with a pause after each: it keeps the interpreter's
+  lock.
 - Not needed: hashing beside decoding; the verified file comes at 0.88 to 0.93 of the speed of receiving alone.
 """
