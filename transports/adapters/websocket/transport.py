@@ -215,10 +215,8 @@ class WebSocketTransport(Transport):
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
 
     def _on_message(self, data: bytes, text: bool) -> bool:
-        """Take a message in the event loop, unless it is large: then return false.
-
-        Raises :class:`UnicodeDecodeError` for what is not UTF-8, so that the connection must be closed.
-        """
+        """Take a message in the event loop; return false for a large one. Raises :class:`UnicodeDecodeError` for what is
+        not UTF-8, so that the connection must be closed."""
         if len(data) > _PARSE_INLINE:
             return False
         try:
@@ -260,8 +258,7 @@ class WebSocketTransport(Transport):
             await sending
 
     def _send(self, message: Message) -> Awaitable[None] | None:
-        """Send a message at once and return ``None``, or return what sends it: files are read in a thread, and a peer
-        that reads slowly is waited for."""
+        """Send a message at once, or return what sends it: files are read in a thread, a slow peer is waited for."""
         connection = self._connection
         if connection is None:
             advice = "call again" if self._state == "reconnecting" else "connect again"
