@@ -215,8 +215,8 @@ class WebSocketTransport(Transport):
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
 
     def _on_message(self, data: bytes, text: bool) -> bool:
-        """Take a message in the event loop; return false for a large one. Raises :class:`UnicodeDecodeError` for what is
-        not UTF-8, so that the connection must be closed."""
+        """Take a message in the event loop; return false for a large one. Raises :class:`UnicodeDecodeError` for what
+        is not UTF-8, so that the connection must be closed."""
         if len(data) > _PARSE_INLINE:
             return False
         try:
