@@ -24,9 +24,8 @@ __all__ = ["Connection", "OnMessage"]
 _BUFFER = 64 * 1024
 #: Bytes of a large frame that are read at a time: what others on the loop wait for (measured: 0.5 ms).
 _PIECE = 1 << 20
-#: Bytes of messages that wait for the end of a turn of the loop, to be written in one piece. The app can begin on them
-#: while more are made.
-_MAX_HELD = 8 * 1024
+#: Bytes of messages that wait for the end of a turn of the loop, to be written in one piece.
+_MAX_HELD = 64 * 1024
 #: Bytes that a message takes beside its content, about.
 _OVERHEAD = 128
 _HEAD_END = b"\r\n\r\n"
