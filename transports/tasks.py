@@ -1,14 +1,16 @@
-"""Tasks and threads: start, cancel and wait, run blocking work off the event loop, back off. No I/O of its own."""
+"""Tasks and threads: start, cancel and wait, run blocking work off the event loop, time out, back off. No I/O of its
+own."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["MAX_DELAY", "backoff_delay", "cancel_and_wait", "in_thread", "spawn"]
+__all__ = ["MAX_DELAY", "Deadlines", "backoff_delay", "cancel_and_wait", "in_thread", "spawn"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,6 +19,8 @@ T = TypeVar("T")
 MAX_DELAY = 30.0
 #: Time in seconds after the first failed attempt.
 _FIRST_DELAY = 0.1
+#: Seconds between two looks at all deadlines, at least: thousands of different ones must not cost a look each.
+_TIMER_STEP = 0.005
 #: Time in seconds that a cancelled task gets to end.
 _GRACE = 1.0
 
@@ -52,6 +56,55 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         if not task.cancelled():
             task.exception()  # mark it as retrieved: the caller gets the cancellation
         raise
+
+
+class Deadlines:
+    """Deadlines of many futures with one timer for all: a timer for each would cost as much as a small call does.
+
+    A future that has no result at its deadline gets the exception that its ``error`` makes, at most
+    :data:`_TIMER_STEP` later. Use it in one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[asyncio.Future[Any], tuple[float, Callable[[], BaseException]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, future: asyncio.Future[Any], seconds: float, error: Callable[[], BaseException]) -> None:
+        """Begin to watch ``future``; ``math.inf`` seconds watch nothing. End it with :meth:`discard`."""
+        if seconds == math.inf:
+            return
+        loop = future.get_loop()
+        due = loop.time() + seconds
+        self._due[future] = due, error
+        if self._timer is None or due < self._timer.when():
+            self._start(loop, due)
+
+    def discard(self, future: asyncio.Future[Any]) -> None:
+        """Watch ``future`` no longer. The timer stays: the next future needs one too."""
+        self._due.pop(future, None)
+
+    def clear(self) -> None:
+        """Watch nothing any more. The timer would keep its owner in memory until it fires."""
+        self._due.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(due, self._expire, loop)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        now = loop.time()
+        for future, (due, error) in [*self._due.items()]:
+            if due <= now:
+                del self._due[future]
+                if not future.done():
+                    future.set_exception(error())
+        if self._due:
+            self._start(loop, max(min(due for due, _ in self._due.values()), now + _TIMER_STEP))
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:

@@ -34,6 +34,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,
+    "inprocess": sockets.in_process,
     "stream": stores.large_stream,
     "artifacts": stores.many_artifacts,
     "routing": routing.hidden_files,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.report import Report, Table
+from tests.benchmarks.tried import TRIED
 
 __all__ = ["DOCUMENT", "PICTURE", "document"]
 
@@ -77,6 +78,7 @@ def document(report: Report) -> str:
             "## " + _short(report) + "\n",
             *_why(report),
             "",
+            TRIED,
             _WAYS,
             "## Where time goes, and latency over size\n",
             _PARTS,

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,14 @@ from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
 from transports.protocol.declarations import AppInfo, Capability, parse
 from transports.protocol.messages import Message
-from transports.protocol.payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol.payloads import (
+    Answer,
+    ElicitationRequest,
+    Initialized,
+    Notification,
+    Progress,
+    answered_data,
+)
 from transports.protocol.strict_json import decode_json, encode_json
 
 
@@ -30,6 +38,42 @@ def refusal(payload: object) -> CapabilityError:
 
 
 # --- answers (docs/protocol.md 3.3) -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"success": True, "data": [1]},
+        {"success": True},
+        {"success": True, "data": None, "metadata": None, "unknown": 1},
+        {"success": True, "data": 1, "error": {"code": "X"}},
+        {"success": True, "data": 1, "cancelled": "perhaps"},
+        {"success": True, "data": 1, "cancelled": True, "metadata": {"n": 1}},
+        {"success": 1, "data": 1},
+        {"success": "yes", "data": 1},
+        {"success": False, "error": "no"},
+        {"success": None, "data": 5},
+        {"data": 5},
+        {"cancelled": True},
+        {},
+        [],
+        None,
+        "text",
+    ],
+)
+def test_the_short_way_to_an_answers_data_says_what_the_model_says(payload: object) -> None:
+    def outcome(read: Callable[[], object]) -> object:
+        try:
+            return read()
+        except (CapabilityError, ProtocolError) as error:
+            return type(error), error.code
+
+    def by_model() -> object:
+        model = answer(payload)
+        model.raise_for_error("x")
+        return model.data
+
+    assert outcome(lambda: answered_data(payload, "x")) == outcome(by_model)
 
 
 def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:

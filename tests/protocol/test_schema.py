@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from transports.binary.params import prepare_params
 from transports.errors import UsageError
-from transports.protocol.schema import check_output, check_params, unnamed_params
+from transports.protocol.schema import check_output, check_params, unnamed_params, validate
+from transports.protocol.strict_json import encode_json
 
 EXPORT: dict[str, object] = {
     "type": "object",
@@ -479,3 +480,23 @@ def test_the_deepest_parameters_that_can_be_sent_are_checked() -> None:
         params = {"n": params}
     prepared, _ = prepare_params(params)
     assert refused(schema, prepared).details["path"] == ".".join("n" * 64)
+
+
+def test_a_schema_is_read_once_however_often_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+
+    def encode(schema: object) -> bytes:
+        read.append(schema)
+        return encode_json(schema)
+
+    monkeypatch.setattr(validate, "encode_json", encode)
+    schema = {"type": "object", "required": ["n"]}
+    for _ in range(3):
+        assert check_params("x", schema, {"n": 1}) == []
+        with pytest.raises(UsageError, match="n"):
+            check_params("x", schema, {})
+    assert read == [schema]
+    for n in range(200):  # those that nobody uses any more are forgotten, and none is taken for another
+        assert check_output({"const": n}, n) == []
+        assert check_output({"const": n}, n + 1) != []
+    assert len(validate._seen) <= 64

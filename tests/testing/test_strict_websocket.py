@@ -70,5 +70,5 @@ async def test_a_connection_that_broke_is_not_opened_again(fixture: Fixture) -> 
 
 def test_the_methods_that_it_replaces_exist() -> None:
     """It replaces methods of the transport that are private there. A new name there is needed here too."""
-    replaced = {"__init__", "_read", "_close_error"}
+    replaced = {"__init__", "_on_message", "_close_error"}
     assert replaced <= set(vars(WebSocketTransport)) and replaced <= set(vars(StrictWebSocket))

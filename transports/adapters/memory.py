@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..artifacts import ArtifactStore
 from ..base import Features, Transport
 from ..binary import BinaryData, Handle
-from ..binary.detect import Place, find, replace
+from ..binary.detect import Place, find_values, replace
 from ..errors import (
     ABPError,
     CallTimeout,
@@ -33,7 +33,9 @@ from ..errors import (
     UsageError,
     no_answer,
 )
+from ..protocol.ids import new_id
 from ..protocol.messages import PROTOCOL_VERSION, Message
+from ..tasks import Deadlines
 
 __all__ = ["Call", "Handler", "MemoryTransport"]
 
@@ -87,6 +89,7 @@ class MemoryTransport(Transport):
         self._answers = answers or {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._running: dict[str, asyncio.Task[object]] = {}
+        self._deadlines = Deadlines()
         self._elicitations: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._held: dict[str, bytes] = {}
         self._handle_ids = itertools.count()
@@ -119,6 +122,8 @@ class MemoryTransport(Transport):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_CLOSE_TIMEOUT)
+        if not self._running:
+            self._deadlines.clear()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Answer a request as an app would: ``initialize``, ``capabilities/list``, ``…/call`` or ``…/cancel``."""
@@ -130,7 +135,7 @@ class MemoryTransport(Transport):
                 app = {"id": "memory", "name": "In-process app", "version": "1"}
                 names = [{"name": name, "available": True} for name in self._handlers]
                 result: object = {
-                    "sessionId": str(uuid.uuid4()),
+                    "sessionId": new_id(),
                     "protocolVersion": PROTOCOL_VERSION,
                     "app": app,
                     "capabilities": names,
@@ -153,20 +158,28 @@ class MemoryTransport(Transport):
             return self._answers[name]
         if name not in self._handlers:
             return _error_answer(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
-        task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], Call(call_id, name, self)))
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        call = Call(call_id, name, self)
+        task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], call))
         self._running[call_id] = task
-        task.add_done_callback(lambda _: self._running.pop(call_id, None))
-        done, _ = await asyncio.wait((task,), timeout=timeout)
-        if not done:
-            raise no_answer("", timeout)
+        task.add_done_callback(partial(self._ended, call_id, done))
+        self._deadlines.add(done, timeout, lambda: no_answer("", timeout))
+        try:
+            answer = await done
+        finally:
+            self._deadlines.discard(done)
+            done.cancel()
         if self._closed:
             raise Disconnected("the transport was closed during the call")
-        if task.cancelled():
-            return {"success": False, "cancelled": True}
-        answer = task.result()
         if isinstance(answer, ABPError):
             raise answer
         return answer
+
+    def _ended(self, call_id: str, done: asyncio.Future[object], task: asyncio.Task[object]) -> None:
+        """Give ``done`` the answer of a handler, unless nobody waits for it any more."""
+        self._running.pop(call_id, None)
+        if not done.done():
+            done.set_result({"success": False, "cancelled": True} if task.cancelled() else task.result())
 
     def _cancel(self, payload: Any) -> bool:
         task = self._running.get(payload["callId"])
@@ -179,7 +192,7 @@ class MemoryTransport(Transport):
         """Replace content over 256 KiB by handles, as a page does."""
         replacements: dict[Place, object] = {}
         with contextlib.suppress(ProtocolError):  # nested too deeply: the session reports that
-            for item in find(result):
+            for item in find_values(result):
                 binary = item.binary
                 if (
                     isinstance(binary, BinaryData)
@@ -206,7 +219,7 @@ class MemoryTransport(Transport):
 
     async def ask(self, message: Message) -> Mapping[str, Any]:
         """Send an elicitation request to the client and wait for its answer."""
-        message.id = key = str(uuid.uuid4())
+        message.id = key = new_id()
         self._elicitations[key] = asyncio.get_running_loop().create_future()
         self.emit(message)
         try:

@@ -166,8 +166,9 @@ class Description:
     durability: Durability = "disk"
 
 
-def describe(meter: Meter, **options: Unpack[PutOptions]) -> Description:
-    """Verify the size of content and decide on its MIME type and file name.
+def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOptions]) -> Description:
+    """Verify the size of content and decide on its MIME type and file name. ``now`` is when it was made, in Unix
+    seconds.
 
     The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
     ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
@@ -178,7 +179,7 @@ def describe(meter: Meter, **options: Unpack[PutOptions]) -> Description:
     declared, sniffed = normalise_mime(options.get("mime_type")), sniff(meter.head)
     chosen = declared or sniffed or OCTET_STREAM
     notes = _json_copy(options.get("meta"))
-    now = time.time()
+    now = time.time() if now is None else now
     notes |= {
         "created": iso_utc(now),
         "declared_mime_type": declared,

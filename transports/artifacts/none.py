@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 from ..binary.media import is_binary_mime
 from ..errors import ArtifactNotFound
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
-from .content import Description, Meter
+from .content import Description, Meter, describe
 from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Entry
@@ -42,11 +42,21 @@ class NoneStore(ArtifactStore):
     def __repr__(self) -> str:
         return "NoneStore()"
 
-    def _warn_once(self) -> None:
+    def warn_once(self) -> None:
         """Log that nothing is kept, the first time."""
         if not self._warned:
             self._warned.append(True)
             logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
+
+    def describe(
+        self, data: bytes, *, mime_type: str, namespace: str, meta: Mapping[str, object], now: float
+    ) -> ArtifactRef:
+        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds, for content
+        within :attr:`max_bytes`. Nothing is logged."""
+        meter = Meter(self.max_bytes)
+        meter.add(memoryview(data))
+        description = describe(meter, now=now, mime_type=mime_type, namespace=namespace, meta=meta)
+        return _reference(meter, description, self.scope)
 
     async def _new_staged(self) -> StagedFile:
         return _Staged(self)
@@ -92,20 +102,25 @@ class _Staged(SpooledFile):
         pass
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        self._store._warn_once()
-        digest = meter.sha256
-        key = artifact_id("truncated", digest)
-        notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
-        if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head)):
-            notes["preview"] = text
-        return ArtifactRef(
-            id=key,
-            uri=f"artifact://{key}",
-            local_path=None,
-            filename=description.name,
-            mime_type=description.mime_type,
-            size_bytes=meter.size,
-            sha256=digest,
-            source=description.source | notes,
-            scope=self._store.scope,
-        )
+        self._store.warn_once()
+        return _reference(meter, description, self._store.scope)
+
+
+def _reference(meter: Meter, description: Description, scope: Scope) -> ArtifactRef:
+    """Return the reference of content that is not kept."""
+    digest = meter.sha256
+    key = artifact_id("truncated", digest)
+    notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
+    if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head)):
+        notes["preview"] = text
+    return ArtifactRef(
+        id=key,
+        uri=f"artifact://{key}",
+        local_path=None,
+        filename=description.name,
+        mime_type=description.mime_type,
+        size_bytes=meter.size,
+        sha256=digest,
+        source=description.source | notes,
+        scope=scope,
+    )

@@ -4,7 +4,7 @@
 * :mod:`.declarations`, :mod:`.payloads` — what an app sends, as models.
 * :mod:`.strict_json` — JSON that is exact or refused; :mod:`.base64_runs` — long base64 in it, without a copy.
 * :mod:`.envelope` — messages as JSON text, content as base64.
-* :mod:`.pending` — which reply belongs to which request.
+* :mod:`.ids` — ids; :mod:`.pending` — which reply belongs to which request.
 * :mod:`.capabilities` — lists of capabilities, merged and compared; :mod:`.spelling` — names that may have been meant.
 * :mod:`.elicitation` — the answer to a question when no handler is there, and what is wrong with a handler's.
 * :mod:`.schema` — parameters and answers against the schemas that an app declares.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -19,6 +20,10 @@ __all__ = ["RunHandler", "decode_run", "decode_with_runs"]
 
 #: Length in bytes from which a text is a run. Shorter ones cost less to parse than to take out.
 _SHORTEST_RUN = 128 * 1024
+
+#: Bytes that are searched at a time, and seconds between two searches: a search keeps the interpreter's lock, and in
+#: the thread of the event loop others wait for it.
+_PIECE, _PAUSE = 4 << 20, 0.0001
 
 #: Returns the value that replaces a run, given the object that holds it, its key there, and the run.
 RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
@@ -60,15 +65,28 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
         if quote >= 0:  # a run is longer than the window, so it cannot begin before this mark
             at = quote + 1
             continue
-        end = data.find(b'"', at + _SHORTEST_RUN)
+        end, escaped = _end_of_text(data, at)
         if end < 0:
             break
-        if (end - at) % 4 == 0 and key.search(data, max(at - 40, 0), at) and data.find(b"\\", at, end) < 0:
+        if (end - at) % 4 == 0 and not escaped and key.search(data, max(at - 40, 0), at):
             parts += [data[copied:at], f"{marker}{len(runs)}".encode()]
             runs.append(memoryview(data)[at:end])
             copied = end
         at = end + 1
     return b"".join([*parts, data[copied:]]), runs
+
+
+def _end_of_text(data: bytes, start: int) -> tuple[int, bool]:
+    """Return the place of the first quotation mark from ``start`` on, -1 without one, and whether there is a backslash
+    before it."""
+    escaped = False
+    for at in range(start, len(data), _PIECE):
+        end = data.find(b'"', at, at + _PIECE)
+        escaped = escaped or data.find(b"\\", at, at + _PIECE if end < 0 else end) >= 0
+        if end >= 0:
+            return end, escaped
+        time.sleep(_PAUSE)
+    return -1, escaped
 
 
 def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:

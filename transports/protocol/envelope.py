@@ -24,6 +24,8 @@ _KEY = re.compile(rb'"content"\s*:\s*"\Z')
 #: Signs of the URL-safe alphabet and of data: URLs, which are decoded as text, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _BYTES_CHECKED = 128 * 1024
+#: Bytes of a message up to which its brackets are counted first: as many as it may have levels need no further look.
+_COUNTED = 128 * 1024
 #: Levels of a whole message: those of an answer, and as many for what is around and beside it. Most code that looks at
 #: a message calls itself for each level.
 _MAX_LEVELS = 2 * MAX_DEPTH
@@ -77,7 +79,8 @@ def decode_envelope(data: bytes) -> Message:
     levels.
     """
     envelope = decode_with_runs(data, _KEY, _content)
-    _check_depth(envelope)
+    if len(data) > _COUNTED or data.count(b"{") + data.count(b"[") > _MAX_LEVELS:
+        _check_depth(envelope)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is no envelope: it needs a type")
     identity, timestamp = envelope.get("id"), envelope.get("timestamp")

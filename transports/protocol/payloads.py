@@ -20,9 +20,17 @@ from pydantic import (
 from ..binary import BinaryData
 from ..binary.detect import find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError
-from .declarations import AppInfo, JSONObject, Model
+from .declarations import AppInfo, JSONObject, Model, parse
 
-__all__ = ["Answer", "ElicitationRequest", "ErrorInfo", "Initialized", "Notification", "Progress"]
+__all__ = [
+    "Answer",
+    "ElicitationRequest",
+    "ErrorInfo",
+    "Initialized",
+    "Notification",
+    "Progress",
+    "answered_data",
+]
 
 
 class Initialized(Model):
@@ -101,6 +109,25 @@ class Answer(Model):
         )
         error.cancelled = error.code == "CANCELLED" or self.cancelled
         raise error
+
+
+def answered_data(payload: object, capability: str) -> object:
+    """Return the ``data`` of an app's answer to a call.
+
+    A plain success, which most answers are, needs no model. Raises :class:`~transports.errors.CapabilityError` if the
+    app said no, and :class:`~transports.errors.ProtocolError` for what is no answer.
+    """
+    if (
+        type(payload) is dict
+        and payload.get("success") is True
+        and "error" not in payload
+        and "cancelled" not in payload
+        and "metadata" not in payload
+    ):
+        return payload.get("data")
+    answer = parse(Answer, payload, f"the app's answer to {capability}")
+    answer.raise_for_error(capability)
+    return answer.data
 
 
 def _inline(details: object) -> dict[str, object]:

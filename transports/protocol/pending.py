@@ -6,12 +6,13 @@ For transports that carry envelopes, whose replies come in any order (docs/proto
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 from ..errors import ABPError, no_answer
+from ..tasks import Deadlines
+from .ids import new_id
 from .messages import Message
 
 __all__ = ["Outcome", "PendingReplies"]
@@ -37,6 +38,7 @@ class PendingReplies:
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, asyncio.Future[Message]]] = {}
         self._ended: OrderedDict[str, Literal["late", "duplicate"]] = OrderedDict()
+        self._deadlines = Deadlines()
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -56,22 +58,31 @@ class PendingReplies:
         if self._waiting.pop(message_id, None) is not None:
             self._end(message_id, "late")
 
-    async def request(self, message: Message, send: Callable[[Message], Awaitable[None]], *, timeout: float) -> Message:
+    async def request(
+        self, message: Message, send: Callable[[Message], Awaitable[None] | None], *, timeout: float
+    ) -> Message:
         """Send a request and return its reply. ``message`` gets an id if it has none.
 
-        Raises what ``send`` raises, the error of :meth:`fail` or :meth:`fail_all`, and after ``timeout`` seconds, for
-        sending and waiting together, :class:`~transports.errors.CallTimeout`.
+        ``send`` returns ``None`` if the message has been sent, else what sends it. Raises what ``send`` raises, the
+        error of :meth:`fail` or :meth:`fail_all`, and after ``timeout`` seconds, for sending and waiting together,
+        :class:`~transports.errors.CallTimeout`.
         """
-        message.id = message.id or str(uuid.uuid4())
+        message.id = identity = message.id or new_id()
         future = self.register(message)
         try:
-            async with asyncio.timeout(timeout):
-                await send(message)
+            sending = send(message)
+            if sending is None:
+                self._deadlines.add(future, timeout, lambda: no_answer(message.type, timeout))
                 return await future
-        except TimeoutError:
-            raise no_answer(message.type, timeout) from None
+            try:
+                async with asyncio.timeout(timeout):
+                    await sending
+                    return await future
+            except TimeoutError:
+                raise no_answer(message.type, timeout) from None
         finally:
-            self.forget(message.id)
+            self._deadlines.discard(future)
+            self.forget(identity)
             future.cancel()
 
     def deliver(self, message: Message) -> Outcome:
@@ -85,15 +96,16 @@ class PendingReplies:
         request_type = _REQUEST_OF_REPLY.get(message.type)
         if request_type is None:
             return "event"
-        if message.id is None:
+        identity = message.id
+        if identity is None:
             return "unknown"
-        waiting = self._waiting.get(message.id)
+        waiting = self._waiting.get(identity)
         if waiting is None:
-            return self._ended.get(message.id, "unknown")
+            return self._ended.get(identity, "unknown")
         if waiting[0] != request_type:
             return "unknown"
-        del self._waiting[message.id]
-        self._end(message.id, "duplicate")
+        del self._waiting[identity]
+        self._end(identity, "duplicate")
         if not waiting[1].done():
             waiting[1].set_result(message)
         return "delivered"
@@ -110,8 +122,9 @@ class PendingReplies:
         """Raise an error of the same class, message and details in every request, each its own instance."""
         for message_id in tuple(self._waiting):
             self.fail(message_id, type(error)(error.message, details=error.details))
+        self._deadlines.clear()
 
     def _end(self, message_id: str, outcome: Literal["late", "duplicate"]) -> None:
         self._ended[message_id] = outcome
-        while len(self._ended) > _MAX_REMEMBERED:
+        if len(self._ended) > _MAX_REMEMBERED:
             self._ended.popitem(last=False)

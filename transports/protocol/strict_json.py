@@ -15,6 +15,7 @@ __all__ = ["JSONValue", "decode_json", "encode_json", "inner_values", "is_deeper
 #: A value as JSON has it.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 
+_ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 #: Length of JSON above which the garbage collector pauses meanwhile.
 _PAUSE_ABOVE = 1 << 20
 
@@ -29,7 +30,7 @@ def decode_json(text: str | bytes) -> object:
     if pausing:
         gc.disable()
     try:
-        return msgspec.json.decode(text)
+        return _DECODE(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
     finally:
@@ -62,4 +63,4 @@ def is_deeper(value: object, levels: int) -> bool:
 def encode_json(value: object) -> bytes:
     """Return JSON as UTF-8 bytes, compact. NaN and infinity become null, as in JavaScript. Raises :class:`TypeError`
     or :class:`ValueError` for values that JSON does not have."""
-    return msgspec.json.encode(value)
+    return _ENCODE(value)

@@ -1,7 +1,8 @@
 """Routing of answers (docs/protocol.md 12, docs/requirements.md R2-4): files go to the store, references take their
 places, and what an agent sees stays small.
 
-* :mod:`.router` — :class:`Router`, which does it; :mod:`.layers` finds the files for it.
+* :mod:`.router` — :class:`Router`, which does it; :mod:`.layers` finds the files for it, :mod:`.storing` stores them;
+  :mod:`.unkept` — what no store keeps.
 * :mod:`.policy`, :mod:`.presets`, :mod:`.config` — what is recognised, the policies for well-known servers, those of a
   settings file.
 * :mod:`.fields`, :mod:`.paths`, :mod:`.blocks`, :mod:`.sizes` — the layers for configured fields, MCP content blocks

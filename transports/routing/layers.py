@@ -19,6 +19,9 @@ from .policy import RoutingPolicy, Step
 __all__ = ["Layers", "Recognised"]
 
 
+_NO_REFERENCES: Mapping[Place, ArtifactRef] = {}
+
+
 class Recognised(NamedTuple):
     """The outcome of the layers: the answer as they left it, its content, the references of what is stored already,
     what the policy named, the steps taken."""
@@ -37,19 +40,17 @@ class Layers:
         self._policy = policy
         self._fetcher = fetcher
         self._search = policy.search
+        self._is_ruled = bool(policy.transformer or policy.tool_fields)
 
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
-        """Return what the answer ``data`` of a call holds. Raises what the policy's transformer raises."""
-        return self._plain(data) or await self._transformed(data, context) or self._ruled(data, context.capability)
+        """Return what the answer ``data`` of a call holds, if :meth:`plain` does not say it. Raises what the policy's
+        transformer raises."""
+        return await self._transformed(data, context) or self._ruled(data, context.capability)
 
-    def _plain(self, data: object) -> Recognised | None:
-        """The short way, which most answers take: no transformer, no rules, no content blocks."""
-        policy = self._policy
-        if (
-            policy.transformer
-            or policy.tool_fields
-            or (isinstance(data, dict) and isinstance(data.get("content"), list))
-        ):
+    def plain(self, data: object) -> Recognised | None:
+        """Return what ``data`` holds, the short way that most answers take: no transformer, no rules, no content
+        blocks. Else return ``None``."""
+        if self._is_ruled or (isinstance(data, dict) and isinstance(data.get("content"), list)):
             return None
         others: list[tuple[Place, object]] = []
         return Recognised(data, find(data, heuristics=self._search, others=others), _references(others))
@@ -98,4 +99,6 @@ class Layers:
 
 def _references(values: Sequence[tuple[Place, object]]) -> Mapping[Place, ArtifactRef]:
     """The references among values that are no JSON: of what code in this process has stored itself."""
+    if not values:
+        return _NO_REFERENCES
     return {place: value for place, value in values if isinstance(value, ArtifactRef)}

@@ -5,18 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import cast
 
-from ..artifacts import (
-    ArtifactRef,
-    ArtifactStore,
-    Durability,
-    HostFacade,
-    HostStore,
-    discover_store,
-)
-from ..binary import BinaryData, Encoded
+from ..artifacts import ArtifactRef, ArtifactStore, Durability, HostFacade, HostStore, discover_store
+from ..binary import BinaryData
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BinaryError, UsageError
 from ..protocol.messages import Effect
@@ -27,16 +19,17 @@ from .events import OnRoutingEvent, TransformContext
 from .fetch import Fetcher, OnDownload
 from .fields import fill_summary
 from .guard import MAX_BYTES, clamp
-from .layers import Layers
+from .layers import Layers, Recognised
 from .policy import RoutingPolicy, Step
 from .presets import ABP
 from .references import captured_places, declared_text, metadata_of, reference_for, reference_metadata
 from .result import Result
-from .sizes import is_long, long_texts, preview, shorten
+from .storing import Storing, stored_as
+from .unkept import unkept
 
 __all__ = ["Router"]
 
-#: Characters up to which encoded content is decoded on the event loop; longer content is decoded in a thread.
+#: Bytes of JSON of a small answer where the policy has no limit.
 _SMALL = 64 * 1024
 
 
@@ -68,8 +61,10 @@ class Router:
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
         self._on_event = on_event
-        self._durability = durability
         self._layers = Layers(self._policy, self._fetcher)
+        self._storing = Storing(store, self._fetcher, self._policy, durability)
+        limits = (self._policy.max_inline_chars, self._policy.max_inline_bytes)
+        self._small = min((limit for limit in limits if limit is not None), default=_SMALL)
 
     async def route(
         self,
@@ -97,12 +92,16 @@ class Router:
         ``details`` the field and the URL without credentials. An error of a policy's transformer is raised as it is.
         When the call is cancelled, content on the far side is released.
         """
-        call = str((source or {}).get("call", ""))
-        context = TransformContext(capability, call, self._store, self._on_event)
-        recognised = await self._layers.recognise(data, context)
+        origin = {"capability": capability, **(source or {})}
+        call = str(origin.get("call", ""))
+        recognised = self._layers.plain(data)
+        if recognised is None:
+            context = TransformContext(capability, call, self._store, self._on_event)
+            recognised = await self._layers.recognise(data, context)
+        if not (recognised.found or recognised.refs or outputs):
+            return await self._route_json(recognised, capability, origin, warnings, effects, transport, started, schema)
         data, found, steps = recognised.data, recognised.found, list(recognised.steps)
         captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
-        origin = {"capability": capability, **(source or {})}
         notes = list(warnings)
         summaries: list[str] = []
         stored = {field_of(place): ref for place, ref in recognised.refs.items()}
@@ -117,7 +116,7 @@ class Router:
             while waiting:
                 item = waiting.popleft()
                 try:
-                    ref = await self._store_one(item, capability, origin, on_download)
+                    ref = await self._storing.file(item, capability, origin, on_download)
                 except ABPError as error:
                     failures.append((item, error))
                     references[item.path] = {"error": error.as_dict()}
@@ -132,7 +131,7 @@ class Router:
                 if not rule and (text := declared_text(item)) is not None:
                     texts[item.path] = cast(str, clamp(text, MAX_BYTES))
                 layer = "fields" if rule else item.layer
-                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {_stored_as(ref)}"))
+                steps.append(Step(layer, item.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
         finally:
             for item in waiting:  # cancelled: nobody will fetch these
                 await self._fetcher.release(item.binary)
@@ -142,13 +141,13 @@ class Router:
         routed = cast(JSONValue, replace(data, references))
         previews: dict[Place, JSONValue] = {}
         if not failures:
-            alone = not found and not captured and not recognised.refs
-            previews = await self._store_sizes(routed, capability, origin, stored, steps, alone=alone)
+            encoded = _encoded(routed, capability)
+            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=False)
         # Added now, because text that is a file already needs no second file for its length.
         if texts:
             with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
             routed = cast(JSONValue, replace(routed, with_text))
-            previews |= self._text_previews(texts, stored)
+            previews |= self._storing.text_previews(texts, stored)
         if schema:
             notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
         result = Result(
@@ -172,85 +171,41 @@ class Router:
             raise self._failure(capability, failures, result)
         return result
 
-    # --- storing ------------------------------------------------------------------------------------------------------
-
-    async def _store_sizes(
+    async def _route_json(
         self,
-        routed: JSONValue,
+        recognised: Recognised,
         capability: str,
         origin: Mapping[str, object],
-        stored: dict[str, ArtifactRef],
-        steps: list[Step],
-        *,
-        alone: bool,
-    ) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
-        An answer without data is not stored.
-
-        Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
-        """
-        policy = self._policy
+        warnings: Sequence[str],
+        effects: Sequence[Effect],
+        transport: str,
+        started: float | None,
+        schema: Mapping[str, object] | None,
+    ) -> Result:
+        """Return an answer without files, as most are: the short way."""
+        routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
         encoded = _encoded(routed, capability)
-        durability: Durability = self._durability if alone else "disk"
+        stored: dict[str, ArtifactRef] = {}
         previews: dict[Place, JSONValue] = {}
-        if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
-            long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
-            for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(
-                    text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
-                )
-                stored[field_of(place)] = ref
-                previews[place] = preview(text, ref)
-                steps.append(Step("size", field_of(place), f"{len(text):,} characters, {_stored_as(ref, 'also ')}"))
-        large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if routed is not None and (alone or (large and "" not in stored)):
-            ref = await self._store.put_bytes(
-                encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
-            )
-            stored[""] = ref
-            if large:
-                steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))
-        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
-            previews[()] = preview(routed, stored[""])
-        return previews
-
-    def _text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
-        """What agents see in the place of each long ``text`` beside a reference."""
-        limit = self._policy.max_inline_chars
-        return {
-            (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
-            for place, text in texts.items()
-            if is_long(text, limit)
-        }
-
-    async def _store_one(
-        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
-    ) -> ArtifactRef:
-        binary = item.binary
-        if isinstance(binary, ABPError):
-            raise binary
-        content = binary.content
-        if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
-            return await self._store.put_bytes(
-                content if isinstance(content, bytes) else b"".join(binary.chunks()),
-                size=binary.size,
-                mime_type=binary.mime_type,
-                filename=binary.filename,
-                namespace=capability,
-                meta=origin,
-            )
-        try:
-            async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
-                return await staged.commit(
-                    size=known.size,
-                    mime_type=known.mime_type,
-                    filename=known.filename,
-                    namespace=capability,
-                    meta=origin,
-                )
-        finally:
-            await self._fetcher.release(binary)
+        small = routed is not None and len(encoded) <= self._small
+        nowhere = unkept(self._store, encoded, origin) if small else None
+        if nowhere is None:
+            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=True)
+        return Result(
+            capability,
+            routed,
+            nowhere or stored,
+            transport,
+            0.0 if started is None else (time.perf_counter() - started) * 1000,
+            (*warnings, *check_output(schema, routed)) if schema else tuple(warnings),
+            tuple(effects),
+            metadata=metadata_of(routed, ()) if stored.keys() - {""} else {},
+            steps=tuple(steps),
+            previews=previews,
+            limits=policy.agent,
+            call=str(origin.get("call", "")),
+            on_clamped=self._on_event,
+        )
 
     def _failure(self, capability: str, failures: Sequence[tuple[Found, ABPError]], result: Result) -> ABPError:
         item, error = failures[0]
@@ -270,10 +225,6 @@ def _encoded(routed: object, capability: str) -> bytes:
         return encode_json(routed)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{capability}: the result holds a value that is no JSON: {error}") from error
-
-
-def _stored_as(ref: ArtifactRef, also: str = "") -> str:
-    return f"{also}stored as {ref.id}" if ref.stored else "not stored"
 
 
 def _strings(value: object) -> list[str]:

@@ -43,6 +43,11 @@ class Callbacks:
         # by id(): a callable need not be hashable; its queue holds it, so no other object takes the id meanwhile
         self._queues: dict[int, _Queue] = {}
 
+    @property
+    def busy(self) -> bool:
+        """Whether any callback has values that it has not had yet."""
+        return bool(self._queues)
+
     def submit(self, callback: Callable[..., object], value: object) -> None:
         """Run ``callback(value)`` after all values that were submitted for ``callback`` before. Does not wait."""
         queue = self._queues.get(id(callback))

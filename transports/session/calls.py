@@ -7,7 +7,6 @@ import contextlib
 import logging
 import math
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -24,10 +23,10 @@ from ..errors import (
     format_seconds,
     no_answer,
 )
-from ..protocol.declarations import parse
 from ..protocol.elicitation import INVALID_ANSWER
+from ..protocol.ids import new_id
 from ..protocol.messages import Message
-from ..protocol.payloads import Answer
+from ..protocol.payloads import answered_data
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
 from .connection import Connection
@@ -88,17 +87,20 @@ class Calls:
         the elicitation handler were refused, the result has a warning, and the error says so: that of the app becomes a
         :class:`~transports.errors.UsageError`.
         """
-        self._events.emit(CallStarted(call, capability))
+        events = self._events
+        if events.has_listeners:
+            events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
         try:
             result = await work
-            if refused := self._events.take_refused(call):
+            if refused := events.take_refused(call):
                 result = replace(result, warnings=(*result.warnings, *refused))
-            await self._events.wait_for_callbacks(on_progress)
+            if events.has_callbacks_waiting:
+                await events.wait_for_callbacks(on_progress)
         except ABPError as raised:
-            error = _with_refused(raised, capability, self._events.take_refused(call))
+            error = _with_refused(raised, capability, events.take_refused(call))
             if not isinstance(error, CallTimeout):
-                await self._events.wait_for_callbacks(on_progress)
+                await events.wait_for_callbacks(on_progress)
             if error is not raised:
                 raise error from None
             raise
@@ -106,9 +108,10 @@ class Calls:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
             raise
         finally:
-            self._events.take_refused(call)
-            duration = (time.perf_counter() - started) * 1000
-            self._events.emit(CallFinished(call, capability, duration, result, error))
+            events.take_refused(call)
+            if events.has_listeners:
+                duration = (time.perf_counter() - started) * 1000
+                events.emit(CallFinished(call, capability, duration, result, error))
         return result
 
     async def request(
@@ -121,8 +124,8 @@ class Calls:
         timeout: float,
         on_progress: OnProgress | None,
         idempotent: bool,
-    ) -> tuple[Message, Answer]:
-        """Return the transport's reply to a call and the app's answer in it.
+    ) -> tuple[Message, object]:
+        """Return the transport's reply to a call and the ``data`` that the app answered.
 
         ``timeout`` in seconds is for all attempts and the pauses between them. Raises what
         :meth:`Session.call <transports.session.session.Session.call>` does.
@@ -138,13 +141,11 @@ class Calls:
                 if not self._ready.is_set():
                     await self._wait_until_ready(capability, deadline, timeout)
                     seconds = seconds_left(deadline)
-                attempt_id = call if attempt == 1 else str(uuid.uuid4())
+                attempt_id = call if attempt == 1 else new_id()
                 reply = await self._send(
                     attempt_id, call, capability, payload, content, seconds, on_progress, timeout=timeout
                 )
-                answer = parse(Answer, reply.payload, f"the app's answer to {capability}")
-                answer.raise_for_error(capability)
-                return reply, answer
+                return reply, answered_data(reply.payload, capability)
             except ABPError as error:
                 delay = self._retry_delay(error, attempt, idempotent)
                 if delay is None or time.monotonic() + delay >= deadline:

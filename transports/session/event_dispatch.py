@@ -114,6 +114,16 @@ class EventDispatcher:
         callbacks = (on_progress, self._on_progress, self._on_notification)
         await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
 
+    @property
+    def has_listeners(self) -> bool:
+        """Whether a stream is open, so that an event is worth making."""
+        return bool(self.streams.open)
+
+    @property
+    def has_callbacks_waiting(self) -> bool:
+        """Whether any callback has events that it has not had yet."""
+        return self._callbacks.busy
+
     def emit(self, event: Event) -> None:
         """Add an event to every stream; a change of the connection goes to the notification callback as well."""
         self.streams.emit(event)

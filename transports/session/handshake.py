@@ -111,6 +111,8 @@ class Handshake:
         ``content`` is what stands for files and buffers in ``params``; it fits any schema. Raises
         :class:`~transports.errors.UsageError` if the parameters do not fit the capability's ``inputSchema``.
         """
+        if not (capability.input_schema or capability.deprecated or capability.experimental):
+            return []
         notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
         new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
         self._warned.update(new)

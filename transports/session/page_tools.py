@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 
 from ..base import PageTools, Transport
 from ..errors import UsageError
+from ..protocol.ids import new_id
 from ..routing import Result
 from .calls import Calls
 from .results import Results
@@ -29,7 +29,7 @@ async def run_page_tool(
     """
     if not isinstance(transport, PageTools):
         raise UsageError(f"{tool} needs an app in a page; this one is reached by {transport.name}")
-    call, started = str(uuid.uuid4()), time.perf_counter()
+    call, started = new_id(), time.perf_counter()
 
     async def work() -> Result:
         return await results.from_data({field: await use(transport)}, tool, started, call)

@@ -12,7 +12,6 @@ from ..artifacts.ref import MAX_SCOPE_CHARS
 from ..base import Transport
 from ..protocol.declarations import Capability
 from ..protocol.messages import Message
-from ..protocol.payloads import Answer
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from .settings import Settings
 
@@ -75,12 +74,12 @@ class Results:
         result = await self._router_of(call).route(
             data, capability=capability, source=self._source(call), transport=self._transport.name, started=started
         )
-        return await self._with_evictions(result)
+        return await self._with_evictions(result) if self._store.retention else result
 
     async def from_answer(
         self,
         reply: Message,
-        answer: Answer,
+        data: object,
         capability: str,
         declared: Capability | None,
         *,
@@ -95,7 +94,7 @@ class Results:
         Raises :class:`~transports.errors.BinaryError` and what else the router raises; ``error.result`` has the rest.
         """
         result = await self._router_of(call).route(
-            answer.data,
+            data,
             capability=capability,
             outputs=reply.outputs,
             effects=reply.effects,
@@ -106,7 +105,7 @@ class Results:
             started=started,
             on_download=on_download,
         )
-        return await self._with_evictions(result)
+        return await self._with_evictions(result) if self._store.retention else result
 
     def _router_of(self, call: str) -> Router:
         """The router of one call. The limits of a trace concern what is in its scope: each call needs one of its own,
@@ -119,7 +118,7 @@ class Results:
 
     async def _with_evictions(self, result: Result) -> Result:
         """Return the result with a warning for files that had to make room for later ones of the same result."""
-        if not self._store.retention or len(result.artifacts) < 2:
+        if len(result.artifacts) < 2:
             return result
         gone = [field for field, ref in result.artifacts.items() if not await self._store.exists(ref.id)]
         if not gone:

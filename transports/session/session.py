@@ -21,6 +21,7 @@ from ..errors.tracebacks import short_traceback
 from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.declarations import AppInfo, Capability
+from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result, RoutingConfig, RoutingPolicy
 from ..tasks import cancel_and_wait
@@ -204,7 +205,7 @@ class Session:
         """
         self._require_open()
         seconds = self._timeout_or_default(timeout)
-        call = call_id or str(uuid.uuid4())
+        call = call_id or new_id()
         work = self._call(call, capability, params, seconds, on_progress, idempotent)
         return await self._calls.with_events(call, capability, work, on_progress)
 
@@ -218,23 +219,24 @@ class Session:
         idempotent: bool,
     ) -> Result:
         started = time.perf_counter()
-        prepared, content = prepare_params(dict(params or {}))
+        prepared, content = prepare_params(dict(params)) if params else ({}, [])
         declared = self.capabilities.get(capability)
         warnings = self._handshake.check_params(declared, prepared, content) if declared else []
         if capability in self.resources.names:
             return await self.resources.call(capability, params or {}, seconds, call)
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
-            reply, answer = await self._calls.request(
+            reply, data = await self._calls.request(
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self.capabilities, prepared) from None
         report = self._events.download_progress(call, on_progress)
         result = await self._results.from_answer(
-            reply, answer, capability, declared, call=call, warnings=warnings, started=started, on_download=report
+            reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
-        return await self.resources.read_links(result, call)
+        has_blocks = isinstance(result.data, dict) and "content" in result.data
+        return await self.resources.read_links(result, call) if has_blocks else result
 
     @short_traceback
     async def save(self, artifact: ArtifactRef | str, path: str | os.PathLike[str]) -> Path:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from transports.adapters.mcp.translation import to_answer, to_capability
 from transports.adapters.mcp.wire import LineReader, with_content
-from transports.adapters.websocket.unreadable import answered_request
+from transports.adapters.websocket.incoming import answered_request
 from transports.binary import BinaryData, Encoded
 from transports.binary.detect import MAX_DEPTH, Heuristics, field_of, find, replace
 from transports.browser.page.received import Held, parse_event, parse_json, parse_reply

@@ -12,13 +12,12 @@ import asyncio
 import logging
 import ssl as ssl_module
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_connection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 from websockets.typing import Origin, Subprotocol
@@ -27,11 +26,11 @@ from ...base import Features, Transport
 from ...errors import ABPError, ConnectFailed, Disconnected
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
-from ...protocol.pending import PendingReplies
 from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay
+from .connection import Connection
 from .connection_errors import close_error, open_error
-from .unreadable import answered_request, is_utf8, unreadable_error
+from .incoming import Incoming
 
 __all__ = ["State", "WebSocketTransport"]
 
@@ -39,7 +38,6 @@ logger = logging.getLogger("transports.websocket")
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 
-_EVENTS = {"notification", "progress", "elicitation/request"}
 #: From this size on a message is parsed in a thread: below, the hop costs more than the parse (measured).
 _PARSE_INLINE = 256 * 1024
 #: Seconds after a loss in which each delay before a new attempt is short, and the longest of those before jitter.
@@ -101,17 +99,17 @@ class WebSocketTransport(Transport):
             "ping_interval": ping_interval,
             "ping_timeout": ping_timeout,
             "close_timeout": close_timeout,
-            "max_size": max_bytes * 4 // 3 + (1 << 20),
+            "max_size": (max_size := max_bytes * 4 // 3 + (1 << 20)),
+            "create_connection": partial(Connection, on_message=self._on_message, message_limit=max_size),
         }
         if ssl is not None:
             self._options["ssl"] = ssl
-        self._connection: ClientConnection | None = None
+        self._connection: Connection | None = None
         self._read_task: asyncio.Task[None] | None = None
-        self._pending = PendingReplies()
-        self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._incoming = Incoming()
+        self._pending, self._events = self._incoming.pending, self._incoming.events
         self._send_lock = asyncio.Lock()
         self._state: State = "closed"
-        self._unknown: Counter[str] = Counter()
 
     @property
     def url(self) -> str | None:
@@ -145,15 +143,17 @@ class WebSocketTransport(Transport):
         self._state = "open"
         self._read_task = asyncio.ensure_future(self._run(self._connection))
 
-    async def _connect(self) -> ClientConnection:
+    async def _connect(self) -> Connection:
         try:
-            return await open_connection(self._target, **self._options)
+            connection = await open_connection(self._target, **self._options)
         except (InvalidURI, InvalidHandshake, OSError) as error:  # TimeoutError and SSLError are kinds of OSError
             raise open_error(self._target, error, timeout=self._timeout) from None
+        assert isinstance(connection, Connection)
+        return connection
 
     # --- receiving ---------------------------------------------------------------------------------------------------
 
-    async def _run(self, connection: ClientConnection | None) -> None:
+    async def _run(self, connection: Connection | None) -> None:
         """Read until the transport is closed, and open again what breaks."""
         while connection is not None:
             error = await self._read(connection)
@@ -174,7 +174,7 @@ class WebSocketTransport(Transport):
         payload = {"state": state, "reason": error.message if error else ""}
         self._events.put_nowait(Message("connection/restored" if state == "open" else "connection/lost", payload))
 
-    async def _connect_again(self) -> ClientConnection | None:
+    async def _connect_again(self) -> Connection | None:
         """Return a new connection, tried with growing, jittered delays; ``None`` once the transport is closed.
 
         In the first minute they stay short, so that a server which is restarted is noticed within a second.
@@ -193,16 +193,17 @@ class WebSocketTransport(Transport):
                 logger.exception("connecting to %s again failed", redact_url(self._target))
         return None
 
-    async def _read(self, connection: ClientConnection) -> ABPError:
+    async def _read(self, connection: Connection) -> ABPError:
         """Receive messages until the connection ends; returns why it did."""
         try:
             while True:
-                data = await connection.recv(decode=False)
-                assert isinstance(data, bytes)
-                if not await self._receive(data):
-                    await connection.close(1007)  # RFC 6455 §8.1
+                await self._take_large(await connection.receive())
+                connection.done()
         except ConnectionClosed as closed:
             return self._close_error(closed)
+        except UnicodeDecodeError:
+            await connection.close(1007)  # RFC 6455 §8.1
+            return self._close_error(connection.protocol.close_exc)
         except WebSocketException as error:
             return Disconnected(f"the connection broke: {type(error).__name__}")
         except Exception:  # a fault of ours must not end in a connection that looks open and hears nothing
@@ -213,40 +214,29 @@ class WebSocketTransport(Transport):
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
 
-    async def _receive(self, data: bytes) -> bool:
-        """Handle one message; returns false if it is not UTF-8, so that the connection must be closed.
-
-        Text that cannot be read fails only the request that it answers, if its id can be found.
-        """
+    def _on_message(self, data: bytes, text: bool) -> bool:
+        """Take a message in the event loop; return false for a large one. Raises :class:`UnicodeDecodeError` for what
+        is not UTF-8, so that the connection must be closed."""
+        if len(data) > _PARSE_INLINE:
+            return False
         try:
-            if len(data) <= _PARSE_INLINE:
-                message = decode_envelope(data)
-            else:
-                message = await asyncio.to_thread(decode_envelope, data)
-        except Exception as unreadable:  # noqa: BLE001 - whatever a message causes is that message's error alone
-            error = unreadable_error(unreadable)
-            self._pending.counts["unreadable"] += 1
-            if not is_utf8(data):
-                return False
-            if (request := answered_request(data)) is not None:  # it fails now, instead of at its timeout
-                self._pending.fail(request, error)
-            logger.warning("%s", error.message)
-            return True
-        outcome = self._pending.deliver(message)
-        if outcome != "event":
-            if outcome != "delivered":
-                # a late one is what a call that was cancelled or timed out leaves behind
-                level = logging.INFO if outcome == "late" else logging.WARNING
-                logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
-        elif message.type in _EVENTS:
-            self._events.put_nowait(message)
+            message = decode_envelope(data)
+        except Exception as error:  # noqa: BLE001 - whatever a message causes is that message's error alone
+            data.decode()
+            self._incoming.refuse(data, error)
         else:
-            self._unknown[message.type] += 1
-            if self._unknown[message.type] == 1:
-                logger.warning(
-                    "ignored a message of the unknown type %r; more of them are ignored quietly", message.type
-                )
+            self._incoming.deliver(message)
         return True
+
+    async def _take_large(self, data: bytes) -> None:
+        """Do what :meth:`_on_message` does, with a thread to parse in."""
+        try:
+            message = await asyncio.to_thread(decode_envelope, data)
+        except Exception as error:  # noqa: BLE001 - as above
+            await asyncio.to_thread(data.decode)
+            self._incoming.refuse(data, error)
+        else:
+            self._incoming.deliver(message)
 
     async def events(self) -> AsyncIterator[Message]:
         """Yield the app's events and changes of the connection, in order, until the transport is closed."""
@@ -264,19 +254,31 @@ class WebSocketTransport(Transport):
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
-        await self._send(message)
+        if (sending := self._send(message)) is not None:
+            await sending
 
-    async def _send(self, message: Message) -> None:
+    def _send(self, message: Message) -> Awaitable[None] | None:
+        """Send a message at once, or return what sends it: files are read in a thread, a slow peer is waited for."""
         connection = self._connection
         if connection is None:
             advice = "call again" if self._state == "reconnecting" else "connect again"
             raise Disconnected(f"the connection is {self._state}; {advice}", details={"sent": False})
+        if message.content or self._send_lock.locked() or connection.slow:
+            return self._send_later(connection, message)
+        text = encode_envelope(message)
+        return None if connection.send_at_once(text, hold=len(self._pending) > 1) else self._write(connection, text)
+
+    async def _send_later(self, connection: Connection, message: Message) -> None:
         async with self._send_lock:  # messages wait here unencoded: a slow peer costs time, not memory
             text = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
-            try:
-                await connection.send(text, text=True)
-            except ConnectionClosed as closed:
-                raise self._close_error(closed) from None
+            await self._write(connection, text)
+
+    async def _write(self, connection: Connection, text: bytes) -> None:
+        connection.write_held()
+        try:
+            await connection.send(text, text=True)
+        except ConnectionClosed as closed:
+            raise self._close_error(closed) from None
 
     async def aclose(self) -> None:
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
@@ -284,6 +286,7 @@ class WebSocketTransport(Transport):
         connection, reader = self._connection, self._read_task
         if connection is not None:
             try:
+                connection.write_held()
                 async with asyncio.timeout(self._close_timeout):
                     await connection.close()
             except TimeoutError:  # the peer does not read, so the close frame waits behind everything sent before

@@ -19,6 +19,8 @@ __all__ = ["find", "find_values"]
 _NUMBERS = frozenset((int, float, bool, NoneType))
 _PLAIN = _NUMBERS | {str, list, dict, tuple}
 _DEFAULT, _OFF = Heuristics(), Heuristics(min_chars=1 << 62)
+#: Keys of descriptors, of the flat form and of content blocks.
+_DECLARING = frozenset(("mimeType", "content", "type", "blob"))
 _BLOCKS = frozenset(("image", "audio", "resource"))
 
 
@@ -36,9 +38,23 @@ def find(
 
     Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
     """
-    search = _Search(heuristics or _OFF, others)
+    heuristics = heuristics or _OFF
+    if type(data) is dict and _is_flat(data, heuristics.min_chars):
+        return []
+    search = _Search(heuristics, others)
     search.walk(data, ())
     return search.found
+
+
+def _is_flat(node: dict[str, object], min_chars: int) -> bool:
+    """Whether an object holds numbers and short texts alone, and no key that may declare content."""
+    if not _DECLARING.isdisjoint(node):
+        return False
+    for value in node.values():
+        kind = type(value)
+        if kind not in _NUMBERS and (kind is not str or len(value) >= min_chars):  # type: ignore[arg-type]
+            return False
+    return True
 
 
 def find_values(data: object, *, others: list[tuple[Place, object]] | None = None) -> list[Found]:

@@ -8,6 +8,7 @@ not checked, and a warning says so.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,8 @@ from .unnamed import unnamed_params
 
 __all__ = ["check_output", "check_params", "check_value"]
 
+#: Schemas that are remembered.
+_MAX_SEEN = 64
 #: Bytes of JSON; a larger schema is not checked.
 _MAX_ENCODED = 256 * 1024
 #: Values (and 64 characters of text count as one) of an instance that is checked.
@@ -91,17 +94,11 @@ class _Fault:
 
 
 def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]) -> list[_Fault]:
-    """Return the first faults of ``data``, none if it is valid."""
+    """Return the first faults of ``data``, none if it is valid. A schema is read once: it must not change."""
     if not schema:
         return []
     places = tuple(content)
-    try:
-        encoded = encode_json(schema)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise NotChecked(f"the schema is no JSON: {error}") from None
-    if len(encoded) > _MAX_ENCODED:
-        raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
-    compiled = _compiled(encoded)
+    _, compiled = known if (known := _seen.get(id(schema))) and known[0] is schema else _read(schema)
     if isinstance(compiled, str):
         raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
@@ -129,7 +126,25 @@ class _Compiled:
     references: bool
 
 
-@lru_cache(maxsize=64)
+#: Schemas that were read, by :func:`id`: an app's are there as long as its session, and each call asks for one.
+_seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
+
+
+def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled | str]:
+    """Return a schema and its validator, or why there is none, and remember both."""
+    try:
+        encoded = encode_json(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotChecked(f"the schema is no JSON: {error}") from None
+    if len(encoded) > _MAX_ENCODED:
+        raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
+    read = _seen[id(schema)] = schema, _compiled(encoded)
+    if len(_seen) > _MAX_SEEN:
+        _seen.popitem(last=False)
+    return read
+
+
+@lru_cache(maxsize=_MAX_SEEN)
 def _compiled(encoded: bytes) -> _Compiled | str:
     """Return the validator of a schema, or why there is none."""
     try:

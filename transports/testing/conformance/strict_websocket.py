@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from ...adapters.websocket import WebSocketTransport
@@ -43,13 +42,6 @@ class StrictWebSocket(WebSocketTransport):
         self._findings = findings
         self._end_noted = False
 
-    async def _read(self, connection: ClientConnection) -> ABPError:
-        try:
-            while True:
-                self._inspect(await connection.recv())
-        except ConnectionClosed as closed:
-            return self._close_error(closed)
-
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Why the connection ended; noted as a finding if the app is to blame, once however many wait for it."""
         code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
@@ -64,19 +56,21 @@ class StrictWebSocket(WebSocketTransport):
             self._end_noted = True
         return Disconnected(f"the connection ended: {reason}")
 
-    def _inspect(self, frame: str | bytes) -> None:
-        """Note what is wrong with a frame, and deliver the message in it if there is one."""
+    def _on_message(self, data: bytes, text: bool) -> bool:
+        """Note what is wrong with a message, and deliver it if it is one."""
         note = self._findings.append
-        if isinstance(frame, bytes):
+        if text:
+            data.decode()  # what it raises closes the connection
+        else:
             note("it sent a binary frame")
         try:
-            envelope = decode_json(frame)
+            envelope = decode_json(data)
         except ProtocolError as error:
             note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
-            return
+            return True
         if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
             note("it sent JSON that is no envelope: {type, id?, timestamp, payload}")
-            return
+            return True
         if isinstance(timestamp := envelope.get("timestamp"), bool) or not isinstance(timestamp, int | float):
             note(f"a {kind} has no timestamp (Unix milliseconds)")
         identity = envelope.get("id")
@@ -90,3 +84,4 @@ class StrictWebSocket(WebSocketTransport):
             self._events.put_nowait(message)
         elif outcome == "event":
             note(f"it sent a message of the type {kind[:40]!r}, which ABP does not know")
+        return True

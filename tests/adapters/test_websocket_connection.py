@@ -1,0 +1,236 @@
+"""Frames of a WebSocket connection, fed to it in pieces of any size: which messages come out, and what ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
+
+from transports.adapters.websocket.connection import Connection, OnMessage
+
+LIMIT = 400_000
+#: Messages of more bytes go to ``receive``.
+SLOW = 150_000
+
+
+class Wire(asyncio.Transport):
+    """What the connection writes and whether it reads, without a socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.reading = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+    def can_write_eof(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool:
+        return False
+
+
+class Peer:
+    """A connection after its handshake, and the server's side of it."""
+
+    def __init__(self, on_message: OnMessage | None = None) -> None:
+        self.got: list[bytes] = []
+        self.wire = Wire()
+        self.connection = Connection(
+            ClientProtocol(parse_uri("ws://app/"), max_size=LIMIT),
+            on_message=on_message or self.take,
+            message_limit=LIMIT,
+            ping_interval=None,
+            close_timeout=0.01,
+        )
+
+    def take(self, data: bytes, text: bool) -> bool:
+        if len(data) > SLOW:
+            return False
+        assert data[:1] == b"B" or text
+        self.got.append(data)
+        return True
+
+    def response(self) -> bytes:
+        protocol = self.connection.protocol
+        self.connection.connection_made(self.wire)
+        request = protocol.connect()
+        protocol.send_request(request)
+        server = ServerProtocol()
+        server.receive_data(b"".join(protocol.data_to_send()))
+        server.send_response(server.accept(server.events_received()[0]))  # type: ignore[arg-type]
+        return b"".join(server.data_to_send())
+
+    async def feed(self, data: bytes, sizes: Iterator[int]) -> None:
+        """Give bytes to the connection as a socket does: only while it reads, as many as it has room for."""
+        at = 0
+        while at < len(data):
+            async with asyncio.timeout(15):
+                while not self.wire.reading:
+                    await asyncio.sleep(0)
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), next(sizes), len(data) - at)
+            assert count > 0
+            room[:count] = data[at : at + count]
+            at += count
+            self.connection.buffer_updated(count)
+            del room
+            if random.random() < 0.5:  # over TLS several reads may come in one turn of the loop
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def read(self) -> None:
+        """Take what is left to ``receive``, until the end."""
+        while True:
+            self.got.append(await self.connection.receive())
+            await asyncio.sleep(0)
+            self.connection.done()
+
+
+def frame(opcode: Opcode, data: bytes = b"", *, fin: bool = True, rsv1: bool = False, mask: bool = False) -> bytes:
+    made = bytearray(Frame(opcode, data, fin).serialize(mask=mask))
+    made[0] |= 0x40 * rsv1
+    return bytes(made)
+
+
+SIZES = (0, 1, 125, 126, 127, 65_525, 65_526, 65_535, 65_536, 65_537, SLOW + 1, LIMIT)
+
+
+def conversation(chance: random.Random) -> tuple[bytes, list[bytes]]:
+    """Messages in one or several frames, with pings between frames."""
+    frames, expected = [], []
+    for _ in range(chance.randrange(1, 12)):
+        size = chance.choice(SIZES) if chance.random() < 0.4 else chance.randrange(300)
+        text = size == 0 or chance.random() < 0.8
+        data = b"" if size == 0 else (b"T" if text else b"B") + chance.randbytes(size - 1)
+        cuts = sorted(chance.randrange(size + 1) for _ in range(chance.choice((0, 0, 1, 3))))
+        parts = [data[start:stop] for start, stop in zip([0, *cuts], [*cuts, size], strict=True)]
+        for number, part in enumerate(parts):
+            opcode = Opcode.CONT if number else Opcode.TEXT if text else Opcode.BINARY
+            frames.append(frame(opcode, part, fin=number == len(parts) - 1))
+            if chance.random() < 0.2:
+                frames.append(frame(Opcode.PING, b"there?"))
+        expected.append(data)
+    return b"".join(frames), expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_messages_come_out_whole_and_in_order_however_they_are_cut(seed: int) -> None:
+    chance = random.Random(seed)
+    peer = Peer()
+    data, expected = conversation(chance)
+    largest = chance.choice((1, 3, 500, 70_000, 2_000_000)) if len(data) < 20_000 else chance.choice((9_000, 2_000_000))
+    reading = asyncio.ensure_future(peer.read())
+    await peer.feed(peer.response() + data, iter(lambda: chance.randint(1, largest), None))
+    async with asyncio.timeout(15):
+        while len(peer.got) < len(expected):
+            await asyncio.sleep(0)
+    assert peer.got == expected
+    reading.cancel()
+    await asyncio.wait((reading,))
+
+
+WRONG = {
+    "masked": (frame(Opcode.TEXT, b"x", mask=True), 1002),
+    "masked ping": (frame(Opcode.PING, b"x", mask=True), 1002),
+    "reserved bit": (frame(Opcode.TEXT, b"x", rsv1=True), 1002),
+    "unknown opcode": (b"\x83\x01x", 1002),
+    "continued without a beginning": (frame(Opcode.CONT, b"x"), 1002),
+    "two beginnings": (frame(Opcode.TEXT, b"x", fin=False) * 2, 1002),
+    "long control frame": (b"\x89\x7e\x00\x7e" + bytes(126), 1002),
+    "control frame in parts": (b"\x09\x00", 1002),
+    "over the limit": (b"\x81\x7f" + (LIMIT + 1).to_bytes(8), 1009),
+    "over every limit": (b"\x81\x7f" + b"\xff" * 8, 1009),
+    "over the limit in parts": (
+        frame(Opcode.TEXT, bytes(LIMIT), fin=False) + frame(Opcode.CONT, b"x"),
+        1009,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_what_breaks_the_rules_ends_the_connection_and_nothing_after_it_is_read(case: str) -> None:
+    """RFC 6455 §5.2 to §5.5 and §7.4.1."""
+    wrong, code = WRONG[case]
+    peer = Peer()
+    before, after = frame(Opcode.TEXT, b"before"), frame(Opcode.TEXT, b"after") * 40_000
+    await peer.feed(peer.response() + before + wrong + after, iter(lambda: 50_000, None))
+    assert peer.got == [b"before"]
+    sent = peer.connection.protocol.close_sent
+    assert sent is not None and sent.code == code and peer.connection.protocol.state is State.CLOSING
+    ended = asyncio.ensure_future(peer.read())  # a peer that never closes its side is waited for, but not for ever
+    await asyncio.sleep(0.05)
+    peer.connection.connection_lost(None)
+    with pytest.raises(ConnectionClosed):
+        await ended
+
+
+async def test_an_error_of_the_taker_ends_the_reading_and_is_raised_to_the_reader() -> None:
+    def refuse(data: bytes, text: bool) -> bool:
+        raise ZeroDivisionError
+
+    peer = Peer(refuse)
+    await peer.feed(peer.response() + frame(Opcode.TEXT, b"x") * 3, iter(lambda: 7, None))
+    with pytest.raises(ZeroDivisionError):
+        await peer.read()
+
+
+async def test_a_refused_handshake_is_left_to_the_library_with_its_text() -> None:
+    peer = Peer()
+    peer.response()
+    body = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000)
+    await peer.feed(body, iter(lambda: 70_000, None))
+    assert peer.connection.response is not None and peer.connection.response.status_code == 401
+    assert peer.got == []
+
+
+async def test_many_messages_of_one_turn_are_written_in_few_pieces_and_none_after_the_end() -> None:
+    peer = Peer()
+    await peer.feed(peer.response(), iter(lambda: 1000, None))
+    peer.wire.written.clear()
+    assert peer.connection.send_at_once(b"a" * 250, hold=False)
+    assert len(peer.wire.written) == 1  # alone it does not wait
+    for _ in range(100):
+        assert peer.connection.send_at_once(b"b" * 250, hold=True)
+    await asyncio.sleep(0)
+    assert len(peer.wire.written) < 6
+    server = ServerProtocol(state=State.OPEN, max_size=None)
+    server.receive_data(b"".join(peer.wire.written))
+    assert [event.data for event in server.events_received()] == [b"a" * 250] + [b"b" * 250] * 100  # type: ignore[union-attr]
+    peer.connection.pause_writing()
+    assert not peer.connection.send_at_once(b"c", hold=True)
+    peer.connection.resume_writing()
+    assert peer.connection.send_at_once(b"held", hold=True)
+    await peer.feed(frame(Opcode.CLOSE, b"\x03\xe8"), iter(lambda: 9, None))
+    server.receive_data(b"".join(peer.wire.written[-2:]))
+    assert [event.opcode for event in server.events_received()] == [Opcode.TEXT, Opcode.CLOSE]  # type: ignore[union-attr]
+    assert not peer.connection.send_at_once(b"late", hold=False)
+
+
+async def test_what_waits_to_be_handled_is_bounded_and_pings_are_answered_meanwhile() -> None:
+    peer, slow = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
+    await peer.feed(peer.response() + slow + frame(Opcode.PING), iter(lambda: 50_000, None))
+    assert peer.wire.reading and peer.wire.written[-1][:1] == b"\x8a"
+    await peer.feed(slow + slow, iter(lambda: 50_000, None))
+    assert not peer.wire.reading  # three together are over the limit of one message
+    assert len(await peer.connection.receive()) == SLOW + 1
+    peer.connection.done()
+    assert peer.wire.reading and peer.got == []

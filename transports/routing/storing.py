@@ -1,0 +1,116 @@
+"""Storing the parts of an answer: its files, its long texts, the whole as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from ..artifacts import ArtifactRef, ArtifactStore, Durability
+from ..binary import Encoded
+from ..binary.detect import Found, Place, field_of
+from ..errors import ABPError
+from ..protocol.strict_json import JSONValue
+from .fetch import Fetcher, OnDownload
+from .policy import RoutingPolicy, Step
+from .sizes import is_long, long_texts, preview, shorten
+
+__all__ = ["Storing", "stored_as"]
+
+#: Characters up to which encoded content is decoded on the event loop; longer content is decoded in a thread.
+_SMALL = 64 * 1024
+
+
+class Storing:
+    """Puts parts of answers into one store, under one policy. ``fetcher`` brings content that is not in the answer;
+    ``durability`` is that of answers without a file."""
+
+    def __init__(self, store: ArtifactStore, fetcher: Fetcher, policy: RoutingPolicy, durability: Durability) -> None:
+        self._durability = durability
+        self._store = store
+        self._fetcher = fetcher
+        self._policy = policy
+
+    async def json(
+        self,
+        routed: JSONValue,
+        encoded: bytes,
+        capability: str,
+        origin: Mapping[str, object],
+        stored: dict[str, ArtifactRef],
+        steps: list[Step],
+        *,
+        alone: bool,
+    ) -> dict[Place, JSONValue]:
+        """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
+        An answer without data is not stored.
+
+        Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
+        """
+        policy = self._policy
+        durability: Durability = self._durability if alone else "disk"
+        previews: dict[Place, JSONValue] = {}
+        if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
+            long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
+            for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
+                ref = await self._store.put_text(
+                    text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
+                )
+                stored[field_of(place)] = ref
+                previews[place] = preview(text, ref)
+                steps.append(Step("size", field_of(place), f"{len(text):,} characters, {stored_as(ref, 'also ')}"))
+        large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
+        if routed is not None and (alone or (large and "" not in stored)):
+            ref = await self._store.put_bytes(
+                encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
+            )
+            stored[""] = ref
+            if large:
+                steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {stored_as(ref, 'also ')}"))
+        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
+            previews[()] = preview(routed, stored[""])
+        return previews
+
+    def text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
+        """Return what agents see in the place of each long ``text`` beside a reference."""
+        limit = self._policy.max_inline_chars
+        return {
+            (*place, "text"): shorten(text, stored=stored[field_of(place)].stored)
+            for place, text in texts.items()
+            if is_long(text, limit)
+        }
+
+    async def file(
+        self, item: Found, capability: str, origin: Mapping[str, object], on_download: OnDownload | None
+    ) -> ArtifactRef:
+        """Store a file of an answer. Raises its error if its descriptor is invalid, and what the store and the fetcher
+        raise. Content on the far side is released."""
+        binary = item.binary
+        if isinstance(binary, ABPError):
+            raise binary
+        content = binary.content
+        if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
+            return await self._store.put_bytes(
+                content if isinstance(content, bytes) else b"".join(binary.chunks()),
+                size=binary.size,
+                mime_type=binary.mime_type,
+                filename=binary.filename,
+                namespace=capability,
+                meta=origin,
+            )
+        try:
+            async with self._store.stage() as staged:
+                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
+                return await staged.commit(
+                    size=known.size,
+                    mime_type=known.mime_type,
+                    filename=known.filename,
+                    namespace=capability,
+                    meta=origin,
+                )
+        finally:
+            await self._fetcher.release(binary)
+
+
+def stored_as(ref: ArtifactRef, also: str = "") -> str:
+    """Return what became of content, for a :class:`Step`."""
+    return f"{also}stored as {ref.id}" if ref.stored else "not stored"
