@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.needs import missing
 from transports.artifacts import LocalStore
 
 
@@ -29,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+        missing("a mount", done.stderr.strip())
     try:
         yield place
     finally:

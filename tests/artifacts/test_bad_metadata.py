@@ -52,6 +52,7 @@ async def assert_breaks_only_itself(root: Path, good: str, bad: str) -> None:
         assert await store.delete(bad)
 
 
+@pytest.mark.fault(46)
 async def test_a_field_that_fits_nowhere_breaks_only_its_artifact(store: LocalStore, root: Path) -> None:
     good = (await store.put_bytes(PNG)).id
     for name, value in FIELDS:
@@ -66,6 +67,7 @@ async def test_a_field_that_fits_nowhere_breaks_only_its_artifact(store: LocalSt
             raise AssertionError(f"{name}: {value[:60]}") from error
 
 
+@pytest.mark.fault(46)
 @pytest.mark.parametrize("kind", ["pipe", "folder", "surrogate", "huge"])
 async def test_a_file_that_is_no_metadata_breaks_only_its_artifact(kind: str, store: LocalStore, root: Path) -> None:
     good, bad = (await store.put_bytes(PNG)).id, (await store.put_bytes(PDF)).id

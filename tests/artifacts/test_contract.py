@@ -209,6 +209,7 @@ async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
     assert lie.mime_type == "text/html" and lie.source["declared_mime_type"] == "image/png"
 
 
+@pytest.mark.fault(36)
 @pytest.mark.requirement("R2-2.1b", "R2-5.4a", "R2-5.4b")
 async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
     secret = "hunter2-" * 4
@@ -274,6 +275,7 @@ async def test_deleting(store: ArtifactStore) -> None:
     assert await store.delete(two.id) and await store.list() == []
 
 
+@pytest.mark.fault(45)
 async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=1))
     mine = store.scoped(Scope(session="s"))

@@ -77,6 +77,7 @@ print((sorted(seen), bad))
 """
 
 
+@pytest.mark.fault(41)
 @pytest.mark.parametrize(("job", "links"), [("put", True), ("put", False), ("delete", True), ("delete", False)])
 def test_a_death_between_two_steps_leaves_nothing_behind(job: str, links: bool, tmp_path: Path) -> None:
     kinds, bad = ast.literal_eval(run_script(KILLED_AT_EACH_STEP, job, links, tmp_path))

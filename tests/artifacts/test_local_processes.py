@@ -44,6 +44,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids] == [0] * 16)
 """
 
 
+@pytest.mark.fault(44)
 @pytest.mark.requirement("R4-15h")
 def test_sixteen_writers_of_the_same_content(store: LocalStore, root: Path) -> None:
     assert run_script(SAME_CONTENT, root) == "True\n"
@@ -80,6 +81,7 @@ print([os.waitpid(pid, 0)[1] for pid in pids])
 """
 
 
+@pytest.mark.fault(44)
 def test_writers_and_deleters_of_the_same_content(root: Path) -> None:
     assert ast.literal_eval(run_script(WRITE_AND_DELETE, root)) == [0] * 6
     assert_empty(root)
@@ -138,6 +140,7 @@ print(counts)
 """
 
 
+@pytest.mark.fault(41)
 def test_200_killed_writers_leave_ids_absent_or_whole(store: LocalStore, root: Path) -> None:
     counts = ast.literal_eval(run_script(KILLED, root, timeout=300))  # a guard against a hang, not a measurement
     assert len(counts) == 4 and min(counts) >= 50
@@ -159,6 +162,7 @@ def test_200_killed_writers_leave_ids_absent_or_whole(store: LocalStore, root: P
     assert len(left) >= len(content) - 1  # content, and readable names
 
 
+@pytest.mark.fault(41)
 async def test_sweep_leaves_the_young_and_the_living(root: Path) -> None:
     await LocalStore(root).put_bytes(PDF)
     staging = root / ".abp/staging"

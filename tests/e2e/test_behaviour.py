@@ -129,6 +129,7 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
     assert set(DIFFERENCES) <= set(TRANSPORTS)
 
 
+@pytest.mark.fault(5, 17, 18, 19, 21, 22, 24, 25, 27, 28, 33, 37, 38, 42)
 @pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
 @pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
 async def test_behaviour(
@@ -193,6 +194,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str
         yield seen
 
 
+@pytest.mark.fault(22)
 async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     """docs/faults.md 22, over each transport that has an address."""
     query = "?capabilities=100000"

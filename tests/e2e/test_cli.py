@@ -487,7 +487,7 @@ def test_a_closed_pipe_on_stdout_ends_the_command_quietly(abp: Cli, args: tuple[
     assert ran.status == 141 and ran.err == ""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: for its device /dev/full")
 def test_a_full_device_on_stdout_is_reported(abp: Cli) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = abp("artifacts", "list", "--json", stdout=full)

@@ -57,6 +57,7 @@ def ancestors(process: psutil.Process) -> set[int]:
     return set()
 
 
+@pytest.mark.fault(1, 2, 3)
 @pytest.mark.parametrize(
     ("victim", "expected", "seconds"),
     [("browser", BrowserCrashed, 1.0), ("renderer", PageCrashed, 1.0), ("driver", BrowserCrashed, 1.0)],
@@ -80,6 +81,7 @@ async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
         assert listed.artifacts
 
 
+@pytest.mark.fault(1, 3)
 async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -119,6 +121,7 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
             await opened()
 
 
+@pytest.mark.fault(4, 5)
 async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_replaced(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +201,7 @@ async def test_a_browser_that_cannot_start_raises_with_the_reason(
             pass
 
 
+@pytest.mark.fault(3)
 async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = scratch / "abp-run-999999999-5-abc"
     dead.mkdir()

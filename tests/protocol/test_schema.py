@@ -282,6 +282,7 @@ def test_no_schema_breaks_the_check(schema: dict[str, object], params: object) -
 _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize(
     ("schema", "params", "reason"),
     [
@@ -318,6 +319,7 @@ def test_a_schema_that_cannot_be_checked_is_a_warning(
     assert time.perf_counter() - started < 10  # not for ever; `make bench` is for speed
 
 
+@pytest.mark.fault(23)
 def test_a_recursive_schema_is_checked() -> None:
     value = {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/v"}, "type": "array"}]}
     schema = {"$defs": {"v": value}, "properties": {"a": {"$ref": "#/$defs/v"}}}
@@ -330,6 +332,7 @@ def test_a_recursive_schema_is_checked() -> None:
     assert check_params("a", tree, deep) == []
 
 
+@pytest.mark.fault(23)
 def test_a_recursive_schema_that_doubles_at_every_level_is_bounded() -> None:
     schema = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
     shallow: object = {"a": {"a": 1}}
@@ -363,6 +366,7 @@ def requests() -> Iterator[tuple[str, list[str]]]:
         thread.join(10)
 
 
+@pytest.mark.fault(23)
 def test_no_reference_reaches_an_address(requests: tuple[str, list[str]]) -> None:
     url, seen = requests
     for schema in (
@@ -385,12 +389,14 @@ def alone(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*)*b$", "(a?){50}a{50}!", "^([a-z]+)*[0-9]$"])
 def test_no_pattern_takes_long(pattern: str) -> None:
     code = f"print(check_output({{'pattern': {pattern!r}}}, 'a' * 50_000 + '?')[0][-60:])"
     assert "does not match" in alone(code)
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize(
     ("schema", "data"),
     [
@@ -405,6 +411,7 @@ def test_many_patterns_over_much_text_are_bounded(schema: str, data: str) -> Non
     assert "would take too long" in alone(f"{patterns}\nprint(check_output({schema}, {data})[0])")
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

@@ -58,6 +58,7 @@ async def test_every_route_needs_a_token(web: Web) -> None:
     assert len(await web.store.list()) == 1 and app.key in web.served.activity.apps
 
 
+@pytest.mark.fault(49)
 async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
     port = web.netloc.rpartition(":")[2]
 
