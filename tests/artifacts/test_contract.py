@@ -10,11 +10,13 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from transports.artifacts import (
     ArtifactRef,
     ArtifactStore,
@@ -441,14 +443,12 @@ async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> 
 
 @pytest.mark.requirement("R2-6.4j", "R2-7.1a")
 async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
+    clock = Clock(monkeypatch)
     store = opened(retention=Retention(ttl_seconds=60))
     old, again = await store.put_bytes(b"old"), await store.put_bytes(b"again")
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + 50)
+    clock.passes(50)
     await store.put_bytes(b"again")  # counts from now
-    monkeypatch.setattr(time, "time", lambda: real() + 70)
+    clock.passes(20)
     assert [ref.id for ref in await store.list()] == [again.id]
     with pytest.raises(ArtifactNotFound):
         await store.get(old.id)
@@ -456,10 +456,10 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     (gone,) = await store.gc()
     assert (gone.kind, gone.id, gone.size_bytes, gone.reason) == ("artifact", old.id, 3, "expired")
     assert await store.gc() == [] and await store.exists(again.id)
-    monkeypatch.setattr(time, "time", lambda: real() + 200)
-    monkeypatch.setattr(time, "monotonic", lambda: real() + 200 + 1e9)
+    clock.passes(130)
+    monkeypatch.setattr(time, "monotonic", lambda: 1e12)
     await store.put_bytes(b"new")  # now and then a put looks for what has expired
-    monkeypatch.setattr(time, "time", real)
+    clock.passes(-200)
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
 
 
@@ -656,6 +656,7 @@ def test_addresses(tmp_path: Path) -> None:
 def test_an_object_store_says_what_it_needs() -> None:
     script = """
 import sys
+import time
 sys.modules["obstore"] = None
 from transports.artifacts import open_store
 from transports.errors import ABPError

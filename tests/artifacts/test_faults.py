@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
@@ -38,9 +39,8 @@ def held() -> Iterator[ExitStack]:
 @contextmanager
 def later(seconds: float) -> Iterator[None]:
     """Some time has passed."""
-    real = time.time
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "time", lambda: real() + seconds)
+        Clock(patch).passes(seconds)
         yield
 
 

@@ -629,6 +629,17 @@ async def test_how_long_a_manifest_is_kept(serve: Serve, headers: dict[str, str]
     assert requests == ([1, 0, 0, 1] if seconds else [1, 1])
 
 
+@pytest.mark.parametrize("jump", [86400.0, -86400.0])
+async def test_a_clock_that_jumps_keeps_no_manifest_beyond_its_time(serve: Serve, jump: float) -> None:
+    clock = Clock()
+    cache = ManifestCache(clock=clock)
+    server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
+    assert await _requests(server, cache) == 1
+    clock.now += jump
+    assert await _requests(server, cache) == 1  # how old it is nobody knows
+    assert await _requests(server, cache) == 0
+
+
 async def _requests(server: RawServer, cache: ManifestCache) -> int:
     """How often a discovery asks for the manifest. Its page is asked for each time."""
     before = len(server.seen)

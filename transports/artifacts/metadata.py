@@ -6,13 +6,13 @@ import hashlib
 import json
 import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from ..errors import ArtifactNotFound, Corrupt, UsageError
+from .clock import stamp
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
@@ -127,7 +127,7 @@ class Metadata:
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
         source = description.source | created | _requested_names(description, old)
-        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
+        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, stamp(), blob)
 
     @property
     def age_key(self) -> tuple[str, str]:

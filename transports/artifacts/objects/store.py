@@ -16,6 +16,7 @@ from typing import IO
 from ...errors import Corrupt, StoreUnavailable
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..clock import stamp
 from ..content import Description, Meter
 from ..metadata import ID, Metadata, candidate_ids, damaged_metadata, not_found
 from ..os_errors import map_os_errors, write_all
@@ -157,7 +158,7 @@ class ObjectStore(ArtifactStore):
         ]
 
     async def _touch(self, artifact_id: str) -> None:
-        self._state.used[artifact_id] = time.time()
+        self._state.used[artifact_id] = stamp()
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         blob = self._state.metadata[ref.id][1].blob
