@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.needs import missing
 from transports.artifacts import LocalStore
 
@@ -35,6 +36,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)  # lazy: also after a test that leaked a descriptor
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
 @pytest.fixture

@@ -21,11 +21,6 @@ def store(request: pytest.FixtureRequest, root: Path) -> ArtifactStore:
     return LocalStore(root, retention=limit) if request.param == "local" else MemoryStore(retention=limit)
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
 async def kept(store: ArtifactStore) -> set[str]:
     """The ids that are there, as every way to look at the store tells them."""
     planned = {one.id for one in await store.gc(dry_run=True)}

@@ -304,6 +304,27 @@ async def test_the_layout_of_a_bucket(bucket: str, object_server: SeaweedFS) -> 
     assert below(object_server, bucket) == []
 
 
+@pytest.mark.fault(46)
+async def test_metadata_in_a_bucket_that_cannot_be_read(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    good, bad = await store.put_bytes(b"good"), await store.put_bytes(b"bad")
+    await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
+    assert await store.list() == [good]
+    for _ in range(2):
+        assert [(one.kind, one.id) for one in (await store.fsck()).problems] == [("metadata", bad.id)]
+    with later(2 * HOUR):
+        assert list(await store.gc()) == []  # its content is not known to be nobody's
+    assert (await store.put_bytes(b"bad")).id == bad.id and await store.get(bad.id) == b"bad"  # storing again heals
+    await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
+    (told,) = (await store.fsck(repair=True)).problems
+    assert "quarantine" in told.message and (await store.fsck()).problems == ()
+    assert await store.list() == [good] and await store.get(good.id) == b"good"
+    assert f"quarantine/{bad.id}.json" in below(object_server, bucket)
+    assert len([one for one in below(object_server, bucket) if one.startswith("content/")]) == 1
+    with later(25 * HOUR):
+        assert {one.kind for one in await store.gc()} == {"quarantine"}
+
+
 async def test_content_stays_while_it_is_read(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     for remove in ("delete", "store again"):

@@ -334,6 +334,10 @@ def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Callable[..., Ran]) -> No
     assert [(problem["kind"], problem["id"]) for problem in document["problems"]] == [("content", ref.id)]
     ran = quick("artifacts", "fsck")
     assert ran.status == 1 and ref.id in ran.text and good.id not in ran.text
+    (abp.out / ".abp/meta" / f"{good.id}.json").write_text("{")
+    assert "--repair" in quick("artifacts", "fsck").text
+    assert "put into quarantine" in quick("artifacts", "fsck", "--repair").text
+    assert good.id not in quick("artifacts", "fsck").text
 
 
 def test_the_audit_log_of_the_environment(abp: Cli, quick: Callable[..., Ran], tmp_path: Path) -> None:

@@ -233,8 +233,9 @@ class ArtifactStore(ABC):
             raise UsageError("end_session() needs a view of one session: store.scoped(Scope(session=…))")
         return len(await self._evictor.remove_all(self, "session end"))
 
-    async def fsck(self) -> CheckReport:
-        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine; nothing else
+    async def fsck(self, *, repair: bool = False) -> CheckReport:
+        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine. With
+        ``repair``, and in a store without a scope, metadata that cannot be read is too, with its content; nothing else
         is changed."""
         return await check_all(self)
 

@@ -96,17 +96,18 @@ class Maintenance:
         used = {metadata.sha256 for metadata in self._catalog.all_metadata()}
         return [blob for blob in blobs if blob[0] not in used]
 
-    def check(self) -> list[Problem]:
-        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired."""
+    def check(self, *, repair: bool) -> list[Problem]:
+        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired;
+        with ``repair``, metadata that cannot be read goes to quarantine."""
         problems = list(self._symlinks())
         keys = self._catalog.keys()
         found = list(self._catalog.read_all(keys)) if keys else []
         readable = {metadata.id for metadata, _ in found}
-        problems += [
-            Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
-            for key in keys
-            if key not in readable and ID.fullmatch(key)
-        ]
+        for key in keys:
+            if key not in readable and ID.fullmatch(key):
+                moved = repair and self._blobs.quarantine_metadata(key)
+                told = "; it was put into quarantine" if moved else "; delete the artifact, store it again, or --repair"
+                problems.append(Problem("metadata", key, f"its metadata cannot be read{told}"))
         problems += [
             Problem(
                 "orphan", digest, f"content of {size:,} bytes that no metadata names; `gc` removes it after an hour"
