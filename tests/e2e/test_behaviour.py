@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from playwright.async_api import Page
 
 from tests.support.in_process import in_process
 from tests.support.mcp_servers.warm import warm_target
+from tests.support.processor import peak_memory, slowness
 from transports import (
     ABPError,
     Browser,
@@ -203,9 +205,16 @@ async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browse
         (fixture.embed_url + query, PostMessageTransport(fixture.embed_url + query, browser=browser)),
         (fixture.ws_url + query, WebSocketTransport(fixture.ws_url + query)),
     ):
-        async with connect(url, transport=transport, store=tmp_path, timeout=60) as session:
-            assert len(session.capabilities) > 100_000
-            assert "bulk.099999" in session.capabilities
-            assert (await session.call("bulk.099999", {"value": "x"})).data == {"name": "bulk.099999", "value": "x"}
-            with pytest.raises(CapabilityError, match="no capability"):
-                await session.call("bulk.1000000")
+        with peak_memory() as grown:
+            began = time.process_time()
+            async with connect(url, transport=transport, store=tmp_path, timeout=60) as session:
+                assert len(session.capabilities) > 100_000
+                took = time.process_time() - began  # of all threads, and of the reference app, which is in this process
+                assert took / slowness() < 2, transport.name
+                assert grown() < 400 << 20, transport.name
+                assert "bulk.099999" in session.capabilities
+                answer = await session.call("bulk.099999", {"value": "x"})
+                assert answer.data == {"name": "bulk.099999", "value": "x"}
+                with pytest.raises(CapabilityError, match="no capability"):
+                    await session.call("bulk.1000000")
+        print(transport.name, took, grown() >> 20)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["LongestTurn", "longest_turn", "peak_memory", "seconds"]
+__all__ = ["LongestTurn", "longest_turn", "peak_memory", "seconds", "slowness"]
 
 #: Seconds that :func:`_work` takes on the machine that bounds are written for.
 _USUAL = 0.010
