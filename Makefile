@@ -5,21 +5,24 @@ BIN := $(VENV)/bin
 #: What running needs, and what developing needs besides.
 RUN := $(VENV)/.run
 READY := $(VENV)/.ready
+FUZZ := $(VENV)/.fuzz
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 3
+UNIT_WORKERS ?= 6
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check bench lock clean
+.PHONY: help setup demo test again unit check bench fuzz lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
-	@echo "make unit    every test that needs no browser and no other environment"
+	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make bench   speed, as ratios against named baselines"
+	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
 	@echo "make setup   the virtual environment with everything for developing, and a browser"
 
 setup: $(READY)
@@ -57,7 +60,8 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not browser and not exhaustive" --ignore tests/e2e --ignore tests/hosts
+	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive" \
+		--ignore tests/e2e --ignore tests/hosts
 
 # A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
 test: setup check
@@ -78,14 +82,23 @@ again:
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
 
+$(FUZZ): $(READY) requirements/fuzz.txt
+	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+# ARGS="--minutes 2 url headers" chooses.
+fuzz: $(FUZZ)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
 # New versions, with hashes and without the address of any registry.
 COMPILE := $(UV) compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade
 lock: $(READY)
 	@$(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
 	@$(COMPILE) --group run pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+	@$(COMPILE) --group pyproject.toml:fuzz -c requirements/dev.txt -o requirements/fuzz.txt
 	@echo uv | $(COMPILE) - -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml \
 		-o requirements/penguiflow.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz dist build

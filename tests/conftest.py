@@ -1,5 +1,6 @@
 """What the tests without a browser share."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,17 @@ if LIGHT:
     os.environ["ABP_BROWSER"] = LIGHT
 
 Connect: TypeAlias = Callable[..., Session]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first: in a parallel run it goes on beside everything else, and not at the end alone."""
+    items.sort(key=lambda item: item.get_closest_marker("starts_early") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from what was collected: it looked through thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

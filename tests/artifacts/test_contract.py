@@ -23,6 +23,7 @@ from transports.artifacts import (
     LocalStore,
     MemoryStore,
     NoneStore,
+    PutOptions,
     Retention,
     Scope,
     discover_store,
@@ -95,7 +96,7 @@ async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) 
 @pytest.mark.requirement("R2-5.2b", "R2-5.2c", "R2-5.3c")
 async def test_the_keywords_of_the_store_protocol(store: ArtifactStore) -> None:
     """docs/requirements.md R2-5.2b: MIME type, name, namespace and metadata, each of which may be left open."""
-    keywords = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
+    keywords: PutOptions = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
     ref = await store.put_bytes(PDF, **keywords)
     assert ref.id == f"artifact_{sha(PDF)[:12]}" and ref.mime_type == "application/pdf"
     text = await store.put_text("a", mime_type="text/csv", filename="a.csv", namespace="x.y", meta={"run": 1})

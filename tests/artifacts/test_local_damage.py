@@ -326,7 +326,7 @@ async def test_failed_sync_leaves_nothing_visible(
         assert await store.get(ref.id) == PDF
 
 
-@pytest.mark.parametrize("step", range(1, 6))
+@pytest.mark.parametrize("step", range(1, 7))
 async def test_failed_sync_keeps_the_artifact_that_was_there(
     step: int, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,7 +337,7 @@ async def test_failed_sync_keeps_the_artifact_that_was_there(
             await store.put_bytes(PDF, filename="two.pdf")
     now = await store.stat(ref.id)
     assert await store.get(ref.id) == PDF == Path(str(now.path)).read_bytes()
-    assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 5 else "one.pdf")  # the last is after it
+    assert Path(str(now.path)).name == now.filename == ("two.pdf" if step == 6 else "one.pdf")  # the last is after it
     await store.delete(ref.id)
     assert_empty(store.root)
 

@@ -141,6 +141,7 @@ print(counts)
 """
 
 
+@pytest.mark.load
 @pytest.mark.fault(41)
 def test_200_killed_writers_leave_ids_absent_or_whole(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch

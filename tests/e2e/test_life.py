@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
 from transports.browser.process import runfolder
 from transports.browser.process.runfolder import RunFolder, sweep
@@ -19,22 +20,6 @@ from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-def processes(kind: str = "") -> list[psutil.Process]:
-    """Our children now: all, or the ``driver``, the ``browser`` itself, or its ``renderer`` processes."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            line = " ".join(process.cmdline())
-            role = "driver" if "run-driver" in line else "renderer" if "--type=renderer" in line else ""
-            if not role and "--type=" not in line and "--headless" in line:
-                role = "browser"
-            if kind in ("", role):
-                found.append(process)
-    return found
 
 
 @pytest.fixture

@@ -24,6 +24,11 @@ JSON = st.recursive(
     [
         ("https://a.test/f?token=abc&x=1", "https://a.test/f?token=<redacted>&x=1"),
         ("https://a.test/f?x=1&X-Amz-Signature=abc#top", "https://a.test/f?x=1&X-Amz-Signature=<redacted>#top"),
+        (
+            "https://a.test/?next=https://b.test/?token=abc&x=1",
+            "https://a.test/?next=https://b.test/?token=<redacted>&x=1",
+        ),
+        ("https://a.test/?token=a?b;key=c&x=1", "https://a.test/?token=<redacted>&x=1"),
         ("https://me:pw@a.test/", "https://<redacted>@a.test/"),
         ("Authorization: Basic YTpi", "Authorization: <redacted>"),
         ("a\nSet-Cookie: sid=1; Path=/\nb", "a\nSet-Cookie: <redacted>\nb"),

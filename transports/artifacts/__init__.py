@@ -21,6 +21,7 @@ from ..errors import UsageError
 from ..protocol.urls import redact_url
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .content import Durability, PutOptions
 from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store
 from .local.store import LocalStore
 from .memory import MemoryStore
@@ -28,7 +29,7 @@ from .none import NoneStore
 from .ref import ArtifactRef, CheckReport, Problem, Scope
 from .retention import Removal, Retention
 from .search import search
-from .staged import PutOptions, Staged
+from .staged import Staged
 from .sweeping import sweeping
 from .versions import is_named, versions
 
@@ -37,6 +38,7 @@ __all__ = [
     "ArtifactStore",
     "AuditLog",
     "CheckReport",
+    "Durability",
     "HostFacade",
     "HostStore",
     "HostedStore",

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+
 from ..errors import ArtifactNotFound, Corrupt, UsageError
+from ..protocol.strict_json import encode_json
 from .clock import stamp
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
@@ -150,21 +153,23 @@ class Metadata:
 
     def encode(self) -> bytes:
         """Return the metadata as the JSON of its file."""
-        return json.dumps(
-            {
-                "version": 1,
-                "id": self.id,
-                "sha256": self.sha256,
-                "size_bytes": self.size_bytes,
-                "mime_type": self.mime_type,
-                "names": [[name.name, name.requested] for name in self.names],
-                "source": self.source,
-                "scope": dict(self.scope.items()),
-                "stored": self.stored,
-                "blob": self.blob,
-            },
+        return msgspec.json.format(
+            encode_json(
+                {
+                    "version": 1,
+                    "id": self.id,
+                    "sha256": self.sha256,
+                    "size_bytes": self.size_bytes,
+                    "mime_type": self.mime_type,
+                    "names": [[name.name, name.requested] for name in self.names],
+                    "source": self.source,
+                    "scope": dict(self.scope.items()),
+                    "stored": self.stored,
+                    "blob": self.blob,
+                },
+            ),
             indent=1,
-        ).encode()
+        )
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
@@ -215,14 +220,14 @@ def _scope(raw: object) -> Scope:
 
 def _stored(raw: object, source: Mapping[str, object]) -> float:
     """Return when the artifact was stored; metadata without this field has only the time of its creation."""
-    if isinstance(raw, float | int):
-        if not 0 <= raw <= _LATEST:
-            raise ValueError("the time is out of range")
-        return float(raw)
-    try:
-        return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
-    except OverflowError as error:
-        raise ValueError("the time is out of range") from error
+    if not isinstance(raw, float | int):
+        try:
+            raw = datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+        except OverflowError as error:
+            raise ValueError("the time is out of range") from error
+    if not 0 <= raw <= _LATEST:
+        raise ValueError("the time is out of range")
+    return float(raw)
 
 
 def _load(data: bytes) -> object:

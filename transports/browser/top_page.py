@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from ..base import Features
 from ..errors import (
@@ -34,7 +34,7 @@ from .effects.page_effects import Dialogs
 from .page.adapters import Adapter, origin_of, read_adapter
 from .page.agent import PageAgent
 from .page.ended import is_closed
-from .page.navigation import explain_load_failure
+from .page.navigation import explain_load_failure, same_document
 from .page.problems import not_abp, read_problems
 from .page.scripts import load_script
 from .process.extension import extension_folder, extension_page_in
@@ -143,7 +143,7 @@ class TopPageTransport(PageTransport):
             if loaded:
                 await page.evaluate(self._adapter.source)
         if self._script_options:
-            makers = ", ".join(map(load_script, _TOOL_SCRIPTS))
+            makers = ", ".join(map(load_script, (*_TOOL_SCRIPTS, "effects.js")))
             source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
             await self._add_script(page, agent, source)
             for frame in page.frames[1:] if loaded else ():
@@ -179,7 +179,7 @@ class TopPageTransport(PageTransport):
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
         await self._install_scripts(page, agent)
         status = None
-        if page is not self._source.page or not _same_document(page.url, self._target):
+        if page is not self._source.page or not same_document(page.url, self._target):
             try:
                 response = await page.goto(
                     self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
@@ -244,6 +244,12 @@ class TopPageTransport(PageTransport):
             await agent.invoke("initialize", "{}", timeout=self._timeout)
             self._events.put_nowait(Message("capabilities/changed", {}))
 
+    async def inspect_tools(self) -> Mapping[str, object]:
+        """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
+        found = decode_json(await self._require_agent().invoke("inspectTools", timeout=self._timeout))
+        assert isinstance(found, dict)
+        return found
+
     async def request(self, message: Message, *, timeout: float) -> Message:
         """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`
         and :class:`~transports.errors.OutcomeUnknown`."""
@@ -287,14 +293,3 @@ class TopPageTransport(PageTransport):
         """As :meth:`PageTransport.aclose`."""
         await cancel_and_wait(self._background)
         await super().aclose()
-
-
-def _same_document(current: str, target: str) -> bool:
-    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
-    current_parts, target_parts = urlsplit(current), urlsplit(target)
-    fragment = target_parts.fragment in ("", current_parts.fragment)
-    return fragment and _document(current_parts) == _document(target_parts)
-
-
-def _document(parts: SplitResult) -> tuple[str, str, str, str]:
-    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query

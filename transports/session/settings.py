@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -33,6 +34,7 @@ class Settings(BaseSettings):
     max_artifact_bytes: int = Field(default=1 << 30, gt=0)
     allow_private_addresses: bool = False
     store: str | None = None
+    durability: Literal["process", "disk"] = "process"
     audit_log: Path | None = None
     search_index: bool = False
     config: Path | None = None

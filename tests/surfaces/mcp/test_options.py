@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_with_tool, serve, words
+from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import Bridge, Options
@@ -73,6 +74,9 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: there is no folder .*gone"),
         ('[mcp]\nroots = [".."]', r"abp\.toml: mcp\.roots: .*--config"),
         ('[mcp]\napps = ["mcp+stdio:rm -rf /"]', r"abp\.toml: mcp\.apps: .*--config"),
+        ('[mcp]\nadapter = "../own.js"', r"an adapter \(own\.js\) is for one app, and 0 are given"),
+        ('[mcp]\napps = ["http://a.example/"]\nadapter = "gone.js"', r"the adapter .*gone\.js.* cannot be read"),
+        ('[mcp]\napps = ["ws://a.example/"]\nadapter = "own.js"', "an adapter is for a page"),
         ('[mcp]\njwt_issuer = "https://i.example"', "jwt_issuer, jwt_audience and either"),
         ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
     ],
@@ -86,6 +90,39 @@ def test_errors_name_the_file_and_the_key(folder: Path, text: str, said: str) ->
 def test_a_file_that_is_named_is_trusted(folder: Path) -> None:
     (folder / "abp.toml").write_text('[mcp]\nroots = [".."]\napps = ["extension:/somewhere"]\n')
     assert Options.load(config=Path("abp.toml")).roots == (folder.parent.resolve(),)
+
+
+def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    own, elsewhere = folder / "own.js", tmp_path_factory.mktemp("elsewhere") / "own.js"
+    for script in (own, elsewhere):
+        script.write_text("abp.capability('x', {}, () => 1)")
+    app = 'apps = ["http://a.example/"]\n'
+    (folder / "abp.toml").write_text(f'[mcp]\n{app}adapter = "own.js"\n')
+    assert Options.load().adapter == Path("own.js")
+    assert Options.load(adapter=elsewhere).adapter == elsewhere
+    with pytest.raises(UsageError, match="and 2 are given"):
+        Options.load(apps=["http://a.example/", "http://b.example/"])
+    (folder / "abp.toml").write_text(f'[mcp]\n{app}adapter = "{elsewhere}"\n')
+    with pytest.raises(UsageError, match=r"mcp\.adapter: a file that was only found .*--config"):
+        Options.load()
+    assert Options.load(config=Path("abp.toml")).adapter == elsewhere
+
+
+async def test_the_app_of_the_options_gets_its_adapter(serve: Serve, tmp_path: Path) -> None:
+    script = tmp_path / "own.js"
+    script.write_text("abp.capability('x', {}, () => 1)")
+    given: list[object] = []
+
+    class Adapted(Apps):
+        def __call__(self, target: str, **options: Any) -> Session:
+            given.append((target, options.pop("adapter", None)))
+            return super().__call__(target, **options)
+
+    options = {"apps": ("http://a.example/",), "adapter": script}
+    async with serve(Adapted(), connected=False, options=options) as client:
+        await client.list_tools()
+        await called(client, "abp_connect", url=URL)
+    assert given == [("http://a.example/", script), (URL, None)]
 
 
 def test_errors_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

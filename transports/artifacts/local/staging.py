@@ -101,7 +101,8 @@ class LocalStaged(StagedFile):
                     self._usable = False
                     self._flush()
                     self._usable = True
-                os.fsync(self._fd)
+                if description.durability == "disk":
+                    os.fsync(self._fd)
                 metadata = self._blobs.publish(self._name, self._fd, meter, description, self._store.scope)
                 self._committed = True  # here, because the caller may be cancelled while the thread works
                 return metadata.ref(self._tree.root / metadata.names[-1].name)

@@ -117,7 +117,7 @@
 
   const warnings = new WeakMap(); // answer → warnings about it
   const harness = makeHarness?.(
-    { emit, deliver: (kind, way = "page") => handlerFor(kind, way), key: config.frames, blobOfUrl: effects.findBlob, warnings },
+    { emit, hold, deliver: (kind, way = "page") => handlerFor(kind, way), key: config.frames, blobOfUrl: effects.findBlob, warnings },
     makeTools, makeAnswers);
   // The app that is driven: window.abp, or what the harness makes of the page's WebMCP tools.
   let chosen = null;

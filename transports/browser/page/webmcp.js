@@ -2,7 +2,7 @@
 // A function expression; what it returns becomes part of the agent, `app` among it.
 (host, makeTools, makeAnswers) => {
   "use strict";
-  const { emit, deliver, warnings: warningsOf, key, blobOfUrl } = host;
+  const { emit, deliver, hold, warnings: warningsOf, key, blobOfUrl } = host;
   const { apply } = Reflect, { stringify } = JSON;
   const setTimer = globalThis.setTimeout.bind(globalThis), addListener = EventTarget.prototype.addEventListener;
   const SETTLE = 100;   // ms without a change after which a list counts as whole
@@ -19,6 +19,15 @@
     message: `the frame of ${name} navigated or went away during the call: whether it was done is unknown` } });
   const remoteFailure = ({ threw, name, code }) => Object.assign(new Error(threw), { name, code });
 
+  // What a tool of a frame does beside answering.
+  const tellEffect = (frame, kind, { call: id, blob, picker, multiple, directory }) => {
+    const call = frame.pending.has(id) ? id : null;
+    if (kind === "download") emit(kind, { call });
+    else if (kind === "clipboard" && blob instanceof Blob) emit(kind, { call, type: blob.type, size: blob.size, id: hold(blob) });
+    else if (kind === "filechooser") {
+      emit(kind, { call, ...(picker ? { picker: String(picker) } : { multiple: Boolean(multiple), directory: Boolean(directory) }) });
+    }
+  };
   const connectFrame = (port, name, url) => {
     const frame = { label: /^[\w.-]{1,40}$/.test(name) ? name : "frame", url, tools: [], pending: new Map() };
     frame.run = (tool, input, { signal, warn, abp }) => new Promise((resolve, reject) => {
@@ -36,6 +45,7 @@
     };
     port.onmessage = ({ data }) => {
       if (data.gone) leave();
+      else if (data.effect) tellEffect(frame, data.effect, data.payload);
       else if (data.tools) { frame.tools = data.tools; changed(); } else {
         const call = frame.pending.get(data.id);
         frame.pending.delete(data.id);

@@ -96,7 +96,7 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
         raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
     values = count_values(tree, _MAX_VALUES, "the value")
-    steps = None
+    steps = 0
     if compiled.references or values * compiled.nodes > MAX_STEPS:
         steps = count_steps(compiled.schema, tree)
     try:

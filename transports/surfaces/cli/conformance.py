@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import BrowserName, Json, StorageState, Target, TransportName
+from .options import AdapterFile, BrowserName, Json, StorageState, Target, TransportName, naming_options
 from .output import print_json, print_text, run_async
 from .params import require_folder
 from .verbosity import is_quiet
@@ -37,6 +37,7 @@ def conformance(
     ] = 5.0,
     browser: BrowserName = None,
     storage_state: StorageState = None,
+    adapter: AdapterFile = None,
     as_json: Json = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
     badge: Annotated[
@@ -55,10 +56,12 @@ def conformance(
 
         for file in (junit, badge):
             require_folder(file)
-        with _StatusLine() as status:
+        with naming_options(), _StatusLine() as status:
             plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
             state = str(storage_state) if storage_state is not None else None
-            report = await check_app(target, plan, transport=transport, browser=browser, storage_state=state)
+            report = await check_app(
+                target, plan, transport=transport, browser=browser, storage_state=state, adapter=adapter
+            )
         if junit is not None:
             junit.write_bytes(report.junit())
         if badge is not None:

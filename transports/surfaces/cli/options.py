@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +31,7 @@ __all__ = [
     "Token",
     "TransportName",
     "connection",
+    "naming_options",
 ]
 
 Target = Annotated[
@@ -86,7 +87,7 @@ _OPTIONS = {
     "storage_state=": "--storage-state",
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
-    "adapter=": "--adapter=",
+    "adapter=": "--adapter",
 }
 
 
@@ -126,14 +127,21 @@ class Connection:
         asking = at_terminal()
         if asking:
             options["on_elicitation"] = Questions(pause).answer
-        try:
+        with naming_options():
             session = connect(target, **options)
-        except UsageError as error:
-            for argument, option in _OPTIONS.items():
-                error.message = error.message.replace(argument, option)
-            raise
         async with session as app, nullcontext() if asking else noting_questions(app):
             yield app
+
+
+@contextmanager
+def naming_options() -> Iterator[None]:
+    """Have a :class:`~transports.errors.UsageError` of the block name arguments as the options that they are here."""
+    try:
+        yield
+    except UsageError as error:
+        for argument, option in _OPTIONS.items():
+            error.message = error.message.replace(argument, option)
+        raise
 
 
 def connection(
