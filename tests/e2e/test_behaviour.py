@@ -19,7 +19,7 @@ from playwright.async_api import Page
 
 from tests.support.in_process import in_process
 from tests.support.mcp_servers.warm import warm_target
-from tests.support.processor import peak_memory, slowness
+from tests.support.processor import measuring, peak_memory, slowness
 from transports import (
     ABPError,
     Browser,
@@ -209,12 +209,11 @@ async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browse
             began = time.process_time()
             async with connect(url, transport=transport, store=tmp_path, timeout=60) as session:
                 assert len(session.capabilities) > 100_000
-                took = time.process_time() - began  # of all threads, and of the reference app, which is in this process
-                assert took / slowness() < 2, transport.name
+                took = time.process_time() - began  # of all threads, and as much again of the reference app's server
+                assert took / slowness() < 4 * measuring(), transport.name
                 assert grown() < 400 << 20, transport.name
                 assert "bulk.099999" in session.capabilities
                 answer = await session.call("bulk.099999", {"value": "x"})
                 assert answer.data == {"name": "bulk.099999", "value": "x"}
                 with pytest.raises(CapabilityError, match="no capability"):
                     await session.call("bulk.1000000")
-        print(transport.name, took, grown() >> 20)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Connect
-from tests.support.processor import longest_turn
+from tests.support.processor import longest_turn, measuring, slowness
 from transports import MemoryTransport, connect
 from transports.adapters.recording import Recording, record_transport
 from transports.artifacts import MemoryStore
 from transports.protocol.capabilities import MANY
+from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
+from transports.protocol.strict_json import encode_json
 
 #: Seconds of the processor for one turn of the loop (docs/architecture.md).
 BOUND = 0.050
@@ -61,6 +64,20 @@ async def test_long_lists_of_capabilities_and_a_flood_of_changes(app_of: Connect
                     await asyncio.sleep(0.01)
     assert transport.asked < 12
     assert turn.seconds < BOUND
+
+
+@pytest.mark.fault(22)
+async def test_a_hundred_thousand_capabilities_take_two_seconds_of_the_processor(app_of: Connect) -> None:
+    (entry, *_) = entries(0)
+    rows = [{**entry, "name": f"bulk.{n:06}"} for n in range(100_000)]
+    data = encode_json({"type": "capabilities/list", "id": "1", "payload": {"capabilities": rows}})
+    began = time.process_time()
+    payload = decode_envelope(data).payload
+    assert isinstance(payload, dict)
+    async with app_of(Prepared(None, payload["capabilities"])) as app:
+        took = time.process_time() - began
+        assert len(app.capabilities) == 100_000
+    assert took / slowness() < 2 * measuring()
 
 
 LARGE = {
