@@ -108,6 +108,7 @@ TEXTS = {
     "types": "a/" * 20_000,
     "parameters": "a/b;" + 'a="\\"' * 8_000,
 }
+NOTHING = Capability(name="a")
 #: What reads a text on the event loop, whatever its length.
 READERS: dict[str, Callable[[str], object]] = {
     "redact_url": redact_url,
@@ -121,7 +122,6 @@ READERS: dict[str, Callable[[str], object]] = {
         CapabilityError("no", code="UNKNOWN_CAPABILITY"), text[:1000], dict.fromkeys(map(str, range(5000)), NOTHING)
     ),
 }
-NOTHING = Capability(name="a")
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -57,7 +57,7 @@ async def test_an_artifact_stays_its_time_and_no_longer(
 @pytest.mark.parametrize("jump", [DAY, -DAY])
 async def test_a_limit_evicts_what_is_oldest_though_the_clock_jumps(jump: float, clock: Clock) -> None:
     for strategy in ("lru", "fifo"):
-        limit = Retention.only(max_artifacts_per_session=2, cleanup_strategy=strategy)  # type: ignore[arg-type]
+        limit = Retention.only(max_artifacts_per_session=2, cleanup_strategy=strategy)
         async with MemoryStore(retention=limit) as store:
             view = store.scoped(Scope(session="s"))
             refs = []

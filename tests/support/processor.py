@@ -79,7 +79,7 @@ def longest_turn() -> Iterator[LongestTurn]:
         finally:
             longest.seconds = max(longest.seconds, (time.thread_time() - began) / slow)
 
-    asyncio.Handle._run = measured  # type: ignore[method-assign]
+    asyncio.Handle._run = measured  # type: ignore[method-assign,assignment]
     try:
         yield longest
     finally:
