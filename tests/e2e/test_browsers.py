@@ -23,7 +23,8 @@ from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.browser import transport as transport_module
-from transports.browser.page.channel import Channel, PlaywrightChannel
+from transports.browser.page.channel import Channel
+from transports.browser.page.channels import PlaywrightChannel
 from transports.browser.process.find import ENGINES, find_browser
 from transports.browser.transfer import playwright_downloads as expected_module
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary

@@ -66,6 +66,42 @@ async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
         assert listed.artifacts
 
 
+@pytest.mark.fault(2)
+async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
+    working, store = asyncio.Event(), tmp_path / "out"
+    known = {process.pid for process in processes()}
+    async with (
+        Browser() as browser,
+        connect(fixture.url, browser=browser, store=store, timeout=60) as first,
+        connect(fixture.url, browser=browser, store=store, timeout=60) as other,
+    ):
+        page = other.transport.page  # type: ignore[attr-defined]
+        spinning = asyncio.ensure_future(first.call("fault.spin", timeout=60))
+        renderers = [process for process in processes("renderer") if process.pid not in known]
+        used = {process.pid: sum(process.cpu_times()[:2]) for process in renderers}
+        victim: psutil.Process | None = None
+        async with asyncio.timeout(30):  # the one that spins is the one that computes
+            while victim is None:
+                await asyncio.sleep(0.05)
+                for process in renderers:
+                    with suppress(psutil.Error):
+                        if sum(process.cpu_times()[:2]) - used[process.pid] > 0.5:
+                            victim = process
+        job = {"steps": 100_000, "delay": 10}
+        call = asyncio.ensure_future(other.call("job.run", job, on_progress=lambda _: working.set()))
+        async with asyncio.timeout(30):
+            await working.wait()
+        victim.kill()
+        with pytest.raises(PageCrashed):
+            await spinning
+        working.clear()
+        async with asyncio.timeout(30):
+            await working.wait()  # it goes on
+        call.cancel()
+        assert other.transport.page is page and not page.is_closed()  # type: ignore[attr-defined]
+        assert (await first.call("file.list")).artifacts
+
+
 @pytest.mark.fault(1, 3)
 async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
     fixture: Fixture, scratch: Path, tmp_path: Path

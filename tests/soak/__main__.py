@@ -20,8 +20,8 @@ _SHORT_RUN_MEMORY = 24 << 20
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, help="how long (default: a minute and a half, each fault twice)")
-    parser.add_argument("--seed", type=int, default=1, help="which schedule (default: 1)")
+    parser.add_argument("--minutes", type=float, help="how long (default: about a minute, each fault at least once)")
+    parser.add_argument("--seed", type=int, default=Plan().seed, help="which schedule (default: %(default)s)")
     parser.add_argument("--report", type=Path, metavar="FILE.md", help="write the report there, its picture beside it")
     return parser.parse_args()
 

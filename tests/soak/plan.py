@@ -21,11 +21,11 @@ class Plan:
     """A run: ``warm_up`` seconds in which every fault happens at least once, then ``seconds`` whose beginning and end
     are compared. ``gap`` is the mean time between two faults, ``pause`` between two calls of one caller, in seconds."""
 
-    warm_up: float = 35.0
-    seconds: float = 35.0
-    gap: float = 2.4
+    warm_up: float = 34.0
+    seconds: float = 20.0
+    gap: float = 1.9
     pause: float = 0.6
-    seed: int = 1
+    seed: int = 2481  # what takes longest to be repaired, a browser that is stopped for good, comes first
 
     @classmethod
     def of_minutes(cls, minutes: float, seed: int) -> Plan:

@@ -18,7 +18,10 @@ __all__ = ["RESULT", "Record"]
 #: The outcome of a call that brought what was asked for.
 RESULT = "result"
 #: Codes of errors that a fault may cause. Any other one is a problem: what was broken is never the content.
-_EXPECTED = {"DISCONNECTED", "TIMEOUT", "TRANSPORT_ERROR", "BROWSER_ERROR", "DOWNLOAD_FAILED", "STORE_FULL"}
+_EXPECTED = {
+    "DISCONNECTED", "TIMEOUT", "TRANSPORT_ERROR", "BROWSER_ERROR", "DOWNLOAD_FAILED", "STORE_FULL",
+    "NOT_SUPPORTED",  # a page whose scripts were lost with its server
+}  # fmt: skip
 #: The same for an agent at the bridge, whose app goes when the bridge is killed.
 _AT_BRIDGE = {"NOT_INITIALIZED", "SESSION_INVALID"}
 #: Seconds after which a call that has not ended is taken for lost. Each has a deadline of its own far below.

@@ -18,8 +18,8 @@ __all__ = ["report"]
 _INTRODUCTION = """\
 # Reliability
 
-Written by `python -m tests.soak --minutes N --report docs/reliability.md` from one run; a run of a minute and a half is
-one of the tests (`tests/soak/test_soak.py::test_nothing_is_lost_and_nothing_is_left`).
+Written by `python -m tests.soak --minutes N --report docs/reliability.md` from one run; a run of a minute is one
+of the tests (`tests/soak/test_soak.py::test_nothing_is_lost_and_nothing_is_left`).
 
 Two pages and an embedded app in one shared browser, two sockets, an MCP server, `abp serve` with an app, `abp mcp` with
 a page in a browser of its own, and an app whose files go to a small disk make calls side by side. A schedule made from
@@ -43,8 +43,9 @@ What is asserted:
 """
 _CODES = """\
 `DISCONNECTED`: what the call ran in was killed or cut. `TIMEOUT`: the deadline of 10 seconds (2 where a page was made
-to spin). `TRANSPORT_ERROR`, `BROWSER_ERROR`: nothing to connect to yet. `DOWNLOAD_FAILED`: the server of a download was
-gone. `STORE_FULL`: the disk was. `NOT_INITIALIZED`, `SESSION_INVALID`: the bridge was new and had no app.
+to spin). `TRANSPORT_ERROR`, `BROWSER_ERROR`: nothing to connect to yet. `NOT_SUPPORTED`: a page whose scripts were lost
+with its server. `DOWNLOAD_FAILED`: the server of a download was gone. `STORE_FULL`: the disk was. `NOT_INITIALIZED`,
+`SESSION_INVALID`: the bridge was new and had no app.
 """
 
 _LEFT = """\

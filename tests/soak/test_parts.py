@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.soak import programs
+from tests.soak.callers import DiskCaller
 from tests.soak.content import Contents
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Ledger, check_store
@@ -19,9 +22,11 @@ from tests.soak.record import RESULT, Record
 from tests.soak.report import report
 from tests.soak.resources import Resources, compare
 from tests.soak.run import Outcome
+from tests.support.in_process import in_process
 from tests.support.object_server import Proxy
+from transports import connect
 from transports.artifacts import LocalStore, open_store
-from transports.errors import Corrupt, Disconnected
+from transports.errors import Corrupt, Disconnected, StoreFull
 from webapp_fixture import generate
 
 HELD = Resources(processes=20, descriptors=100, threads=8, files=10, memory=100 << 20)
@@ -110,6 +115,28 @@ async def test_a_store_is_compared_with_what_it_was_asked_for(tmp_path: Path) ->
     assert any("orphan" in problem for problem in (await checked()).problems)
     swept = await check_store("main", root, contents, audit=None, killed=True)
     assert swept.left == 1 and swept.problems == []
+
+
+async def test_where_no_disk_can_be_mounted_a_store_with_a_limit_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_DISK_BYTES", 5 << 20)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with programs.small_disk(tmp_path / "disk") as limit:
+        assert limit is not None
+        store, contents = LocalStore(tmp_path / "disk" / "store", retention=limit), Contents()
+        async with connect("memory:", transport=in_process(), store=store) as app:
+            caller = DiskCaller(app, contents)
+            caller.filling = True
+            with pytest.raises(StoreFull):
+                for _ in range(5):
+                    await caller.call()
+            assert caller.full.is_set() and contents.answered == 3
+            caller.filling = False
+            await caller.call()
+        await store.aclose()
+    ledger = await check_store("disk", tmp_path / "disk" / "store", contents, audit=None, killed=False)
+    assert ledger.problems == [] and ledger.index == 3
 
 
 async def test_a_proxy_without_its_server_ends_the_connection() -> None:

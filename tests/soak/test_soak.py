@@ -1,4 +1,4 @@
-"""A short soak: each fault twice, and nothing is lost, nothing is left."""
+"""A short soak: each fault at least once, and nothing is lost, nothing is left."""
 
 from __future__ import annotations
 

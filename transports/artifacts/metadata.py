@@ -125,11 +125,15 @@ class Metadata:
         blob: str = "",
     ) -> Metadata:
         """Return the metadata of content that was measured and described. ``old`` is the metadata that it replaces:
-        its time of creation stays, and its name unless another was suggested."""
-        created = {"created": old.source["created"]} if old and "created" in old.source else {}
+        its time of creation stays, and its name unless another was suggested: then ``source`` says ``stored_again``."""
+        earlier: dict[str, object] = {}
+        if old and "created" in old.source:
+            earlier["created"] = old.source["created"]
+        if old and not description.suggested:
+            earlier["stored_again"] = True
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
-        source = description.source | created | _requested_names(description, old)
+        source = description.source | earlier | _requested_names(description, old)
         return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, stamp(), blob)
 
     @property

@@ -10,7 +10,16 @@ from urllib.parse import unquote
 from ...binary.detect import MAX_DEPTH
 from ..urls import redact_url
 
-__all__ = ["MAX_NODES", "MAX_STEPS", "NotChecked", "count_steps", "count_values", "references_and_patterns", "shorten"]
+__all__ = [
+    "MAX_NODES",
+    "MAX_STEPS",
+    "NotChecked",
+    "count_steps",
+    "count_values",
+    "references_and_patterns",
+    "shorten",
+    "target_of",
+]
 
 #: A schema above any of these is not checked.
 MAX_NODES = 10_000
@@ -123,7 +132,7 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
     items = value if isinstance(value, _LISTS) else ()
     for key, inner in node.items():
         if key == "$ref" and isinstance(inner, str):
-            yield _target(root, inner), value
+            yield target_of(root, inner), value
         elif key in _SAME:
             yield inner, value
         elif key in _EACH_MEMBER:
@@ -151,8 +160,9 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
                 yield from ((None, value) for _ in range(len(inner) >> 4))
 
 
-def _target(root: object, pointer: str) -> object:
-    """Return the subschema that a pointer such as ``#/$defs/page`` leads to (RFC 6901)."""
+def target_of(root: object, pointer: str) -> object:
+    """Return the subschema that a pointer such as ``#/$defs/page`` leads to (RFC 6901). Raises :class:`NotChecked` if
+    there is none."""
     node = root
     for step in unquote(pointer).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
