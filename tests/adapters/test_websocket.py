@@ -109,6 +109,7 @@ async def echo(socket: ServerConnection, request: dict[str, Any]) -> None:
     await ok(socket, request, request["payload"]["params"])
 
 
+@pytest.mark.fault(19)
 async def test_a_thousand_calls_with_shuffled_replies_each_get_their_own(tmp_path: Path) -> None:
     async def later(socket: ServerConnection, request: dict[str, Any]) -> None:
         await asyncio.sleep(random.random() * 0.3)
@@ -207,6 +208,7 @@ async def test_without_reconnection_a_break_ends_the_session(tmp_path: Path) -> 
             assert transport.state == "closed"
 
 
+@pytest.mark.fault(15)
 async def test_a_frozen_peer_is_given_up_within_its_time(tmp_path: Path) -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.pause_reading()
@@ -236,6 +238,7 @@ async def test_timeouts_reach_the_app_and_late_replies_are_dropped(tmp_path: Pat
         assert session.transport.counts["late"] == 1
 
 
+@pytest.mark.fault(36)
 async def test_headers_tokens_and_subprotocols_travel_and_are_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -371,6 +374,7 @@ def nested_run(identity: str) -> bytes:
     return text.replace('"HERE"', "[" * 600 + "]" * 600).encode()
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize("broken", ["nesting", "decoding", "delivery", "connecting again"])
 async def test_no_message_ends_the_reader_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str

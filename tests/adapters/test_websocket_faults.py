@@ -36,6 +36,7 @@ def counts(app: Session) -> dict[str, int]:
     return dict(app.transport.counts)
 
 
+@pytest.mark.fault(12)
 @pytest.mark.parametrize("fault", ["cut", "no_close"])
 async def test_a_cut_fails_all_calls_under_way_and_the_next_call_reconnects(fixture: Fixture, fault: str) -> None:
     async with session(fixture) as app:
@@ -49,6 +50,7 @@ async def test_a_cut_fails_all_calls_under_way_and_the_next_call_reconnects(fixt
     assert len(fixture.handshakes) == 2
 
 
+@pytest.mark.fault(13)
 async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fixture) -> None:
     async with session(fixture, max_bytes=1_000_000) as app:
         fits = await app.call("file.generate", {"bytes": 990_000})
@@ -60,6 +62,7 @@ async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fix
     assert len(fixture.handshakes) == 2
 
 
+@pytest.mark.fault(14)
 @pytest.mark.requirement("R4-15f")
 @pytest.mark.parametrize("query", ["", "?deflate"])
 async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> None:
@@ -72,6 +75,7 @@ async def test_a_deflate_bomb_does_not_inflate(fixture: Fixture, query: str) -> 
         assert (await app.call("file.list")).artifacts
 
 
+@pytest.mark.fault(16)
 async def test_a_frame_that_is_no_utf8_is_a_protocol_error(fixture: Fixture) -> None:
     async with session(fixture) as app:
         with pytest.raises(ProtocolError, match="UTF-8"):
@@ -79,6 +83,7 @@ async def test_a_frame_that_is_no_utf8_is_a_protocol_error(fixture: Fixture) -> 
         assert (await app.call("file.list")).artifacts
 
 
+@pytest.mark.fault(17, 21)
 @pytest.mark.parametrize("kind", ["junk", "nan", "huge_number", "surrogate", "deep"])
 async def test_bad_json_loses_the_message_not_the_session(fixture: Fixture, kind: str) -> None:
     async with session(fixture) as app:
@@ -91,6 +96,7 @@ async def test_bad_json_loses_the_message_not_the_session(fixture: Fixture, kind
     assert len(fixture.handshakes) == 1
 
 
+@pytest.mark.fault(17)
 async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fixture) -> None:
     async with session(fixture) as app:
         with pytest.raises(ProtocolError):
@@ -98,6 +104,7 @@ async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fix
         assert (await app.call("file.list")).artifacts
 
 
+@pytest.mark.fault(18)
 async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) -> None:
     async with session(fixture) as app:
         for fault in ("duplicate", "foreign"):
@@ -110,6 +117,7 @@ async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) 
         assert (seen["duplicate"], seen["unknown"], seen["late"]) == (1, 1, 1)
 
 
+@pytest.mark.fault(19)
 async def test_a_thousand_replies_out_of_order(fixture: Fixture) -> None:
     async with session(fixture) as app:
         calls = [app.call("wire.shuffle", {"n": 1000, "value": n}) for n in range(1000)]
@@ -117,6 +125,7 @@ async def test_a_thousand_replies_out_of_order(fixture: Fixture) -> None:
         assert [result.data["value"] for result in results] == list(range(1000))  # type: ignore[call-overload, index]
 
 
+@pytest.mark.fault(20)
 async def test_unknown_types_and_extra_fields_are_ignored_with_one_warning(
     fixture: Fixture, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,6 +153,7 @@ def other_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.terminate()
 
 
+@pytest.mark.fault(15)
 async def test_a_stopped_server_is_noticed_within_the_configured_time(
     other_process: tuple[subprocess.Popen[str], str],
 ) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
+from tests.support.needs import missing
 from transports.artifacts import LocalStore
 
 
@@ -29,11 +31,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", place], capture_output=True, text=True)
     if done.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {done.stderr.strip()}")
+        missing("a mount", done.stderr.strip())
     try:
         yield place
     finally:
         subprocess.run(["umount", "--lazy", place], check=True)  # lazy: also after a test that leaked a descriptor
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
 @pytest.fixture

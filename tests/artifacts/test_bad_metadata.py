@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_store import PDF, PNG
+from tests.support.clock import Clock
+from tests.support.local_store import PDF, PNG, visible
 from transports.artifacts import LocalStore, Retention
 from transports.errors import Corrupt
 
@@ -52,6 +53,7 @@ async def assert_breaks_only_itself(root: Path, good: str, bad: str) -> None:
         assert await store.delete(bad)
 
 
+@pytest.mark.fault(46)
 async def test_a_field_that_fits_nowhere_breaks_only_its_artifact(store: LocalStore, root: Path) -> None:
     good = (await store.put_bytes(PNG)).id
     for name, value in FIELDS:
@@ -66,6 +68,7 @@ async def test_a_field_that_fits_nowhere_breaks_only_its_artifact(store: LocalSt
             raise AssertionError(f"{name}: {value[:60]}") from error
 
 
+@pytest.mark.fault(46)
 @pytest.mark.parametrize("kind", ["pipe", "folder", "surrogate", "huge"])
 async def test_a_file_that_is_no_metadata_breaks_only_its_artifact(kind: str, store: LocalStore, root: Path) -> None:
     good, bad = (await store.put_bytes(PNG)).id, (await store.put_bytes(PDF)).id
@@ -89,3 +92,37 @@ async def test_a_file_that_is_no_metadata_breaks_only_its_artifact(kind: str, st
             assert list(await again.gc()) == [] and await again.get(good) == PNG
     else:
         await assert_breaks_only_itself(root, good, bad)
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("kind", ["broken", "pipe", "folder", "symlink"])
+async def test_repair_puts_bad_metadata_into_quarantine_with_its_content(
+    kind: str, store: LocalStore, root: Path, clock: Clock
+) -> None:
+    good, bad = await store.put_bytes(PNG), await store.put_bytes(PDF, filename="report.pdf")
+    meta = root / ".abp/meta" / f"{bad.id}.json"
+    meta.unlink()
+    if kind == "broken":
+        meta.write_text("{")
+    elif kind == "pipe":
+        os.mkfifo(meta)
+    elif kind == "folder":
+        meta.mkdir()
+    else:
+        meta.symlink_to(root / "report.pdf")
+    reported = [one.kind for one in (await store.fsck()).problems]
+    assert "metadata" in reported and os.path.lexists(meta)  # without being asked, nothing is moved
+    (told,) = [one for one in (await store.fsck(repair=True)).problems if one.kind == "metadata"]
+    assert (told.id, "quarantine" in told.message) == (bad.id, True)
+    assert {path.name for path in (root / ".abp/quarantine").iterdir()} == {f"{bad.id}.json", bad.sha256}
+    assert visible(root) == [good.filename]
+    assert [one.kind for one in (await store.fsck(repair=True)).problems] == ["symlink"] * (kind == "symlink")
+    assert await store.list() == [good] and list(await store.gc()) == []
+    again = await store.put_bytes(PDF)
+    assert again.id == bad.id and await store.get(again.id) == PDF
+    await store.delete(again.id)
+    clock.passes(25 * 3600)
+    await store.gc()
+    left = [] if kind == "broken" else [f"{bad.id}.json"]  # what is no file is left to its owner
+    assert [path.name for path in (root / ".abp/quarantine").iterdir()] == left
+    assert visible(root) == [good.filename] and await store.get(good.id) == PNG

@@ -10,11 +10,13 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from transports.artifacts import (
     ArtifactRef,
     ArtifactStore,
@@ -210,6 +212,7 @@ async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
     assert lie.mime_type == "text/html" and lie.source["declared_mime_type"] == "image/png"
 
 
+@pytest.mark.fault(36)
 @pytest.mark.requirement("R2-2.1b", "R2-5.4a", "R2-5.4b")
 async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:
     secret = "hunter2-" * 4
@@ -275,6 +278,7 @@ async def test_deleting(store: ArtifactStore) -> None:
     assert await store.delete(two.id) and await store.list() == []
 
 
+@pytest.mark.fault(45)
 async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> None:
     store = opened(retention=Retention(max_artifacts_per_session=1))
     mine = store.scoped(Scope(session="s"))
@@ -440,14 +444,12 @@ async def test_where_nothing_is_evicted_the_new_one_is_refused(opened: Open) -> 
 
 @pytest.mark.requirement("R2-6.4j", "R2-7.1a")
 async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
+    clock = Clock(monkeypatch)
     store = opened(retention=Retention(ttl_seconds=60))
     old, again = await store.put_bytes(b"old"), await store.put_bytes(b"again")
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + 50)
+    clock.passes(50)
     await store.put_bytes(b"again")  # counts from now
-    monkeypatch.setattr(time, "time", lambda: real() + 70)
+    clock.passes(20)
     assert [ref.id for ref in await store.list()] == [again.id]
     with pytest.raises(ArtifactNotFound):
         await store.get(old.id)
@@ -455,10 +457,10 @@ async def test_time_to_live(opened: Open, monkeypatch: pytest.MonkeyPatch) -> No
     (gone,) = await store.gc()
     assert (gone.kind, gone.id, gone.size_bytes, gone.reason) == ("artifact", old.id, 3, "expired")
     assert await store.gc() == [] and await store.exists(again.id)
-    monkeypatch.setattr(time, "time", lambda: real() + 200)
-    monkeypatch.setattr(time, "monotonic", lambda: real() + 200 + 1e9)
+    clock.passes(130)
+    monkeypatch.setattr(time, "monotonic", lambda: 1e12)
     await store.put_bytes(b"new")  # now and then a put looks for what has expired
-    monkeypatch.setattr(time, "time", real)
+    clock.passes(-200)
     assert {ref.sha256 for ref in await store.list()} == {sha(b"new")}
 
 
@@ -655,6 +657,7 @@ def test_addresses(tmp_path: Path) -> None:
 def test_an_object_store_says_what_it_needs() -> None:
     script = """
 import sys
+import time
 sys.modules["obstore"] = None
 from transports.artifacts import open_store
 from transports.errors import ABPError

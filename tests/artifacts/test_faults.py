@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
@@ -38,9 +39,8 @@ def held() -> Iterator[ExitStack]:
 @contextmanager
 def later(seconds: float) -> Iterator[None]:
     """Some time has passed."""
-    real = time.time
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "time", lambda: real() + seconds)
+        Clock(patch).passes(seconds)
         yield
 
 
@@ -58,6 +58,7 @@ async def put(store: LocalStore, count: int) -> list[ArtifactRef]:
 KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 
 
+@pytest.mark.fault(46)
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("damage", ["delete", "empty", "half", "junk", "of another version"])
 async def test_a_lost_or_broken_index_is_made_anew(
@@ -89,6 +90,7 @@ async def test_a_lost_or_broken_index_is_made_anew(
     assert (await LocalStore(root).fsck()).problems == ()
 
 
+@pytest.mark.fault(46)
 async def test_an_index_that_lies(store: LocalStore, root: Path) -> None:
     refs = await put(store, 5)
     assert await store.list() == refs
@@ -133,6 +135,7 @@ async def test_a_store_that_is_only_written_to_keeps_no_file_open(store: LocalSt
     assert len(list(files.iterdir())) == before
 
 
+@pytest.mark.fault(43)
 @pytest.mark.parametrize("name", ["index.sqlite", "index.sqlite-wal"])
 async def test_an_index_that_is_a_symlink_is_not_followed(
     name: str, root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -165,6 +168,7 @@ async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore
     assert {ref.id for ref in await LocalStore(root).list()} == {ref.id for ref in (*refs, mine)}
 
 
+@pytest.mark.fault(39)
 async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     refs = await put(store, 20)
@@ -184,6 +188,7 @@ async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
 # --- fsck and gc ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(46)
 async def test_fsck_names_what_is_wrong(store: LocalStore, root: Path, tmp_path: Path) -> None:
     missing, flipped, unreadable, good = await put(store, 4)
     (root / ".abp/blobs" / missing.sha256[:2] / missing.sha256).unlink()
@@ -299,6 +304,27 @@ async def test_the_layout_of_a_bucket(bucket: str, object_server: SeaweedFS) -> 
     assert below(object_server, bucket) == []
 
 
+@pytest.mark.fault(46)
+async def test_metadata_in_a_bucket_that_cannot_be_read(bucket: str, object_server: SeaweedFS) -> None:
+    store = ObjectStore(bucket)
+    good, bad = await store.put_bytes(b"good"), await store.put_bytes(b"bad")
+    await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
+    assert await store.list() == [good]
+    for _ in range(2):
+        assert [(one.kind, one.id) for one in (await store.fsck()).problems] == [("metadata", bad.id)]
+    with later(2 * HOUR):
+        assert list(await store.gc()) == []  # its content is not known to be nobody's
+    assert (await store.put_bytes(b"bad")).id == bad.id and await store.get(bad.id) == b"bad"  # storing again heals
+    await store._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
+    (told,) = (await store.fsck(repair=True)).problems
+    assert "quarantine" in told.message and (await store.fsck()).problems == ()
+    assert await store.list() == [good] and await store.get(good.id) == b"good"
+    assert f"quarantine/{bad.id}.json" in below(object_server, bucket)
+    assert len([one for one in below(object_server, bucket) if one.startswith("content/")]) == 1
+    with later(25 * HOUR):
+        assert {one.kind for one in await store.gc()} == {"quarantine"}
+
+
 async def test_content_stays_while_it_is_read(bucket: str, object_server: SeaweedFS) -> None:
     store = ObjectStore(bucket)
     for remove in ("delete", "store again"):
@@ -315,6 +341,7 @@ async def test_content_stays_while_it_is_read(bucket: str, object_server: Seawee
         assert content not in below(object_server, bucket)
 
 
+@pytest.mark.fault(48)
 async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, frozen: SeaweedFS) -> None:
     store, hasty = ObjectStore(bucket), ObjectStore(bucket, timeout=0.6)
     data = os.urandom(12 << 20)
@@ -343,6 +370,7 @@ async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, fro
     assert again.sha256 == ref.sha256 == hashlib.sha256(await store.get(ref.id)).hexdigest()
 
 
+@pytest.mark.fault(48)
 async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,6 +394,7 @@ async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
     assert below(object_server, bucket) == []
 
 
+@pytest.mark.fault(48)
 async def test_a_download_that_is_cut_goes_on_where_it_was(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +411,7 @@ async def test_a_download_that_is_cut_goes_on_where_it_was(
             await store.get(ref.id)
 
 
+@pytest.mark.fault(47)
 async def test_bytes_that_changed_on_their_way_and_bytes_that_changed_in_the_store(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,6 +460,7 @@ async def test_content_that_is_gone_or_too_short(bucket: str, object_server: Sea
         await store.stat(ref.id)
 
 
+@pytest.mark.fault(48)
 async def test_wrong_credentials_and_buckets(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -468,6 +499,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.fault(48)
 @pytest.mark.load
 async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
     given = {**os.environ, "TMPDIR": str(tmp_path)}

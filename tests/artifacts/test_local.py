@@ -289,6 +289,7 @@ async def test_namespace_is_cleaned(namespace: str, head: str, address: str, roo
         assert await store.get(ref.id) == PDF
 
 
+@pytest.mark.fault(42)
 @pytest.mark.parametrize(
     "bad", ["", "..", "../x", "a/b_0123456789ab", "a_0123456789ab\n", "a\0b", "é_0123456789ab", "a" * 5000]
 )
@@ -367,6 +368,7 @@ async def test_a_persons_file_under_our_name_stays(store: LocalStore, root: Path
     assert visible(root) == ["report-2.pdf", "report.pdf"] and mine.read_text() == "rewritten by a person"
 
 
+@pytest.mark.fault(42)
 @settings(max_examples=50, deadline=None)
 @given(
     st.text(max_size=300)

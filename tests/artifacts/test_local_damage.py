@@ -45,6 +45,7 @@ async def test_reader_finishes_after_delete(store: LocalStore) -> None:
         await store.get(ref.id)
 
 
+@pytest.mark.fault(47)
 @pytest.mark.requirement("R2-6.4f", "R4-11g")
 @pytest.mark.parametrize("damage", ["flip", "longer", "shorter"])
 async def test_damage_is_noticed_quarantined_and_healed(damage: str, store: LocalStore, root: Path) -> None:
@@ -67,6 +68,7 @@ async def test_damage_is_noticed_quarantined_and_healed(damage: str, store: Loca
     assert healed.path == ref.path and await store.get(ref.id) == PDF == Path(str(ref.path)).read_bytes()
 
 
+@pytest.mark.fault(47)
 async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF)
     with Path(str(ref.path)).open("r+b") as file:
@@ -81,6 +83,7 @@ async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root
 BAD_FIELDS = ['{"names": [["../../x", ""]]}', '{"version": 2}', '{"id": "other_0123456789ab"}', '{"sha256": "../x"}']
 
 
+@pytest.mark.fault(46)
 @pytest.mark.parametrize(
     "content",
     ["", '{"version": 1, "id', "[]", "null", '{"version":1}', "\xff", "[" * 100_000, *BAD_FIELDS],
@@ -105,6 +108,7 @@ async def test_unreadable_metadata_breaks_only_itself(
     assert await store.list() == [good]
 
 
+@pytest.mark.fault(46)
 async def test_missing_blob_is_damage(store: LocalStore, root: Path) -> None:
     ref = await store.put_bytes(PDF)
     (root / ".abp/blobs" / ref.sha256[:2] / ref.sha256).unlink()
@@ -117,6 +121,7 @@ async def test_missing_blob_is_damage(store: LocalStore, root: Path) -> None:
 # --- folders that are not ours ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(43)
 @pytest.mark.parametrize("place", ["", ".abp", ".abp/staging", ".abp/blobs", ".abp/meta", ".abp/locks"])
 async def test_symlinked_folders_are_refused(place: str, store: LocalStore, root: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -138,7 +143,7 @@ async def test_file_in_the_place_of_the_root(store: LocalStore, root: Path) -> N
         await store.put_bytes(PDF)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to give a folder away")
 async def test_default_root_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     root = tmp_path / "abp-mcp-bridge"
@@ -156,6 +161,7 @@ async def test_default_root_of_another_user_is_refused(tmp_path: Path, monkeypat
 # --- disks that refuse -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(39)
 async def test_disk_full(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     earlier = await store.put_bytes(PDF, filename="earlier.pdf")
@@ -186,6 +192,7 @@ async def test_disk_full(small_disk: Path) -> None:
     assert await store.get(earlier.id) == PDF
 
 
+@pytest.mark.fault(39)
 async def test_a_floor_of_the_disk_stays_free(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out", min_free_bytes=4 << 20)
     earlier = await store.put_bytes(PDF, filename="earlier.pdf")
@@ -204,6 +211,7 @@ async def test_a_floor_of_the_disk_stays_free(small_disk: Path) -> None:
     assert await store.get(earlier.id) == PDF
 
 
+@pytest.mark.fault(40)
 async def test_read_only_file_system(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     ref = await store.put_bytes(PDF)
@@ -232,7 +240,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="starts as root to become somebody else")
+@pytest.mark.fault(40)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to become somebody else")
 @pytest.mark.parametrize("closed", [".", "out", "out/.abp/staging", "out/.abp/meta", "out/.abp/blobs"])
 def test_folder_without_permission(closed: str) -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
@@ -251,6 +260,7 @@ def test_folder_without_permission(closed: str) -> None:
         assert after == [path for path in before if path.is_file() and path.parent.name != "locks"]
 
 
+@pytest.mark.fault(40)
 async def test_path_too_long(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="too long"):
         await LocalStore(tmp_path / ("x" * 300)).put_bytes(PDF)
@@ -285,6 +295,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.fault(40)
 def test_out_of_file_descriptors(root: Path) -> None:
     assert run_script(OUT_OF_FILES, root) == "['.abp', 'first.txt', 'second.txt'] 2\n"
     assert inner(root, "staging") == []

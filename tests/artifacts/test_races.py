@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.local_store import PDF
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
 from transports.artifacts.retention import Entry, Incoming, Removal
@@ -55,8 +55,7 @@ async def test_what_is_stored_again_after_the_plan_stays(
         view = store.scoped(VIEW)
         ref, other = await view.put_bytes(PDF), await view.put_bytes(b"other")
         if reason == "expired":
-            real = time.time
-            monkeypatch.setattr(time, "time", lambda: real() + 100)
+            Clock(monkeypatch).passes(100)
         else:
             object.__setattr__(limit, "max_artifacts_per_session", 0)
         monkeypatch.setitem(interrupt, "work", lambda: put_elsewhere(writer, PDF))
@@ -72,8 +71,7 @@ async def test_an_entry_of_an_old_index_removes_nothing(root: Path, monkeypatch:
         view = store.scoped(VIEW)
         ref = await view.put_bytes(PDF)
         await store.gc()  # compares the index with the metadata: for a minute it is not compared again
-        real = time.time
-        monkeypatch.setattr(time, "time", lambda: real() + 100)
+        Clock(monkeypatch).passes(100)
         put_elsewhere(LocalStore(root), PDF)
         assert list(await store.gc()) == [] and await view.get(ref.id) == PDF
 

@@ -37,6 +37,7 @@ def test_every_accepted_form_gives_the_exact_bytes(form: str, data: bytes) -> No
     assert decode(FORMS[form](data).decode()) == data
 
 
+@pytest.mark.fault(24)
 @given(st.text("AQgw09+/-_= \n", max_size=12) | st.text(max_size=12))
 def test_only_text_that_encodes_back_to_itself_is_accepted(text: str) -> None:
     try:
@@ -49,6 +50,7 @@ def test_only_text_that_encodes_back_to_itself_is_accepted(text: str) -> None:
         assert base64.b64decode(text, validate=True) == data
 
 
+@pytest.mark.fault(24)
 @pytest.mark.parametrize(
     "text",
     [
@@ -135,6 +137,7 @@ def test_half_of_a_surrogate_pair_is_refused() -> None:
 # --- size (docs/protocol.md 9.9; docs/faults.md 25) -------------------------------------------------------------------
 
 
+@pytest.mark.fault(25)
 @pytest.mark.requirement("R1-14b")
 @given(st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1))
 def test_a_declared_size_must_be_the_real_one(declared: int, actual: int) -> None:

@@ -190,6 +190,7 @@ def test_a_filename_is_text_or_none(filename: object) -> None:
     assert one({"content": b"", "mimeType": "a/b", "filename": filename}).filename is None
 
 
+@pytest.mark.fault(24)
 def test_base64_is_decoded_strictly_when_it_is_read() -> None:
     with pytest.raises(BadEncoding):
         one({"content": "YWJ", "mimeType": "image/png", "encoding": "base64", "size": 2}).read()
@@ -227,6 +228,7 @@ def test_a_file_of_the_page_brings_its_type_and_name_unless_told_others() -> Non
     assert told == BinaryData(b"abc", "image/x", 4, "b")
 
 
+@pytest.mark.fault(26)
 @pytest.mark.parametrize("tree", [Broken("detached"), {"content": Broken("detached"), "mimeType": "image/png"}])
 def test_content_that_could_not_be_read_is_an_error_with_its_reason(tree: object) -> None:
     error = fault({"x": tree}, "x")
@@ -350,6 +352,7 @@ def test_a_size_is_a_whole_number_of_bytes(size: int) -> None:
     assert find({"content": b"", "size": float(size)})[0].binary == BinaryData(b"", size=int(float(size)))
 
 
+@pytest.mark.fault(25)
 @pytest.mark.parametrize(
     "size",
     [
@@ -659,6 +662,7 @@ def nested(levels: int, leaf: object) -> object:
     return leaf
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize("leaf", [1, "x", b"x", None])
 def test_64_levels_are_looked_at_and_65_are_an_error(leaf: object) -> None:
     """docs/faults.md 21: never silence."""

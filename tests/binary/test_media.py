@@ -281,6 +281,7 @@ def test_sniffing_never_fails(data: bytes) -> None:
 # --- lies (docs/faults.md 27) -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(27)
 @pytest.mark.parametrize(
     ("declared", "sniffed", "lie"),
     [
@@ -324,6 +325,7 @@ def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: 
 # --- file names (docs/faults.md 42) -----------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(42)
 @pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
 @pytest.mark.parametrize(
     ("suggestion", "name"),
@@ -378,6 +380,7 @@ RESERVED = {"con", "prn", "aux", "nul", "conin$", "conout$", "clock$"} | {
 NASTY = st.from_regex(r"[.\-~ :/]{0,3}(con|AUX|nul|com1|lpt¹|conin\$)[. :;]{0,3}\w{0,3}[. ]{0,3}", fullmatch=True)
 
 
+@pytest.mark.fault(42)
 @given(st.text(max_size=300) | NASTY, st.sampled_from(["application/pdf", "x", None]))
 @example("-con." + "a" * 300, None)
 @example("\u0344" * 200, None)

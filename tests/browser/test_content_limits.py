@@ -126,6 +126,7 @@ class _Page:
     async def release_object(self, _: object) -> None: ...
 
 
+@pytest.mark.fault(30)
 @pytest.mark.parametrize("cdp", [True, False], ids=["stream", "slices"])
 async def test_a_page_gives_no_more_than_it_declared(tmp_path: Path, cdp: bool) -> None:
     page = _Page(cdp=cdp)

@@ -13,6 +13,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
+from tests.support.needs import missing
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.browser.process.find import find_browser
 from transports.errors import BrowserNotFound
@@ -50,8 +51,7 @@ async def firefox() -> AsyncIterator[Browser]:
             started = await stack.enter_async_context(Browser(name="firefox"))
             await (await started.playwright.new_context()).close()
         except (BrowserNotFound, PlaywrightError) as error:
-            reason = str(error).partition("\n")[0]
-            pytest.skip(f"no Firefox that this Playwright can drive: {reason}")
+            missing("a Firefox", str(error).partition("\n")[0])
         yield started
 
 

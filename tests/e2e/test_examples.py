@@ -17,6 +17,7 @@ from PIL import Image
 
 from tests.hosts.environment import Missing, python_of
 from tests.support.mcp_servers import target
+from tests.support.needs import missing
 from webapp_fixture import digest
 
 ROOT = Path(__file__).parents[2]
@@ -181,8 +182,8 @@ def test_jupyterlab(tmp_path: Path) -> None:
     """The real JupyterLab, in an environment of its own: 21 tools, a plot, an error of the kernel, a cancelled cell."""
     try:
         jupyter = python_of("jupyterlab").with_name("jupyter")
-    except Missing as missing:
-        pytest.skip(str(missing))
+    except Missing as error:
+        missing("JupyterLab", error)
     printed = run_example("jupyterlab.py", str(jupyter), str(tmp_path), cwd=tmp_path, timeout=240)
     assert "21 tools" in printed and "refused: run_cell: " in printed and "a long cell was cancelled" in printed
     assert "ZeroDivisionError" in printed

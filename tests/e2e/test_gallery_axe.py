@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.gallery import PICTURE, open_gallery
+from tests.support.needs import missing
 from tests.support.resources import ResourceApp
 from transports import Browser
 from webapp_fixture import Fixture
@@ -26,15 +27,15 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The script, from npm."""
     npm = shutil.which("npm")
     if npm is None:
-        pytest.skip("npm is not here, which brings axe-core")
+        missing("npm", f"it brings {AXE}")
     folder = tmp_path_factory.mktemp("axe")
     command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", AXE]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"npm has not brought {AXE} within {SECONDS} s")
+        missing("npm", f"it has not brought {AXE} within {SECONDS} s")
     if done.returncode:
-        pytest.skip(f"npm cannot bring {AXE}: {done.stderr.strip().splitlines()[-1:]}")
+        missing("npm", f"it cannot bring {AXE}: {done.stderr.strip().splitlines()[-1:]}")
     return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
 
 

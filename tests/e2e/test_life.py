@@ -42,6 +42,7 @@ def ancestors(process: psutil.Process) -> set[int]:
     return set()
 
 
+@pytest.mark.fault(1, 2, 3)
 @pytest.mark.parametrize(
     ("victim", "expected", "seconds"),
     [("browser", BrowserCrashed, 1.0), ("renderer", PageCrashed, 1.0), ("driver", BrowserCrashed, 1.0)],
@@ -65,6 +66,7 @@ async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
         assert listed.artifacts
 
 
+@pytest.mark.fault(2)
 async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
     working, store = asyncio.Event(), tmp_path / "out"
     known = {process.pid for process in processes()}
@@ -100,6 +102,7 @@ async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scrat
         assert (await first.call("file.list")).artifacts
 
 
+@pytest.mark.fault(1, 3)
 async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
             await opened()
 
 
+@pytest.mark.fault(4, 5)
 async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_replaced(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -218,6 +222,7 @@ async def test_a_browser_that_cannot_start_raises_with_the_reason(
             pass
 
 
+@pytest.mark.fault(3)
 async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = scratch / "abp-run-999999999-5-abc"
     dead.mkdir()

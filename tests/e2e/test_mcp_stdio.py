@@ -175,6 +175,7 @@ async def test_old_clients_get_only_content_types_that_they_know(
     assert answer["structuredContent"]["artifacts"][0]["uri"] in json.dumps(answer["content"][1])
 
 
+@pytest.mark.fault(7)
 async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psutil.Process]) -> None:
     spoken, process = bridge
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and says nothing
@@ -193,6 +194,7 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
         await asyncio.to_thread(gone, family)
 
 
+@pytest.mark.fault(7)
 @pytest.mark.parametrize("calling", [False, True], ids=["idle", "during a call"])
 @pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])
 async def test_the_bridge_ends_with_its_client_and_leaves_no_browser(

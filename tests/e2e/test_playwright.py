@@ -75,6 +75,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.fault(26)
 @pytest.mark.requirement("R1-7a", "R1-7b", "R1-7c", "R1-10a")
 @pytest.mark.parametrize("size", [1024, 300 * 1024], ids=["inline", "held"])
 async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, size: int) -> None:
@@ -97,12 +98,14 @@ async def test_artifacts_are_keyed_by_paths_in_the_answer(connected: Connect) ->
         json.dumps(pages.data)
 
 
+@pytest.mark.fault(26)
 async def test_a_shared_buffer_of_an_isolated_page_arrives(connected: Connect) -> None:
     async with connected("?isolated") as app:
         result = await app.call("shape", {"shape": "SharedArrayBuffer"})
         assert result.artifacts["file"].sha256 == hashlib.sha256(pattern(1024)).hexdigest()
 
 
+@pytest.mark.fault(26)
 async def test_a_detached_buffer_is_an_error_not_an_empty_object(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(BinaryError, match="detached") as caught:
@@ -118,6 +121,7 @@ async def test_pixels_are_left_alone(connected: Connect) -> None:
         assert len(image["data"]) == image["width"] * image["height"] * 4
 
 
+@pytest.mark.fault(21)
 async def test_values_that_json_lacks_are_kept_or_reported(connected: Connect) -> None:
     async with connected() as app:
         assert value((await app.call("shape", {"shape": "BigInt"})).data, "big") == 2**70
@@ -168,6 +172,7 @@ async def test_urls_that_only_the_page_can_read(connected: Connect, fixture: Fix
             assert result.artifacts["file"].sha256 == digest(70_000, 0)
 
 
+@pytest.mark.fault(24, 25)
 async def test_a_wrong_size_stores_nothing_and_the_session_survives(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
         lies: list[tuple[str, dict[str, object]]] = [
@@ -189,6 +194,7 @@ async def test_a_wrong_size_stores_nothing_and_the_session_survives(connected: C
         assert (await app.call("shape", {"shape": "Blob"})).artifacts["file"].size_bytes == 1024
 
 
+@pytest.mark.fault(25)
 async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: Connect) -> None:
     """The page knows the real size of content it holds."""
     transport_used: dict[str, int] = {}
@@ -316,6 +322,7 @@ async def test_elicitations_are_declined_without_a_handler(connected: Connect) -
         assert caught.value.cancelled
 
 
+@pytest.mark.fault(5)
 @pytest.mark.parametrize("query", ["", "?canceltype=string", "?canceltype=object"])
 async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:
     async with connected(query) as app:
@@ -341,6 +348,7 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
 # --- pages that are no apps -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(9)
 @pytest.mark.parametrize(
     ("query", "words"),
     [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws")],
@@ -351,6 +359,7 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
             pass
 
 
+@pytest.mark.fault(9)
 @pytest.mark.parametrize("channel", ["cdp", "playwright"])
 async def test_a_page_without_abp_says_which_script_failed(
     browser: Browser, channel: str, monkeypatch: pytest.MonkeyPatch
@@ -397,6 +406,7 @@ async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connec
         assert "export.pdf" in app.capabilities
 
 
+@pytest.mark.fault(9)
 async def test_a_failing_initialize_raises_with_the_apps_message(connected: Connect) -> None:
     with pytest.raises(ABPError, match="initialize"):
         async with connected("?initfails"):
@@ -410,6 +420,7 @@ async def test_an_address_where_nothing_listens(browser: Browser) -> None:
             pass
 
 
+@pytest.mark.fault(10)
 async def test_a_navigation_during_a_call_fails_it_and_the_app_is_opened_again(connected: Connect) -> None:
     heard: list[str] = []
     async with connected(on_notification=lambda notification: heard.append(notification.event)) as app:

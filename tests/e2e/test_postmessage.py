@@ -94,6 +94,7 @@ async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixt
 # --- who is believed --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(11)
 async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
     """A frame inside the app, of another origin, which knows each id and answers first."""
     heard: list[str] = []
@@ -112,6 +113,7 @@ async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedd
     assert not [text for text in heard if "forged" in text]
 
 
+@pytest.mark.fault(11)
 async def test_a_window_of_the_apps_own_origin_is_not_the_app(fixture: Fixture, embedded: Embedded) -> None:
     """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
     async with embedded() as app:
@@ -190,6 +192,7 @@ async def odd() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+@pytest.mark.fault(11)
 async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_harmless(
     embedded: Embedded, odd: str
 ) -> None:
@@ -218,6 +221,7 @@ async def test_a_slow_initialize_is_not_taken_for_a_refusal(embedded: Embedded, 
 # --- apps that are gone, or never there -------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(10)
 @pytest.mark.parametrize("how", ["href", "reload", "away"])
 async def test_an_app_that_navigates_during_a_call_fails_it_and_is_embedded_again(embedded: Embedded, how: str) -> None:
     async with embedded() as app:
@@ -239,6 +243,7 @@ async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
         assert (await app.call("file.list", timeout=10)).artifacts
 
 
+@pytest.mark.fault(2)
 async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
         page = transport_of(app)._require_agent().page

@@ -147,21 +147,25 @@ def check_all(runs: list[Run], moment: Callable[[Run], object], ways: list[tuple
             future.result()
 
 
+@pytest.mark.fault(8)
 def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site) -> None:
     runs = [start(site.url, "wait") for _ in WAYS]
     check_all(runs, lambda run: run.children("run-driver"))
 
 
+@pytest.mark.fault(8)
 def test_while_the_browser_starts(start: Callable[..., Run], site: Site) -> None:
     runs = [start(site.url, "wait") for _ in WAYS]
     check_all(runs, lambda run: run.children("--headless"))
 
 
+@pytest.mark.fault(8)
 def test_while_the_page_loads(start: Callable[..., Run], site: Site) -> None:
     runs = [start(f"{site.url}hang{index}", "wait") for index, _ in enumerate(WAYS)]
     check_all(runs, lambda run: f"/hang{runs.index(run)}" in site.seen)
 
 
+@pytest.mark.fault(8)
 def test_in_mid_call(start: Callable[..., Run]) -> None:
     with serving() as one, serving() as two, serving() as three, serving() as four:
         sites = [one, two, three, four]
@@ -169,6 +173,7 @@ def test_in_mid_call(start: Callable[..., Run]) -> None:
         check_all(runs, lambda run: "/called" in sites[runs.index(run)].seen)
 
 
+@pytest.mark.fault(8)
 @pytest.mark.parametrize("way", ["buffer", "url"])
 def test_while_a_large_file_moves(start: Callable[..., Run], workbench: str, way: str) -> None:
     ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
@@ -177,6 +182,7 @@ def test_while_a_large_file_moves(start: Callable[..., Run], workbench: str, way
     check_all(runs, Run.large, ways)
 
 
+@pytest.mark.fault(6)
 def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
     start: Callable[..., Run], site: Site
 ) -> None:
@@ -193,6 +199,7 @@ def test_a_killed_command_takes_its_browser_along_and_the_next_one_cleans_up(
     assert ran.status == 0
 
 
+@pytest.mark.fault(8)
 def test_more_signals_change_nothing(start: Callable[..., Run], site: Site) -> None:
     run = start(site.url, "wait")
 

@@ -91,7 +91,7 @@ with connect("memory:", transport=Slow({"forever": forever}), store="none:") as 
     assert err.count("\nKeyboardInterrupt") == 2
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
 def test_a_forked_process_has_a_loop_of_its_own() -> None:
     code = """
 with session as app:

@@ -87,6 +87,7 @@ def allow_sockets(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
+@pytest.mark.fault(49)
 async def test_500_listeners_of_which_50_never_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     allow_sockets(4096)
     store = LocalStore(tmp_path / "out")

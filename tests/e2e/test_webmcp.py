@@ -14,6 +14,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from tests.benchmarks.measure import MB, Growth
 from tests.mcp_official.node import Missing, packages
+from tests.support.needs import missing
 from transports import (
     BinaryData,
     Browser,
@@ -260,8 +261,8 @@ async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
 ) -> None:
     try:
         folder = packages(ROOT / "tests" / "support" / "polyfills.json")
-    except Missing as missing:
-        pytest.skip(str(missing))
+    except Missing as error:
+        missing("npm", error)
     script = (folder / "node_modules" / f"{polyfill}-polyfill" / "dist" / "index.iife.js").read_text(encoding="utf-8")
     gone = "for (const one of [Document, Navigator]) delete one.prototype.modelContext;"
     context = await browser.playwright.new_context()

@@ -9,13 +9,14 @@ import pytest
 
 from tests.hosts.comparison import documented, measure
 from tests.hosts.environment import Missing, installed
+from tests.support.needs import missing
 
 
 async def test_the_table_of_the_docs_is_true(tmp_path: Path) -> None:
     try:
         host = installed()
     except Missing as error:
-        pytest.skip(str(error))
+        missing("penguiflow", error)
     measured, said = _cells(await measure(host, tmp_path)), _cells(documented())
     assert len(measured) == len(said)
     for row, old in zip(measured, said, strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.environment import ROOT, HostPython, Missing, installed
+from tests.support.needs import missing
 from webapp_fixture import serve
 
 PAGE = ROOT / "docs" / "hosts.md"
@@ -19,7 +20,7 @@ def host() -> HostPython:
     try:
         return installed()
     except Missing as error:
-        pytest.skip(str(error))
+        missing("penguiflow", error)
 
 
 @pytest.mark.parametrize("kind", ["local", "memory"])

@@ -236,6 +236,7 @@ async def test_every_kind_of_redirect(find: Find, serve: Serve, status: str) -> 
     assert (await find(server.url)).manifest is not None
 
 
+@pytest.mark.fault(34)
 @pytest.mark.parametrize(
     ("to", "reason"),
     [
@@ -275,6 +276,7 @@ async def test_https_never_leads_to_http(find: Find, serve: Serve, tls: ssl.SSLC
     assert found.manifest is not None and found.page_url == f"{secure.url}/"
 
 
+@pytest.mark.fault(35)
 async def test_private_addresses_other_than_the_typed_host_are_refused(find: Find, serve: Serve) -> None:
     other = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
     linking = await serve(site({"/": page(f"<link rel=abp-manifest href={other.url}/m.json>")}))
@@ -290,6 +292,7 @@ async def test_private_addresses_other_than_the_typed_host_are_refused(find: Fin
     assert other.connects == 3
 
 
+@pytest.mark.fault(35)
 async def test_typed_name_is_pinned_to_the_address_it_was_reached_at(find: Find, serve: Serve) -> None:
     inside = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
     port = int(inside.url.rpartition(":")[2])
@@ -308,6 +311,7 @@ async def test_another_port_of_the_typed_host_is_its_own(find: Find, serve: Serv
     assert (await find(server.url)).manifest is not None
 
 
+@pytest.mark.fault(36)
 async def test_credentials_go_to_their_own_origin_only(
     find: Find, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -623,6 +627,17 @@ async def test_how_long_a_manifest_is_kept(serve: Serve, headers: dict[str, str]
     clock.now = started + seconds + 2.5
     requests.append(await _requests(server, cache))
     assert requests == ([1, 0, 0, 1] if seconds else [1, 1])
+
+
+@pytest.mark.parametrize("jump", [86400.0, -86400.0])
+async def test_a_clock_that_jumps_keeps_no_manifest_beyond_its_time(serve: Serve, jump: float) -> None:
+    clock = Clock()
+    cache = ManifestCache(clock=clock)
+    server = await serve(site({"/": page(), "/m.json": json_reply(Cache_Control="max-age=60")}))
+    assert await _requests(server, cache) == 1
+    clock.now += jump
+    assert await _requests(server, cache) == 1  # how old it is nobody knows
+    assert await _requests(server, cache) == 0
 
 
 async def _requests(server: RawServer, cache: ManifestCache) -> int:

@@ -30,6 +30,7 @@ async def test_credentials_for_the_own_origin(get: Get, serve: Serve) -> None:
     assert server.sent("Cookie") == ["sid=c00kie-value"] * 2
 
 
+@pytest.mark.fault(36)
 async def test_no_credentials_after_another_origin(get: Get, serve: Serve) -> None:
     first, second = await serve(), await serve()
     first.answers[:] = [moved(second.url + "/there"), reply(BODY)]
@@ -40,6 +41,7 @@ async def test_no_credentials_after_another_origin(get: Get, serve: Serve) -> No
         assert not {"Authorization", "X-API-Key", "Cookie", "Referer"} & set(connection.headers)
 
 
+@pytest.mark.fault(36)
 async def test_credentials_return_for_the_next_attempt(get: Get, serve: Serve) -> None:
     second = await serve(cut(ETag='"v1"'), rest())
     first = await serve(moved(second.url))
@@ -48,6 +50,7 @@ async def test_credentials_return_for_the_next_attempt(get: Get, serve: Serve) -
     assert second.sent("Authorization") == [None] * 2
 
 
+@pytest.mark.fault(36)
 async def test_cookies_are_asked_for_the_apps_own_origin_only(get: Get, serve: Serve) -> None:
     asked: list[str] = []
 
@@ -129,6 +132,7 @@ async def test_query_is_not_repeated(get: Get, serve: Serve) -> None:
     assert server.seen[0].target == "/?token=a"
 
 
+@pytest.mark.fault(36)
 @pytest.mark.requirement("R4-15d")
 @pytest.mark.parametrize(
     "outcome",
@@ -168,6 +172,7 @@ async def test_no_secret_is_ever_shown(
 # --- 37: expiry ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(37)
 @pytest.mark.requirement("R1-5e")
 @pytest.mark.parametrize("late", [0.0, 1.5, 300.0])
 async def test_expired_before_any_connection(get: Get, serve: Serve, late: float) -> None:
@@ -178,6 +183,7 @@ async def test_expired_before_any_connection(get: Get, serve: Serve, late: float
     assert caught.value.details["expired_seconds_ago"] == late
 
 
+@pytest.mark.fault(37)
 @pytest.mark.requirement("R1-5e")
 async def test_not_yet_expired(get: Get, serve: Serve) -> None:
     server = await serve()
@@ -190,12 +196,14 @@ def passing(*times: float) -> Callable[[], float]:
     return lambda: left.pop(0) if len(left) > 1 else left[0]
 
 
+@pytest.mark.fault(37)
 async def test_expiry_during_the_download_does_not_end_it(get: Get, serve: Serve) -> None:
     server = await serve(cut(ETag='"v1"'), rest())
     reference = Download(server.url, expires_at=NOW * 1000)
     assert (await get(reference, clock=passing(NOW - 1, NOW + 60))).data == BODY
 
 
+@pytest.mark.fault(37)
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
 async def test_resuming_after_expiry(get: Get, serve: Serve, status: int) -> None:
     server = await serve(cut(ETag='"v1"'), reply(b"", f"{status} x"))
@@ -204,6 +212,7 @@ async def test_resuming_after_expiry(get: Get, serve: Serve, status: int) -> Non
     assert server.connects == 2
 
 
+@pytest.mark.fault(37)
 async def test_gone_is_expired_without_a_date(get: Get, serve: Serve) -> None:
     server = await serve(reply(b"", "410 Gone"))
     with pytest.raises(UrlExpired, match="call the capability again"):

@@ -34,6 +34,7 @@ async def test_redirect_followed(get: Get, serve: Serve, status: str) -> None:
     assert [seen.target for seen in server.seen] == ["/a/c", "/b?x=%2F"]
 
 
+@pytest.mark.fault(34)
 async def test_five_redirects_and_no_more(get: Get, serve: Serve) -> None:
     hops: list[Answer] = [moved(f"/{number}") for number in range(MAX_REDIRECTS)]
     server = await serve(*hops, reply(BODY))
@@ -44,6 +45,7 @@ async def test_five_redirects_and_no_more(get: Get, serve: Serve) -> None:
     assert server.connects == MAX_REDIRECTS + 1
 
 
+@pytest.mark.fault(34)
 @pytest.mark.parametrize(
     ("to", "why"),
     [
@@ -64,6 +66,7 @@ async def test_redirect_refused(get: Get, serve: Serve, to: str, why: str) -> No
     assert server.connects == (2 if to == "/loop" else 1)
 
 
+@pytest.mark.fault(34)
 @pytest.mark.usefixtures("trusted")
 async def test_no_redirect_from_https_to_http(get: Get, serve: Serve, tls: ssl.SSLContext) -> None:
     plain = await serve()
@@ -97,6 +100,7 @@ PRIVATE = """127.0.0.1 127.9.9.9 0.0.0.0 10.1.2.3 172.16.0.1 192.168.1.1 169.254
 PUBLIC = "8.8.8.8 1.1.1.1 172.32.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b::808:808 2002:808:808::1"
 
 
+@pytest.mark.fault(35)
 @pytest.mark.parametrize("address", PRIVATE.split())
 def test_private_address(address: str) -> None:
     assert not addresses.is_public(address)
@@ -112,6 +116,7 @@ LITERALS = ["127.0.0.1", "0.0.0.0", "2130706433", "0x7f000001", "0177.0.0.1", "1
             "[64:ff9b::7f00:1]", "169.254.169.254", "[fe80::1%25lo]"]  # fmt: skip
 
 
+@pytest.mark.fault(35)
 @pytest.mark.parametrize("host", LITERALS)
 async def test_literal_blocked(get: Get, serve: Serve, host: str) -> None:
     server = await serve()
@@ -123,6 +128,7 @@ async def test_literal_blocked(get: Get, serve: Serve, host: str) -> None:
     clean(caught.value, TOKEN)
 
 
+@pytest.mark.fault(35)
 async def test_redirect_to_private_blocked(get: Get, serve: Serve, fake_public: str) -> None:
     inside = await serve()
     outside = await serve(moved(inside.url), host=fake_public)
@@ -131,6 +137,7 @@ async def test_redirect_to_private_blocked(get: Get, serve: Serve, fake_public: 
     assert (outside.connects, inside.connects) == (1, 0)
 
 
+@pytest.mark.fault(35)
 async def test_rebinding_blocked(get: Get, serve: Serve, fake_public: str) -> None:
     inside = await serve()
     outside = await serve(cut(ETag='"v1"'), host=fake_public)
@@ -167,6 +174,7 @@ async def test_public_address_that_fails_is_the_reason_beside_a_blocked_one(
         await get(f"http://files.example:{unused_port}/", allow_private=False, resolver=dns)
 
 
+@pytest.mark.fault(35)
 async def test_all_of_several_addresses_blocked(get: Get) -> None:
     dns = Dns(["127.0.0.1", "::1", "10.0.0.1"])
     with pytest.raises(AddressBlocked):
@@ -174,6 +182,7 @@ async def test_all_of_several_addresses_blocked(get: Get) -> None:
     assert dns.asked == 1
 
 
+@pytest.mark.fault(35)
 async def test_own_origin_may_be_private_and_nothing_else(get: Get, serve: Serve) -> None:
     app, other = await serve(reply(BODY)), await serve()
     port = app.url.rpartition(":")[2]
@@ -187,6 +196,7 @@ async def test_own_origin_may_be_private_and_nothing_else(get: Get, serve: Serve
     assert other.connects == 0
 
 
+@pytest.mark.fault(35)
 async def test_own_name_is_pinned_to_the_address_that_the_app_was_reached_at(get: Get, serve: Serve) -> None:
     inside = await serve()
     port = int(inside.url.rpartition(":")[2])

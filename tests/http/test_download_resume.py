@@ -22,6 +22,7 @@ def dated(age: float = 3600) -> dict[str, str]:
     return {"Last_Modified": formatdate(NOW - age, usegmt=True), "Date": formatdate(NOW, usegmt=True)}
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize(
     ("broken", "if_range"),
     [
@@ -42,6 +43,7 @@ async def test_resumes(get: Get, serve: Serve, broken: Answer, if_range: str) ->
     assert (steps, got.resets) == ([HALF, len(BODY)], 0)
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize("first", [cut(ETag='"v1"'), then(chunked(BODY[:HALF], end=False))], ids=["length", "chunked"])
 async def test_resumes_again_where_the_rest_breaks_too(get: Get, serve: Serve, first: Answer) -> None:
     more = HALF + 100
@@ -52,6 +54,7 @@ async def test_resumes_again_where_the_rest_breaks_too(get: Get, serve: Serve, f
     assert server.sent("Range") == [None, f"bytes={HALF}-", f"bytes={more}-"]
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize(
     "more",
     [
@@ -75,6 +78,7 @@ async def test_without_a_strong_validator_all_comes_again(get: Get, serve: Serve
 OTHER = bytes(reversed(BODY))
 
 
+@pytest.mark.fault(33)
 @pytest.mark.parametrize(
     ("second", "requests"),
     [
@@ -107,11 +111,13 @@ async def test_never_spliced(get: Get, serve: Serve, second: bytes, requests: in
     assert server.sent("Range") == [None, f"bytes={HALF}-", None][:requests]
 
 
+@pytest.mark.fault(33)
 async def test_last_modified_of_the_rest_must_be_the_same(get: Get, serve: Serve) -> None:
     server = await serve(cut(**dated()), rest(OTHER, **dated(1800)), reply(OTHER))
     assert (await get(server.url)).data == OTHER
 
 
+@pytest.mark.fault(33)
 async def test_total_learnt_from_the_rest_is_checked(get: Get, serve: Serve) -> None:
     broken = then(chunked(BODY[:HALF], end=False))
     server = await serve(broken, rest())
@@ -122,6 +128,7 @@ async def test_total_learnt_from_the_rest_is_checked(get: Get, serve: Serve) -> 
         await get(server.url, limit=len(BODY) - 1)
 
 
+@pytest.mark.fault(28, 29)
 @pytest.mark.parametrize(
     ("broken", "size", "of"),
     [

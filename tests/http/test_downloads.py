@@ -77,6 +77,7 @@ async def test_large_file_from_aiohttp_server(get: Get) -> None:
         await runner.cleanup()
 
 
+@pytest.mark.fault(29)
 @pytest.mark.parametrize(
     ("answer", "size", "complete"),
     [
@@ -143,6 +144,7 @@ async def test_what_is_no_url(get: Get, url: str, base: str | None, word: str) -
 # --- 30: sizes -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(30)
 @pytest.mark.parametrize("size", [len(BODY) - 1, len(BODY) + 1])
 async def test_length_that_is_not_the_declared_size(get: Get, serve: Serve, size: int) -> None:
     server = await serve(stall(reply(b"", "200 OK", len(BODY))))  # no body comes: the length decides
@@ -158,6 +160,7 @@ async def endless(connection: Connection) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.fault(30)
 @pytest.mark.parametrize(
     "answer", [chunked(BODY), reply(BODY, Content_Length=""), endless], ids=["chunked", "close-delimited", "endless"]
 )
@@ -176,6 +179,7 @@ async def test_shorter_than_declared_and_proven_whole(get: Get, serve: Serve) ->
     assert server.connects == 1
 
 
+@pytest.mark.fault(30)
 @pytest.mark.parametrize(
     "answer",
     [stall(reply(b"", "200 OK", 5001)), chunked(b"x" * 5001), endless],
@@ -193,6 +197,7 @@ async def test_at_the_limit(get: Get, serve: Serve) -> None:
     assert len((await get(server.url, limit=5000)).data) == 5000
 
 
+@pytest.mark.fault(30)
 async def test_declared_over_the_limit_is_not_asked_for(get: Get, serve: Serve) -> None:
     server = await serve()
     with pytest.raises(TooLarge, match="declared 5001 bytes"):
@@ -220,6 +225,7 @@ async def test_errors_of_the_store_come_out_as_they_are(
 PACKED = gzip.compress(BODY)
 
 
+@pytest.mark.fault(31)
 @pytest.mark.requirement("R1-3c")
 @pytest.mark.parametrize(
     "answer",
@@ -239,6 +245,7 @@ async def test_encoding_refused(get: Get, serve: Serve, answer: bytes) -> None:
     assert get.received == 0 and server.connects == 1
 
 
+@pytest.mark.fault(31)
 @pytest.mark.requirement("R1-3c")
 async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -> None:
     server = await serve(reply(PACKED, Content_Type="application/gzip", Content_Encoding="Identity"))
@@ -248,6 +255,7 @@ async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -
 # --- 32: slow servers ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(32)
 @pytest.mark.requirement("R4-15e")
 @pytest.mark.parametrize(
     "answer",
@@ -264,6 +272,7 @@ async def test_slowloris_meets_the_deadline(get: Get, serve: Serve, answer: Answ
     assert server.connects == 1
 
 
+@pytest.mark.fault(32)
 async def test_silence_before_an_answer(get: Get, serve: Serve) -> None:
     server = await serve(hang)
     with pytest.raises(DownloadFailed, match=r"no answer within 0\.1 s") as caught:
@@ -272,6 +281,7 @@ async def test_silence_before_an_answer(get: Get, serve: Serve) -> None:
     assert server.connects == REQUESTS
 
 
+@pytest.mark.fault(32)
 async def test_silence_within_the_body_is_a_break(get: Get, serve: Serve) -> None:
     server = await serve(stall(reply(BODY[:HALF], "200 OK", len(BODY), ETag='"v1"')), rest())
     assert (await get(server.url, stall_timeout=0.1)).data == BODY
@@ -283,6 +293,7 @@ async def test_silence_within_the_body_is_a_break(get: Get, serve: Serve) -> Non
 # --- 38: statuses --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(38)
 @pytest.mark.parametrize(
     ("status", "word"),
     [
@@ -307,6 +318,7 @@ async def test_status_that_is_final(get: Get, serve: Serve, status: int, word: s
     assert server.connects == 1
 
 
+@pytest.mark.fault(38)
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_status_that_is_tried_again(get: Get, serve: Serve, status: int) -> None:
     server = await serve(reply(b"wait", f"{status} x"), reply(BODY))
@@ -322,6 +334,7 @@ async def test_status_that_is_tried_again(get: Get, serve: Serve, status: int) -
     assert server.connects == REQUESTS
 
 
+@pytest.mark.fault(38)
 async def test_retry_after_is_honoured(get: Get, serve: Serve) -> None:
     server = await serve(reply(b"", "503 x", Retry_After="1"), reply(BODY))
     started = time.monotonic()
@@ -329,6 +342,7 @@ async def test_retry_after_is_honoured(get: Get, serve: Serve) -> None:
     assert 0.95 < time.monotonic() - started < 2
 
 
+@pytest.mark.fault(38)
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [("86400", 86400.0), ("9" * 400, 1e9), (formatdate(NOW + 7200, usegmt=True), 7200.0), ("6", 6.0)],
@@ -358,6 +372,7 @@ async def excerpt_of(get: Get, serve: Serve, answer: Answer) -> object:
     return caught.value.details.get("body")
 
 
+@pytest.mark.fault(38)
 async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
     text = "\x1b[31mno\0\r\n\tsuch \u202efile\x7f " + "ä" * 5000
     excerpt = await excerpt_of(get, serve, reply(text.encode(), "404 x"))

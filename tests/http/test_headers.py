@@ -9,6 +9,7 @@ from tests.support.downloads import NOW
 from transports.http import headers, urls
 
 
+@pytest.mark.fault(42)
 @pytest.mark.parametrize(
     ("value", "name"),
     [

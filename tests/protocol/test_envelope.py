@@ -125,6 +125,7 @@ def test_long_invalid_utf8_is_a_protocol_error() -> None:
         decode_envelope(data)
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize("extra", ["", ', "a": {"content": "' + "A" * 200_000 + '"}'])
 def test_a_message_has_128_levels_at_most(extra: str) -> None:
     for levels in (127, 128, 600):

@@ -349,6 +349,7 @@ def test_a_message_carries_the_time_in_milliseconds() -> None:
 # --- JSON (docs/faults.md 17, 21) -------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(17)
 @pytest.mark.parametrize(
     "text",
     [
@@ -380,6 +381,7 @@ def test_json_that_is_not_strict_is_refused(text: str | bytes) -> None:
         decode_json(text)
 
 
+@pytest.mark.fault(17)
 def test_a_huge_number_is_exact_or_refused() -> None:
     for digits in (20, 400, 5000):
         text = "9" * digits

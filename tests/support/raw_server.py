@@ -14,6 +14,8 @@ from typing import TypeAlias
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from tests.support.needs import missing
+
 BODY = bytes(range(256)) * 40
 HALF = len(BODY) // 2
 
@@ -210,7 +212,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             capture_output=True,
         )
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("needs the openssl program")
+        missing("the openssl program", "it makes the certificate")
     return cert, key
 
 

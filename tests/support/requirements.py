@@ -1,24 +1,16 @@
-"""The test column and the counts of ``docs/requirements.md``, made from the markers of the tests.
-
-A test says which requirements it shows: ``@pytest.mark.requirement("R2-7.1c", …)``, on a function, a class, a
-``pytest.param`` or, for a whole module, in ``pytestmark``. Markers are read from the source, so no test runs::
-
-    python -m tests.support.requirements            # write the page
-    python -m tests.support.requirements --check    # say what is wrong with it, and change nothing
-"""
+"""The test column and the counts of ``docs/requirements.md``, made from the markers of the tests (:mod:`.markers`)."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "requirements.md"
+from tests.support.markers import ROOT, Page, Tests, cells
+
+__all__ = ["PAGE", "problems", "render", "rows", "unknown"]
+
 #: What a row may have as its status, in the order of the table of counts.
 STATUSES = ("done", "partly", "missing", "differs", "unchecked")
 #: How "where" begins where a requirement is met, and no test can show it.
@@ -29,20 +21,16 @@ _ID = re.compile(r"R\d-[\dA-Z]+(?:\.\d+)*\.?[a-z]")
 _DECISION = re.compile(r"^\| (D\d+) \|", re.MULTILINE)
 _HEAD = "| id | requirement | status | where | test |\n|---|---|---|---|---|"
 _OLD_HEAD = "| id | requirement | status | where |\n|---|---|---|---|"
-#: A test with one of these does not always run or may fail, so it shows nothing.
-_SHOWS_NOTHING = {"exhaustive", "skip", "xfail"}
-
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Row:
     """One requirement of the page. ``where`` says where it is done, what is missing, or why it differs."""
 
     def __init__(self, line: str) -> None:
-        cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
-        if not 4 <= len(cells) <= 5:
-            raise ValueError(f"{cells[0]} has {len(cells)} columns; a '|' within a cell is not possible")
-        self.id, self.text, self.status, self.where = cells[:4]
+        found = cells(line)
+        if not 4 <= len(found) <= 5:
+            raise ValueError(f"{found[0]} has {len(found)} columns; a '|' within a cell is not possible")
+        self.id, self.text, self.status, self.where = found[:4]
 
     def line(self, tests: list[str]) -> str:
         """Return the row with the tests that show its requirement."""
@@ -60,62 +48,7 @@ def _is_row(line: str) -> bool:
     return line.startswith("| R") and _ID.fullmatch(line.split("|")[1].strip()) is not None
 
 
-def marked(folder: Path = ROOT / "tests") -> dict[str, list[str]]:
-    """Return the requirements that the tests of a folder are marked with, each with the names of its tests.
-
-    Raise ValueError for a marker that cannot be read, or that stands on a test that does not always run.
-    """
-    tests: dict[str, list[str]] = {}
-    for path in sorted(folder.rglob("test_*.py")):
-        for requirement, test in _in_module(path.relative_to(folder).as_posix(), path.read_text(encoding="utf-8")):
-            if test not in tests.setdefault(requirement, []):
-                tests[requirement].append(test)
-    return tests
-
-
-def _in_module(name: str, source: str) -> Iterator[tuple[str, str]]:
-    if "mark.requirement" not in source:
-        return
-    tree = ast.parse(source)
-    read = 0
-    for node, qualified, marks in _marked_nodes(tree, name):
-        found = [call for mark in marks for call in ast.walk(mark) if _is_marker(call)]
-        read += len(found)
-        weak = {each.attr for mark in marks for each in ast.walk(mark) if isinstance(each, ast.Attribute)}
-        if found and weak & _SHOWS_NOTHING:
-            raise ValueError(f"{qualified} does not always run ({', '.join(sorted(weak & _SHOWS_NOTHING))})")
-        for call in found:
-            assert isinstance(call, ast.Call)
-            if not call.args or call.keywords:
-                raise ValueError(f"{name}:{node.lineno}: a marker has requirements and nothing else")
-            for argument in call.args:
-                if not (isinstance(argument, ast.Constant) and isinstance(argument.value, str)):
-                    raise ValueError(f"{name}:{call.lineno}: a requirement is written out as text")
-                yield argument.value, qualified
-    written = sum(1 for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "requirement")
-    if read != written:
-        raise ValueError(f"{name}: a marker stands on no test, class or module")
-
-
-def _marked_nodes(tree: ast.Module, name: str) -> Iterator[tuple[ast.stmt, str, list[ast.expr]]]:
-    """Everything that can have marks, with the name that it has on the page and its marks."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and any(ast.unparse(target) == "pytestmark" for target in node.targets):
-            yield node, name, [node.value]
-        elif isinstance(node, ast.ClassDef):
-            yield node, f"{name}::{node.name}", node.decorator_list
-            for inner in node.body:
-                if isinstance(inner, Definition) and inner.name.startswith("test"):
-                    yield inner, f"{name}::{node.name}::{inner.name}", inner.decorator_list
-        elif isinstance(node, Definition) and node.name.startswith("test"):
-            yield node, f"{name}::{node.name}", node.decorator_list
-
-
-def _is_marker(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement"
-
-
-def render(page: str, tests: Mapping[str, list[str]]) -> str:
+def render(page: str, tests: Tests) -> str:
     """Return the page with its test column and its counts made anew; all else stays."""
     page = page.replace(_OLD_HEAD, _HEAD)
     lines = [Row(line).line(tests.get(Row(line).id, [])) if _is_row(line) else line for line in page.splitlines()]
@@ -133,7 +66,7 @@ def render(page: str, tests: Mapping[str, list[str]]) -> str:
     return "\n".join([*lines[:start], *counts, *lines[end:]]) + "\n"
 
 
-def faults(page: str, tests: Mapping[str, list[str]]) -> list[str]:
+def problems(page: str, tests: Tests) -> list[str]:
     """Return what is wrong with the page, besides a test column that is out of date."""
     found = rows(page)
     known = Counter(row.id for row in found)
@@ -183,19 +116,7 @@ def _code() -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
-def main() -> int:
-    """Write the page, or with ``--check`` only say whether it is as it must be; return an exit status."""
-    page, tests = PAGE.read_text(encoding="utf-8"), marked()
-    made = render(page, tests)
-    wrong = faults(page, tests)
-    if "--check" in sys.argv[1:]:
-        if made != page:
-            wrong.append("docs/requirements.md is out of date: python -m tests.support.requirements")
-    else:
-        PAGE.write_text(made, encoding="utf-8")
-    print("\n".join(wrong) or f"{len(rows(page))} requirements, {len(tests)} with a test")
-    return 1 if wrong else 0
-
+PAGE = Page(ROOT / "docs" / "requirements.md", "requirement", str, render, problems)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PAGE.main())

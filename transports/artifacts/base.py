@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -150,8 +149,7 @@ class ArtifactStore(ABC):
         """Return all artifacts of this view, oldest first."""
         refs = list_(await self._list(self.scope))
         if self.retention and self.retention.ttl_seconds is not None:
-            now, policy, entries = time.time(), self.retention, await self._entries(self.scope)
-            expired = {one.id for one in entries if policy.expired(one.stored, now, one.scope)}
+            expired = self._evictor.expired(self.retention, await self._entries(self.scope))
             refs = [ref for ref in refs if ref.id not in expired]
         return refs
 
@@ -235,8 +233,9 @@ class ArtifactStore(ABC):
             raise UsageError("end_session() needs a view of one session: store.scoped(Scope(session=…))")
         return len(await self._evictor.remove_all(self, "session end"))
 
-    async def fsck(self) -> CheckReport:
-        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine; nothing else
+    async def fsck(self, *, repair: bool = False) -> CheckReport:
+        """Read everything in this view and report what is damaged. Damaged content is moved to quarantine. With
+        ``repair``, and in a store without a scope, metadata that cannot be read is too, with its content; nothing else
         is changed."""
         return await check_all(self)
 
@@ -248,7 +247,7 @@ class ArtifactStore(ABC):
             ref, stored = await self._stat(artifact_id)
             if not self.scope.covers(ref.scope):
                 reason = "belongs to somebody else"
-            elif self.retention and self.retention.expired(stored, time.time(), ref.scope):
+            elif self.retention and self._evictor.is_expired(self.retention, ref.id, stored, ref.scope):
                 reason = "expired"
             if reason:
                 raise not_found(artifact_id)

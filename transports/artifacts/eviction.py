@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from .clock import Ages, now
 from .ref import Scope
 from .retention import Entry, Incoming, Removal, Retention
 
@@ -40,6 +41,22 @@ class Evictor:
 
     def __init__(self) -> None:
         self._last_search = time.monotonic()
+        self._ages = Ages()
+
+    def is_expired(self, policy: Retention, artifact_id: str, stored: float, scope: Scope) -> bool:
+        """Return whether an artifact is past its time. ``stored`` is in seconds since 1970."""
+        at = now()
+        return policy.expired(at - self._ages.of(artifact_id, stored), at, scope)
+
+    def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
+        """Return the ids of those that are past their time."""
+        return {one.id for one in entries if self.is_expired(policy, one.id, one.stored, one.scope)}
+
+    def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
+        """Return what :meth:`.Retention.plan` says, by the ages of the artifacts."""
+        at = now()
+        aged = [one._replace(stored=at - self._ages.of(one.id, one.stored)) for one in entries]
+        return policy.plan(aged, at, incoming)
 
     async def make_room(self, store: Evictable, key: str, size: int) -> None:
         """Remove what must go before an artifact of ``size`` bytes is stored as ``key``.
@@ -47,27 +64,27 @@ class Evictor:
         Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.StoreFull` as :meth:`.Retention.plan` does.
         """
-        policy, now = store.retention, time.time()
+        policy = store.retention
         if policy is None:
             return
         if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
             self._last_search = time.monotonic()
             entries = await store._entries(Scope())
-            expired = [one for one in entries if policy.expired(one.stored, now, one.scope) and one.id != key]
-            plan = [Removal("artifact", one.id, one.size, "expired") for one in expired]
+            expired = self.expired(policy, entries) - {key}
+            plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
             await self._evict(store, plan, entries)
         if store.scope.session or store.scope.trace:
             around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
             incoming = Incoming(key, size, store.scope)
             entries = await store._entries(around)
-            await self._evict(store, policy.plan(entries, now, incoming), entries)
+            await self._evict(store, self._plan(policy, entries, incoming), entries)
 
     async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
         """Remove what is expired or over a limit in the view; ``dry_run`` only returns it."""
         if store.retention is None:
             return []
         entries = await store._entries(store.scope)
-        plan = store.retention.plan(entries, time.time())
+        plan = self._plan(store.retention, entries)
         return plan if dry_run else await self._evict(store, plan, entries)
 
     async def remove_all(self, store: Evictable, reason: str) -> Sequence[Removal]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from ..errors import Corrupt
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .clock import stamp
 from .content import Description, Meter
 from .metadata import Metadata, candidate_ids, not_found
 from .ref import ArtifactRef, Scope
@@ -81,7 +81,7 @@ class MemoryStore(ArtifactStore):
         ]
 
     async def _touch(self, artifact_id: str) -> None:
-        self._contents.used[artifact_id] = time.time()
+        self._contents.used[artifact_id] = stamp()
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         data = self._contents.blobs.get(ref.sha256)

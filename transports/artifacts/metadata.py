@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +15,7 @@ import msgspec
 
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol.strict_json import encode_json
+from .clock import stamp
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
@@ -134,7 +134,7 @@ class Metadata:
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
         source = description.source | earlier | _requested_names(description, old)
-        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
+        return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, stamp(), blob)
 
     @property
     def age_key(self) -> tuple[str, str]:

@@ -23,10 +23,11 @@ _PER_RESPONSE = ("Age", "Date")
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """A stored response: its body, its headers, and until when it is fresh (Unix seconds)."""
+    """A stored response: its body, its headers, and from when until when it is fresh (Unix seconds)."""
 
     body: bytes
     headers: CIMultiDict[str]
+    fresh_from: float
     fresh_until: float
 
     @property
@@ -59,7 +60,8 @@ class ManifestCache:
 
     def is_fresh(self, cached: CachedResponse) -> bool:
         """Return whether a response may be used without revalidation."""
-        return self.clock() < cached.fresh_until
+        # before it was stored: the clock has been set back since, so how old it is nobody knows
+        return cached.fresh_from <= self.clock() < cached.fresh_until
 
     def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
         """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if it may and need be stored."""
@@ -76,7 +78,7 @@ class ManifestCache:
     def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
         now = self.clock()
         lifetime = _lifetime(headers)
-        response = CachedResponse(body, headers, now + (lifetime or 0) - _age(headers, requested_at, now))
+        response = CachedResponse(body, headers, now, now + (lifetime or 0) - _age(headers, requested_at, now))
         with self._lock:
             self._responses.pop(url, None)
             if lifetime is not None and (lifetime or response.conditions):

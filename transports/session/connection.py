@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 
 from ..errors import ABPError
-from ..protocol.capabilities import Capabilities
+from ..protocol.capabilities import MANY, Capabilities
 from ..tasks import backoff_delay
 from .events import ConnectionChanged, Event
 from .handshake import Handshake
@@ -74,7 +74,7 @@ class Connection:
         await self._resubscribe()
         self.ready.set()
         self._emit(ConnectionChanged(True, reason))
-        self._emit_difference(before)
+        await self._emit_difference(before)
 
     async def capabilities_changed(self, change: object) -> None:
         """Update the capabilities after the app said that they changed. What comes while a list is read waits for the
@@ -89,11 +89,12 @@ class Connection:
                 changes, before = tuple(self._changes), self._handshake.capabilities
                 self._changes.clear()
                 await self._handshake.apply_changes(changes)
-                self._emit_difference(before)
+                await self._emit_difference(before)
         finally:
             self._refreshing = False
 
-    def _emit_difference(self, before: Capabilities) -> None:
-        change = self._handshake.capabilities.diff(before)
+    async def _emit_difference(self, before: Capabilities) -> None:
+        now = self._handshake.capabilities
+        change = await asyncio.to_thread(now.diff, before) if len(now) > MANY else now.diff(before)
         if change.added or change.removed or change.changed:
             self._emit(change)

@@ -11,7 +11,7 @@ from ..base import Transport
 from ..binary.detect import Found
 from ..errors import ProtocolError, TransportError
 from ..http import Discovery, missing_capabilities
-from ..protocol.capabilities import Capabilities, deprecation_warnings
+from ..protocol.capabilities import MANY, Capabilities, deprecation_warnings, is_long
 from ..protocol.declarations import AppInfo, Capability, parse
 from ..protocol.initialize import initialize_params
 from ..protocol.messages import Message
@@ -70,8 +70,12 @@ class Handshake:
         self.info = initialized.app
         self.session_id = initialized.session_id
         listed = await self._list_capabilities() if self._transport.features.listing else None
-        declared = Capabilities().merge(initialized.capabilities).merge(listed)
-        self.capabilities = self._generate(declared.with_manifest(self._in_manifest))
+
+        def read() -> Capabilities:
+            declared = Capabilities().merge(initialized.capabilities).merge(listed)
+            return self._generate(declared.with_manifest(self._in_manifest))
+
+        self.capabilities = await _run(read, apart=is_long(initialized.capabilities) or is_long(listed))
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
         """Fill in from the manifest what the app did not say at run time (docs/protocol.md 7.5)."""
@@ -94,15 +98,21 @@ class Handshake:
 
         Where the transport can list them, the new list decides.
         """
-        capabilities = self.capabilities
-        for change in changes:
-            capabilities = capabilities.apply_change(change)
+        listed: object = None
         if self._transport.features.listing:
             with contextlib.suppress(TransportError):
                 listed = await self._list_capabilities()
-                if now := Capabilities().merge(listed):
-                    capabilities = capabilities.merge(listed).only(now)
-        self.capabilities = self._generate(capabilities.with_manifest(self._in_manifest))
+        before = self.capabilities
+
+        def read() -> Capabilities:
+            capabilities = before
+            for change in changes:
+                capabilities = capabilities.apply_change(change)
+            if now := Capabilities().merge(listed):
+                capabilities = capabilities.merge(listed).only(now)
+            return self._generate(capabilities.with_manifest(self._in_manifest))
+
+        self.capabilities = await _run(read, apart=len(before) > MANY or is_long(listed))
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
         """Return the warnings about a call: those that this session has not given yet, and which parameters the
@@ -126,3 +136,8 @@ class Handshake:
             logger.warning("the app could not list its capabilities: %s", error.message)
             return None
         return reply.payload
+
+
+async def _run(work: Callable[[], Capabilities], *, apart: bool) -> Capabilities:
+    """Do work on lists of capabilities, ``apart`` from the event loop where they are long."""
+    return await asyncio.to_thread(work) if apart else work()

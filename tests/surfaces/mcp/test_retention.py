@@ -16,6 +16,7 @@ from mcp import Client
 from tests.support.apps import files, pdf
 from tests.support.mcp_clients import URL, Apps, called, words
 from transports.artifacts import LocalStore, Retention, Scope, sweeping
+from transports.artifacts import clock as store_clock
 from transports.session.retention import BRIDGE_RETENTION
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
@@ -52,7 +53,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
+    begun, elapsed = clock.now, store_clock.elapsed()
     monkeypatch.setattr(time, "time", lambda: clock.now)
+    monkeypatch.setattr(store_clock, "elapsed", lambda: elapsed + clock.now - begun)
     return clock
 
 

@@ -14,6 +14,7 @@ from transports import UsageError
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
 from transports.errors import StoreError
 from transports.surfaces.web import Options, Signer, make_link, serve
+from transports.surfaces.web.signing import MAX_SECONDS, Expired
 from transports.surfaces.web.state import find_server, registered, signing_key
 
 
@@ -58,6 +59,7 @@ async def test_every_route_needs_a_token(web: Web) -> None:
     assert len(await web.store.list()) == 1 and app.key in web.served.activity.apps
 
 
+@pytest.mark.fault(49)
 async def test_foreign_hosts_and_origins_are_refused(web: Web) -> None:
     port = web.netloc.rpartition(":")[2]
 
@@ -252,6 +254,29 @@ async def test_a_link_opens_one_artifact_until_it_expires(store: ArtifactStore) 
     # what is signed for one thing is not good for another
     token = Signer("k" * 32).scope_token(Scope(session="s"), 4e9)
     assert not Signer("k" * 32).link_opens(token.removeprefix("abps."), "s")
+
+
+@pytest.mark.parametrize("jump", [86400.0, -86400.0, 40 * 365 * 86400.0, -40 * 365 * 86400.0])
+async def test_a_clock_that_jumps_ends_no_link_for_good_and_keeps_none_for_ever(jump: float) -> None:
+    start = 2_000_000_000.0
+    now = [start]
+    signer = Signer("k" * 32, clock=lambda: now[0])
+
+    def opens(path: str) -> bool:
+        try:
+            return signer.link_opens(path.partition("link=")[2], "a")
+        except Expired:
+            return False
+
+    longest = signer.link_path("a", now[0] + MAX_SECONDS)
+    now[0] = start + jump
+    assert opens(longest) == (abs(jump) == 86400.0)
+    made = signer.link_path("a", now[0] + MAX_SECONDS)
+    assert opens(made)
+    now[0] = start
+    assert opens(longest) and opens(made) == (abs(jump) == 86400.0)
+    now[0] += 62 * 86400
+    assert not opens(longest) and not opens(made)
 
 
 async def test_links_of_a_session_expire_with_its_token(store: ArtifactStore) -> None:

@@ -30,6 +30,7 @@ async def web(store: ArtifactStore) -> AsyncIterator[Web]:
 # --- content ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(27)
 @pytest.mark.requirement("R2-1.3b", "R2-5.6a", "R2-6.3a")
 async def test_content_and_headers_of_an_artifact(web: Web) -> None:
     ref = await put_artifact(web.store)
@@ -46,6 +47,7 @@ async def test_content_and_headers_of_an_artifact(web: Web) -> None:
     assert policy.startswith("sandbox;") and "default-src 'none'" in policy and "script" not in policy
 
 
+@pytest.mark.fault(49)
 @pytest.mark.parametrize(
     ("asked", "status", "body", "content_range"),
     [
@@ -73,6 +75,7 @@ async def test_ranges(web: Web, asked: str, status: int, body: bytes, content_ra
     assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, body, content_range)
 
 
+@pytest.mark.fault(49)
 @pytest.mark.parametrize("asked", ["", "\nRange: bytes=2-4", "\nRange: bytes=99-"])
 async def test_head_says_what_get_would_and_sends_nothing(web: Web, asked: str) -> None:
     ref = await put_artifact(web.store)
@@ -113,6 +116,7 @@ async def test_conditions(web: Web) -> None:
     assert unchanged.body == b"" and unchanged.headers["etag"] == tag
 
 
+@pytest.mark.fault(27)
 @pytest.mark.parametrize(
     ("kind", "shown"),
     [
@@ -170,6 +174,7 @@ async def test_file_names_in_headers_are_safe(store: ArtifactStore, name: str, p
         assert "/" not in ref.filename and "\u202e" not in ref.filename
 
 
+@pytest.mark.fault(47)
 async def test_damaged_content_never_arrives_whole(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "out")
     small, large = await put_artifact(store), await store.put_bytes(bytes(1 << 20))
@@ -251,6 +256,7 @@ async def test_delete_and_verify(web: Web) -> None:
         assert (answer.status, answer.code) == (404, "ARTIFACT_NOT_FOUND"), method + rest
 
 
+@pytest.mark.fault(49)
 @pytest.mark.parametrize(
     "path",
     [
@@ -280,6 +286,7 @@ async def test_unknown_routes_are_json_errors(web: Web) -> None:
     assert wrong.status == 405 and "GET" in wrong.headers["allow"]
 
 
+@pytest.mark.fault(45)
 async def test_a_download_finishes_though_the_artifact_is_deleted(web: Web) -> None:
     data = bytes(range(256)) * (40 << 10)  # more than any buffer between us holds
     ref = await web.store.put_bytes(data)
@@ -292,6 +299,7 @@ async def test_a_download_finishes_though_the_artifact_is_deleted(web: Web) -> N
     assert (await web.get(f"/artifacts/{ref.id}")).status == 404
 
 
+@pytest.mark.fault(45)
 async def test_a_download_finishes_though_the_artifact_is_evicted(tmp_path: Path) -> None:
     policy = Retention(max_artifacts_per_session=1, cleanup_strategy="fifo")
     store = LocalStore(tmp_path / "out", retention=policy)
@@ -307,6 +315,7 @@ async def test_a_download_finishes_though_the_artifact_is_evicted(tmp_path: Path
     assert hashlib.sha256(first + rest).hexdigest() == ref.sha256
 
 
+@pytest.mark.fault(49)
 async def test_a_client_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.web.content._WRITE_TIMEOUT", 0.3)
     ref = await web.store.put_bytes(bytes(30 << 20))

@@ -21,6 +21,7 @@ async def _is_closed(reader: asyncio.StreamReader) -> bool:
     return True
 
 
+@pytest.mark.fault(49)
 async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
         await listening.until("artifact_stored")
 
 
+@pytest.mark.fault(49)
 async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
     monkeypatch.setattr(uploads, "_READ_TIMEOUT", 0.3)

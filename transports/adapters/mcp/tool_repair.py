@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,10 +14,14 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse, Tool
 from pydantic import ValidationError
 
+from ...protocol.strict_json import is_larger
+
 __all__ = ["Streams", "repair_tools"]
 
 logger = logging.getLogger("transports.mcp")
 
+#: Values in a list of tools that is repaired in a thread.
+_MANY = 5000
 #: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
 _MAX_DEPTH = 200
 
@@ -49,13 +54,13 @@ class _RepairedStream:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        return _repaired(await self._stream.receive())
+        return await _repaired(await self._stream.receive())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return _repaired(await anext(self._stream))
+        return await _repaired(await anext(self._stream))
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -70,13 +75,18 @@ class _RepairedStream:
         return bool(await self._stream.__aexit__(exc_type, exc, tb))
 
 
-def _repaired(message: SessionMessage | Exception) -> SessionMessage | Exception:
+async def _repaired(message: SessionMessage | Exception) -> SessionMessage | Exception:
     """Repair the tools of a response; only ``tools/list`` has a list of that name at the top."""
     if isinstance(message, SessionMessage) and isinstance(message.message, JSONRPCResponse):
         result = message.message.result
         if isinstance(tools := result.get("tools"), list):
-            result["tools"] = [good for tool in tools if (good := _tool(tool)) is not None]
+            apart = is_larger(tools, _MANY)
+            result["tools"] = await asyncio.to_thread(_usable, tools) if apart else _usable(tools)
     return message
+
+
+def _usable(tools: list[object]) -> list[Mapping[str, Any]]:
+    return [good for tool in tools if (good := _tool(tool)) is not None]
 
 
 def _tool(tool: object) -> Mapping[str, Any] | None:

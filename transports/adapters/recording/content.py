@@ -14,15 +14,25 @@ from ...binary import BinaryData, Broken, Encoded, Handle, LocalFile
 from ...binary.detect import Place, replace
 from ...errors import BadEncoding
 from ...protocol.redaction import Redactor
+from ...protocol.strict_json import is_larger
 from .entries import ContentEntry
 from .file import Reader
 
-__all__ = ["ContentPacker", "hash_content", "unpack", "unpack_content"]
+__all__ = ["ContentPacker", "hash_content", "scrubbed", "unpack", "unpack_content"]
 
 #: Longer texts, in characters, are stored as files.
 _MAX_INLINE_CHARS = 64 * 1024
+#: Values, of which 64 characters count as one, whose secrets are looked for in a thread (measured: 13 µs for each).
+_MANY = 1000
 #: Content of more bytes is written in a thread.
 _THREAD_FROM = 64 * 1024
+
+
+async def scrubbed(scrubber: Redactor, payload: object) -> object:
+    """Return a payload without its secrets. Much text is searched in a thread."""
+    if is_larger(payload, _MANY):
+        return await asyncio.to_thread(scrubber.tree, payload)
+    return scrubber.tree(payload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +52,7 @@ class ContentPacker:
         bytes are the same call.
         """
         found: list[tuple[Place, object]] = []
-        plain = _extract(self.scrubber.tree(payload), (), found)
+        plain = _extract(await scrubbed(self.scrubber, payload), (), found)
         return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in found]
 
     async def leaf(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:

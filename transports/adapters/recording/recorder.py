@@ -18,7 +18,7 @@ from ...binary import Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery, Fetched
 from ...protocol.messages import Effect, Message
-from .content import ContentPacker
+from .content import ContentPacker, scrubbed
 from .discovery import pack_discovery
 from .entries import (
     FORMAT,
@@ -138,7 +138,7 @@ class Recorder(Transport):
                     if isinstance(payload, Effect):
                         change: dict[str, object] = {"effect": self._effect(payload)}
                     else:
-                        change = {"payload": self._scrubber.tree(payload)}
+                        change = {"payload": await scrubbed(self._scrubber, payload)}
                     writer.write(happened.model_copy(update=change))
             yield message
 

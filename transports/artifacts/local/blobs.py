@@ -223,6 +223,27 @@ class BlobStore:
             if found and os.path.samestat(found, os.fstat(fd)):
                 move(digest, at.blobs, digest, at.quarantine)
 
+    def quarantine_metadata(self, key: str) -> bool:
+        """Move metadata that cannot be read to quarantine, and content that no other metadata names with it, whose
+        readable names go. Returns ``False`` if it is gone, or can be read by now."""
+        digest = digest_prefix(key)
+        with self._locked(digest) as at:
+            if _readable(at.meta, key) is not None:
+                return False
+            try:
+                move(f"{key}.json", at.meta, f"{key}.json", at.quarantine)
+            except FileNotFoundError:
+                return False
+            sync_folder(at.meta)
+            self._index.forget([key])
+            for content in os.listdir(at.blobs):  # noqa: PTH208 - a descriptor
+                if content.startswith(digest) and not _named(at, content):
+                    move(content, at.blobs, content, at.quarantine)
+                    for name in os.listdir(at.root):  # noqa: PTH208 - a descriptor
+                        if same_file(name, at.root, content, at.quarantine):
+                            unlink(name, at.root)
+        return True
+
 
 def _readable(meta: int, key: str) -> Metadata | None:
     try:

@@ -14,7 +14,7 @@ from ..metadata import ID, LONGEST, Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
 from .index import Index, ref_from_row
-from .tree import Tree, lstat
+from .tree import SYMLINK, Tree, lstat
 
 __all__ = ["Catalog", "read_metadata"]
 
@@ -32,7 +32,12 @@ def read_metadata(meta: int, key: str) -> Metadata:
 
 def _read(meta: int, key: str) -> tuple[Metadata, int]:
     # opening a pipe must not block
-    fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=meta)
+    try:
+        fd = os.open(f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=meta)
+    except OSError as error:
+        if error.errno in SYMLINK:
+            raise ValueError("it is a symlink") from error
+        raise
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):

@@ -21,6 +21,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
+from ..clock import stamp
 from ..metadata import Metadata
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
@@ -93,7 +94,7 @@ class Index:
 
     def touch(self, key: str) -> None:
         """Note that an artifact was used now."""
-        self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (time.time(), key)))
+        self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
 
     def inodes(self) -> dict[str, int] | None:
         """Return the ids that have a row, and the inode of the file that each was made of."""

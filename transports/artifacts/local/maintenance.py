@@ -6,9 +6,9 @@ import logging
 import os
 import re
 import stat
-import time
 from collections.abc import Iterator
 
+from ..clock import Ages, now
 from ..metadata import ID
 from ..os_errors import may_be_running
 from ..ref import Problem
@@ -36,6 +36,7 @@ class Maintenance:
         self._blobs = blobs
         self._catalog = catalog
         self._strays = Strays(tree, blobs, catalog)
+        self._ages = Ages()
         self._swept = False
 
     def sweep_once(self) -> None:
@@ -55,17 +56,16 @@ class Maintenance:
         """
         out = self._staged(dry_run=dry_run)
         orphans = self._orphans()  # first: content counts as changed when one of its names is removed
-        latest = time.time() - _MAX_AGE
         for stray in self._strays.find():
-            if stray.changed < latest and (dry_run or self._strays.remove(stray)):
+            if self._ages.of(stray.name, stray.changed) > _MAX_AGE and (dry_run or self._strays.remove(stray)):
                 out.append(Removal("name", stray.name, stray.size, "orphan"))
         if not dry_run:
-            self._strays.forget_intents(latest)
+            self._strays.forget_intents(now() - _MAX_AGE)
         for digest, size, age in orphans:
             if age > _MAX_AGE and (dry_run or self._blobs.remove_orphan(digest)):
                 out.append(Removal("content", digest, size, "orphan"))
         for folder, name, status in self._files("quarantine"):
-            if time.time() - status.st_ctime > _QUARANTINE and (dry_run or unlink(name, folder)):
+            if self._ages.of(name, status.st_ctime) > _QUARANTINE and (dry_run or unlink(name, folder)):
                 out.append(Removal("quarantine", name, status.st_size, "expired"))
         return out
 
@@ -73,7 +73,7 @@ class Maintenance:
         out = []
         for folder, name, status in self._files("staging"):
             match = _STAGED.fullmatch(name)
-            old = time.time() - status.st_mtime > _MAX_AGE
+            old = self._ages.of(name, status.st_mtime) > _MAX_AGE
             if (
                 match
                 and old
@@ -86,7 +86,7 @@ class Maintenance:
     def _orphans(self) -> list[tuple[str, int, float]]:
         """Return the content that no readable metadata names: hash, size in bytes, age in seconds."""
         blobs = [
-            (name, status.st_size, time.time() - status.st_ctime)
+            (name, status.st_size, self._ages.of(name, status.st_ctime))
             for shard in self._shards()
             for _, name, status in self._files("blobs", shard)
             if _BLOB.fullmatch(name)
@@ -96,17 +96,18 @@ class Maintenance:
         used = {metadata.sha256 for metadata in self._catalog.all_metadata()}
         return [blob for blob in blobs if blob[0] not in used]
 
-    def check(self) -> list[Problem]:
-        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired."""
+    def check(self, *, repair: bool) -> list[Problem]:
+        """Return what is wrong except damaged content. Rows of the index that differ from the metadata are repaired;
+        with ``repair``, metadata that cannot be read goes to quarantine."""
         problems = list(self._symlinks())
         keys = self._catalog.keys()
         found = list(self._catalog.read_all(keys)) if keys else []
         readable = {metadata.id for metadata, _ in found}
-        problems += [
-            Problem("metadata", key, "its metadata cannot be read; delete the artifact or store it again")
-            for key in keys
-            if key not in readable and ID.fullmatch(key)
-        ]
+        for key in keys:
+            if key not in readable and ID.fullmatch(key):
+                moved = repair and self._blobs.quarantine_metadata(key)
+                told = "; it was put into quarantine" if moved else "; delete the artifact, store it again, or --repair"
+                problems.append(Problem("metadata", key, f"its metadata cannot be read{told}"))
         problems += [
             Problem(
                 "orphan", digest, f"content of {size:,} bytes that no metadata names; `gc` removes it after an hour"

@@ -173,13 +173,14 @@ class LocalStore(ArtifactStore):
 
         return await in_thread(work)
 
-    async def fsck(self) -> CheckReport:
-        """Check the content, and without a scope also the store itself: metadata that cannot be read, rows of the index
-        that differ from it (they are repaired), content that no metadata names, symlinks in the store's folders."""
+    async def fsck(self, *, repair: bool = False) -> CheckReport:
+        """Check the content, and without a scope also the store itself: metadata that cannot be read (``repair`` moves
+        it to quarantine with its content), rows of the index that differ from it (they are repaired), content that no
+        metadata names, symlinks in the store's folders."""
 
         def work() -> list[Problem]:
             with map_os_errors("check the store", self.root):
-                return self._maintenance.check()
+                return self._maintenance.check(repair=repair)
 
         # the index first: a wrong row must not make content look damaged
         problems = [] if self.scope else await in_thread(work)

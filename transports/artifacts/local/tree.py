@@ -20,6 +20,7 @@ from ...errors import StoreError
 from ..os_errors import OTHER_FOLDER, write_all
 
 __all__ = [
+    "SYMLINK",
     "Tree",
     "lstat",
     "sync_folder",
@@ -31,6 +32,8 @@ __all__ = [
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: How systems say that they do not follow a symlink.
+SYMLINK = (errno.ELOOP, errno.EMLINK)
 _LOCK_SECONDS = 60.0  # far more than a commit takes, which reads one blob at most
 
 
@@ -111,7 +114,7 @@ class Tree:
             if not create:
                 raise
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            if error.errno in (*SYMLINK, errno.ENOTDIR):
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
         if parent is None:

@@ -6,24 +6,26 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from ...errors import Corrupt, StoreUnavailable
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..clock import stamp
 from ..content import Description, Meter
 from ..metadata import ID, Metadata, candidate_ids, damaged_metadata, not_found
 from ..os_errors import map_os_errors, write_all
-from ..ref import ArtifactRef, Scope
+from ..ref import ArtifactRef, CheckReport, Scope
 from ..retention import Entry, Removal, Retention
 from ..spool import SpooledFile
 from ..staged import StagedFile
 from .bucket import Bucket, ListedObject
+from .maintenance import Maintenance
 
 __all__ = ["ObjectStore"]
 
@@ -31,8 +33,6 @@ logger = logging.getLogger("transports.artifacts")
 
 _IN_MEMORY = 1 << 20  # bytes that are kept in memory before a temporary file is made
 _CONCURRENCY = 16  # requests for metadata at once
-_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
-_QUARANTINE = 86400.0  # seconds that damaged content is kept for a look at it
 
 
 @dataclass(slots=True)
@@ -78,6 +78,7 @@ class ObjectStore(ArtifactStore):
         self.url = url.rstrip("/")
         self._bucket = Bucket(self.url, timeout)
         self._state = _State()
+        self._maintenance = Maintenance(self._bucket, partial(self._all, Scope()), self._state.reading)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
@@ -92,7 +93,10 @@ class ObjectStore(ArtifactStore):
         artifact is visible."""
         digest, scope = meter.sha256, self.scope
         for key in candidate_ids(description.namespace, digest, scope):
-            old = await self._load(key)
+            try:
+                old = await self._load(key)
+            except Corrupt:  # metadata that cannot be read is replaced
+                old = None
             if old is None or old.sha256 == digest:
                 break
         await self._bucket.put(blob, data, description.mime_type)
@@ -123,8 +127,9 @@ class ObjectStore(ArtifactStore):
             raise not_found(artifact_id)
         return metadata.ref(), metadata.stored
 
-    async def _all(self, scope: Scope) -> list[Metadata]:
-        """Return the metadata that ``scope`` covers. A file is read again only if its ETag has changed."""
+    async def _all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
+        """Return the metadata that ``scope`` covers. A file is read again only if its ETag has changed. The ids of
+        those that cannot be read are added to ``unreadable``."""
         slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def read(listed: ListedObject, key: str) -> Metadata | None:
@@ -135,6 +140,8 @@ class ObjectStore(ArtifactStore):
                         metadata = await self._load(key)
                     except Corrupt as error:
                         logger.warning("%s", error.message)
+                        if unreadable is not None:
+                            unreadable.append(key)
                         return None
                 if metadata:
                     self._state.metadata[key] = (listed.e_tag, metadata)
@@ -157,7 +164,7 @@ class ObjectStore(ArtifactStore):
         ]
 
     async def _touch(self, artifact_id: str) -> None:
-        self._state.used[artifact_id] = time.time()
+        self._state.used[artifact_id] = stamp()
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         blob = self._state.metadata[ref.id][1].blob
@@ -240,21 +247,14 @@ class ObjectStore(ArtifactStore):
                 await self._bucket.delete(blob)
 
     async def _sweep(self, *, dry_run: bool) -> list[Removal]:
-        now = time.time()
-        found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
-        used = {metadata.blob for metadata in await self._all(Scope())} if found else set()
-        out = [
-            Removal("content", one.key, one.size, "orphan")
-            for one in found
-            if one.key not in used and not self._state.reading[one.key]
-        ]
-        async for one in self._bucket.list("quarantine/"):
-            if now - one.modified.timestamp() > _QUARANTINE:
-                out.append(Removal("quarantine", one.key, one.size, "expired"))
-        if not dry_run:
-            for swept in out:
-                await self._bucket.delete(swept.id)
-        return out
+        return await self._maintenance.sweep(dry_run=dry_run)
+
+    async def fsck(self, *, repair: bool = False) -> CheckReport:
+        """Check the content, and without a scope also the metadata; ``repair`` moves what cannot be read to quarantine,
+        with its content."""
+        problems = [] if self.scope else await self._maintenance.check(repair=repair)
+        found = await super().fsck()
+        return replace(found, problems=(*found.problems, *problems))
 
 
 class _Staged(SpooledFile):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from types import NoneType
 from urllib.parse import unquote
 
 from ...binary.detect import MAX_DEPTH
@@ -14,17 +16,18 @@ __all__ = [
     "NotChecked",
     "count_steps",
     "count_values",
-    "has_references",
+    "references_and_patterns",
     "shorten",
     "target_of",
 ]
 
-#: A schema above any of these is not checked. A pattern may take half a megabyte once compiled.
+#: A schema above any of these is not checked.
 MAX_NODES = 10_000
 _MAX_PATTERNS = 100
 #: Steps of the validator (measured: below 0.1 µs, and 1 µs to count one).
 MAX_STEPS = 30_000
 _HEAD, _TAIL = 60, 70
+_NUMBERS, _LISTS = frozenset((int, float, bool, NoneType)), (list, tuple)
 
 
 class NotChecked(Exception):
@@ -47,12 +50,16 @@ def count_values(tree: object, limit: int, what: str) -> int:
     size = depth = 0
     while level:
         size += len(level)
+        if size > limit:  # before a look at each: there may be millions
+            raise NotChecked(f"{what} has more than {limit:,} values")
         inner: list[object] = []
         for node in level:
+            if type(node) in _NUMBERS:
+                continue
             if isinstance(node, dict):
                 inner += node.values()
                 size += sum(len(name) >> 6 for name in node if isinstance(name, str))
-            elif isinstance(node, list | tuple):
+            elif isinstance(node, _LISTS):
                 inner += node
             elif isinstance(node, str):
                 size += len(node) >> 6
@@ -65,9 +72,9 @@ def count_values(tree: object, limit: int, what: str) -> int:
     return size
 
 
-def has_references(schema: dict[str, object]) -> bool:
-    """Return whether a schema has references. Raises :class:`NotChecked` for one that is no pointer into the schema
-    itself, and for more than 100 patterns."""
+def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
+    """Return whether a schema has references, and how many patterns. Raises :class:`NotChecked` for a reference that is
+    no pointer into the schema itself, and for more than 100 patterns."""
     waiting: list[object] = [schema]
     references = rebased = False
     patterns = 0
@@ -91,7 +98,7 @@ def has_references(schema: dict[str, object]) -> bool:
         raise NotChecked(f"the schema has more than {_MAX_PATTERNS} patterns")
     if references and rebased:
         raise NotChecked("the schema has references and changes what they are relative to ($id)")
-    return references
+    return references, patterns
 
 
 _SAME = {"not", "if", "then", "else"}
@@ -113,7 +120,7 @@ def count_steps(schema: dict[str, object], data: object) -> int:
         if isinstance(node, dict):
             if isinstance(value, str) and "pattern" in node:
                 steps += len(value) >> 6
-            waiting += _applied(node, value, schema)
+            waiting += islice(_applied(node, value, schema), MAX_STEPS)
         if steps + len(waiting) > MAX_STEPS:
             raise NotChecked("it would take too long")
     return steps
@@ -122,7 +129,7 @@ def count_steps(schema: dict[str, object], data: object) -> int:
 def _applied(node: dict[str, object], value: object, root: object) -> Iterator[tuple[object, object]]:
     """Yield the subschemas of ``node``, each with the part of ``value`` that it applies to."""
     members = value if isinstance(value, dict) else {}
-    items = value if isinstance(value, list | tuple) else ()
+    items = value if isinstance(value, _LISTS) else ()
     for key, inner in node.items():
         if key == "$ref" and isinstance(inner, str):
             yield target_of(root, inner), value

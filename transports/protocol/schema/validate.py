@@ -19,7 +19,7 @@ import jsonschema_rs
 from ...binary.detect import Place, field_of, replace
 from ...errors import ProtocolError, UsageError
 from ..strict_json import decode_json, encode_json
-from .limits import MAX_NODES, MAX_STEPS, NotChecked, count_steps, count_values, has_references, shorten
+from .limits import MAX_NODES, MAX_STEPS, NotChecked, count_steps, count_values, references_and_patterns, shorten
 from .messages import format_error, is_fault
 from .unnamed import unnamed_params
 
@@ -35,6 +35,8 @@ _MAX_VALUES = 100_000
 _MAX_LISTING_STEPS = 2_000
 #: Faults that are listed.
 _MAX_FAULTS = 5
+#: Bytes that one pattern may take once compiled, and all of a schema together (measured: 3 ms for each megabyte).
+_MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES = 1 << 20, 6 << 20
 
 
 def check_params(
@@ -151,16 +153,19 @@ def _compiled(encoded: bytes) -> _Compiled | str:
         schema = decode_json(encoded)
         assert isinstance(schema, dict)
         nodes = count_values(schema, MAX_NODES, "the schema")
-        references = has_references(schema)
+        references, patterns = references_and_patterns(schema)
+        limit = min(_MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES // max(patterns, 1))
         validator = jsonschema_rs.validator_for(
             schema,
             validate_formats=False,
             offline=True,
             # The linear engine, without look-around and back references: those backtrack, without a bound in time.
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=1024 * 1024, dfa_size_limit=1024 * 1024),
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit),
         )
     except NotChecked as reason:
         return str(reason)
     except (ValueError, ProtocolError) as error:
-        return f"the schema cannot be used: {shorten(str(getattr(error, 'message', error)))}"
+        told = shorten(str(getattr(error, "message", error)))
+        too_large = ", or all patterns together are too large" if told.endswith('is not a "regex"') else ""
+        return f"the schema cannot be used: {told}{too_large}"
     return _Compiled(validator, schema, nodes, references)

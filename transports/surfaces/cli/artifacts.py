@@ -270,12 +270,16 @@ def _retention_by_age(ttl: float | None) -> Retention | None:
 
 
 @app.command()
-def fsck(folder: Folder = None, as_json: Json = False) -> int:
+def fsck(
+    repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
     """Read every artifact and say what is damaged. Exit status 1 if anything is."""
 
     async def work() -> int:
         async with store_at(folder) as store:
-            report = await store.fsck()
+            report = await store.fsck(repair=repair)
             summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
             if not report.problems:
                 if as_json:

@@ -16,7 +16,7 @@ from .artifact_meta import artifact_meta
 from .content import serve_content
 from .metrics import Metrics
 from .responses import RequestRefused, json_response, read_json
-from .signing import Expired, Signer
+from .signing import MAX_SECONDS, Expired, Signer
 
 __all__ = ["ArtifactRoutes", "seconds_in"]
 
@@ -24,8 +24,6 @@ __all__ = ["ArtifactRoutes", "seconds_in"]
 _PAGE, _MAX_PAGE = 100, 500
 #: Artifacts of a listing that is remembered (about a KB each); a longer one is read again for each page.
 _MAX_REMEMBERED = 20_000
-#: Longest life of a link or a session's token, in seconds.
-_MAX_SECONDS = 30 * 86400.0
 list_ = list  # there is a method of that name
 
 
@@ -141,8 +139,8 @@ def seconds_in(body: dict[str, object], key: str, default: float) -> float:
     """Return the duration at ``key``, in seconds. Raises :class:`~.responses.RequestRefused` (400) for anything but a
     number above 0 and at most 30 days."""
     value = body.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= _MAX_SECONDS:
-        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {_MAX_SECONDS:.0f}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= MAX_SECONDS:
+        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {MAX_SECONDS:.0f}")
     return float(value)
 
 

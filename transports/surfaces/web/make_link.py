@@ -9,12 +9,10 @@ from ...errors import UsageError
 from ...protocol.durations import parse_duration
 from ...protocol.timestamps import iso_utc
 from .options import Options
-from .signing import Signer
+from .signing import MAX_SECONDS, Signer
 from .state import find_server, signing_key
 
 __all__ = ["make_link"]
-
-_MAX_SECONDS = 30 * 86400
 
 
 async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
@@ -45,6 +43,6 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
 
 def _seconds(text: str) -> int:
     seconds = parse_duration(text)
-    if seconds is None or not 0 < seconds <= _MAX_SECONDS:
+    if seconds is None or not 0 < seconds <= MAX_SECONDS:
         raise UsageError(f"--expires {text}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
     return seconds

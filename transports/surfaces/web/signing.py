@@ -11,11 +11,18 @@ from itsdangerous import BadData, URLSafeSerializer
 from ...artifacts import Scope
 from ...errors import ABPError
 
-__all__ = ["Expired", "Signer", "decode_scope", "encode_scope"]
+__all__ = ["MAX_SECONDS", "Expired", "Signer", "decode_scope", "encode_scope"]
+
+#: Longest life of what is signed, in seconds.
+MAX_SECONDS = 30 * 86400.0
+#: Seconds by which the clock may have been set back since a value was signed. One that ends later than its longest life
+#: allows was signed by a clock that was further ahead, and would be good for ever.
+_MAX_SET_BACK = 86400.0
 
 
 class Expired(ABPError):
-    """Raised for a value with a good signature whose time is over. The session survives; ask for a new value."""
+    """Raised for a value with a good signature whose time is over, or lasts longer than any may. The session survives;
+    ask for a new value."""
 
     code = "REFERENCE_EXPIRED"
 
@@ -69,7 +76,7 @@ class Signer:
             return None
         match content:
             case [str(subject), int(expires_at)]:
-                if self.clock() >= expires_at:
+                if not 0 < expires_at - self.clock() <= MAX_SECONDS + _MAX_SET_BACK:
                     raise Expired("it has expired; have another one made")
                 return subject, expires_at
         return None

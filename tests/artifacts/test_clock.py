@@ -1,0 +1,105 @@
+"""A machine's clock that jumps, forward or back, for a moment or for good: nothing goes too early, nothing stays for
+ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.local_store import PDF, PNG, inner
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
+from transports.artifacts.local import maintenance
+
+DAY, HOUR = 86400.0, 3600.0
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, root: Path) -> ArtifactStore:
+    limit = Retention.only(ttl_seconds=HOUR)
+    return LocalStore(root, retention=limit) if request.param == "local" else MemoryStore(retention=limit)
+
+
+async def kept(store: ArtifactStore) -> set[str]:
+    """The ids that are there, as every way to look at the store tells them."""
+    planned = {one.id for one in await store.gc(dry_run=True)}
+    listed = {ref.id for ref in await store.list()}
+    assert {one for one in planned | listed if await store.exists(one)} == listed == listed - planned
+    assert {one.id for one in await store.gc()} == planned
+    return listed
+
+
+@pytest.mark.parametrize("jump", [DAY, -DAY, 40 * 365 * DAY, -40 * 365 * DAY])
+@pytest.mark.parametrize("comes_back", [False, True], ids=["for good", "for a moment"])
+async def test_an_artifact_stays_its_time_and_no_longer(
+    jump: float, comes_back: bool, store: ArtifactStore, clock: Clock
+) -> None:
+    async with store:
+        before = await store.put_bytes(b"before")
+        clock.passes(60)
+        clock.jumps(jump)
+        assert await kept(store) == {before.id}
+        during = await store.put_bytes(b"during")
+        clock.passes(60)
+        assert await kept(store) == {before.id, during.id}
+        if comes_back:
+            clock.jumps(-jump)
+            assert await kept(store) == {before.id, during.id}
+        after = await store.put_bytes(b"after")
+        assert after.id in await kept(store)
+        clock.passes(HOUR - 180)
+        assert await kept(store) == {before.id, during.id, after.id}
+        clock.passes(400)  # they were looked at in time, so they are as old as that at least
+        assert await kept(store) == set()
+
+
+@pytest.mark.parametrize("jump", [DAY, -DAY])
+async def test_a_limit_evicts_what_is_oldest_though_the_clock_jumps(jump: float, clock: Clock) -> None:
+    for strategy in ("lru", "fifo"):
+        limit = Retention.only(max_artifacts_per_session=2, cleanup_strategy=strategy)
+        async with MemoryStore(retention=limit) as store:
+            view = store.scoped(Scope(session="s"))
+            refs = []
+            for number in range(4):
+                refs.append(await view.put_bytes(b"%d" % number))
+                clock.passes(10)
+                clock.jumps(jump if number == 1 else 0)
+            assert {ref.id for ref in await view.list()} == {refs[2].id, refs[3].id}
+
+
+async def test_a_program_that_starts_after_the_clock_was_set_back_counts_from_its_first_look(
+    root: Path, clock: Clock
+) -> None:
+    """It knows only the machine's clock, so what it finds was stored in the future."""
+    clock.jumps(DAY)
+    ref = await LocalStore(root).put_bytes(PDF)
+    clock.jumps(-DAY)
+    async with LocalStore(root, retention=Retention.only(ttl_seconds=HOUR)) as store:
+        assert list(await store.gc()) == []
+        clock.passes(HOUR - 10)
+        assert list(await store.gc()) == [] and await store.exists(ref.id)
+        clock.passes(20)
+        assert [one.id for one in await store.gc()] == [ref.id]
+
+
+@pytest.mark.parametrize("jump", [DAY, -DAY])
+async def test_damaged_content_is_kept_for_a_day_and_leftovers_for_an_hour(
+    jump: float, root: Path, clock: Clock
+) -> None:
+    async with LocalStore(root) as store:
+        damaged, orphan = await store.put_bytes(PDF), await store.put_bytes(PNG)
+        assert damaged.path and orphan.path
+        damaged.path.write_bytes(b"spoilt")
+        (root / ".abp/meta" / f"{orphan.id}.json").unlink()
+        assert "content" in {one.kind for one in (await store.fsck()).problems}
+        assert inner(root, "quarantine") == [damaged.sha256]
+        clock.jumps(jump)
+        assert list(await store.gc()) == []
+        clock.passes(maintenance._MAX_AGE + 10)
+        assert {(one.kind, one.id) for one in await store.gc()} == {
+            ("name", orphan.filename),
+            ("content", orphan.sha256),
+        }
+        clock.passes(DAY - HOUR)
+        assert {(one.kind, one.id) for one in await store.gc()} == {("quarantine", damaged.sha256)}

@@ -1,0 +1,107 @@
+"""Answers, lists and recordings that take long to look at are looked at in a thread: the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Connect
+from tests.support.processor import longest_turn, measuring, slowness
+from transports import MemoryTransport, connect
+from transports.adapters.recording import Recording, record_transport
+from transports.artifacts import MemoryStore
+from transports.protocol.capabilities import MANY
+from transports.protocol.envelope import decode_envelope
+from transports.protocol.messages import Message
+from transports.protocol.strict_json import encode_json
+
+#: Seconds of the processor for one turn of the loop (docs/architecture.md).
+BOUND = 0.050
+
+
+class Prepared(MemoryTransport):
+    """An app whose answers lie ready, so that nothing but the session takes time."""
+
+    def __init__(self, data: object = None, *lists: list[dict[str, object]]) -> None:
+        super().__init__({})
+        self.data = data
+        self.lists = [*lists]
+        self.asked = 0
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if message.type == "capabilities/list" and self.lists:
+            self.asked += 1
+            rows = self.lists[min(self.asked, len(self.lists)) - 1]
+            return Message(message.type, {"success": True, "data": {"capabilities": rows}}, id=message.id)
+        if message.type == "capabilities/call":
+            return Message(message.type, {"success": True, "data": self.data}, id=message.id)
+        return await super().request(message, timeout=timeout)
+
+
+def entries(first: int) -> list[dict[str, object]]:
+    return [
+        {"name": f"bulk.{n:06}", "description": "one of many", "inputSchema": {"type": "object"}}
+        for n in range(first, first + 20 * MANY)
+    ]
+
+
+@pytest.mark.fault(22)
+async def test_long_lists_of_capabilities_and_a_flood_of_changes(app_of: Connect) -> None:
+    async with app_of(Prepared()):
+        pass  # what is loaded at the first use
+    transport = Prepared(None, *map(entries, range(4)))
+    with longest_turn() as turn:
+        async with app_of(transport) as app:
+            assert len(app.capabilities) == 20 * MANY
+            for _ in range(2000):
+                transport.emit(Message("capabilities/changed", {}))
+            transport.emit(Message("capabilities/changed", {"added": ["another"]}))
+            async with asyncio.timeout(60):
+                while transport.asked < 3 or "bulk.000000" in app.capabilities:
+                    await asyncio.sleep(0.01)
+    assert transport.asked < 12
+    assert turn.seconds < BOUND
+
+
+@pytest.mark.fault(22)
+async def test_a_hundred_thousand_capabilities_take_two_seconds_of_the_processor(app_of: Connect) -> None:
+    (entry, *_) = entries(0)
+    rows = [{**entry, "name": f"bulk.{n:06}"} for n in range(100_000)]
+    data = encode_json({"type": "capabilities/list", "id": "1", "payload": {"capabilities": rows}})
+    began = time.process_time()
+    payload = decode_envelope(data).payload
+    assert isinstance(payload, dict)
+    async with app_of(Prepared(None, payload["capabilities"])) as app:
+        took = time.process_time() - began
+        assert len(app.capabilities) == 100_000
+    assert took / slowness() < 2 * measuring()
+
+
+LARGE = {
+    "rows": {"rows": [{"number": n, "name": f"row {n}", "values": [n, n, n]} for n in range(15_000)]},
+    "blocks": {"content": [{"type": "text", "text": "word " * 50}] * 4_000},
+    "text": {"text": "a=b " * 500_000},
+    "base64 that is nothing": {"text": "iVBORw0KGgo" + "A" * (4 << 20)},
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+async def test_large_answers(kind: str, app_of: Connect) -> None:
+    async with app_of(Prepared(LARGE[kind]), store=MemoryStore()) as app:
+        await app.call("any")
+        with longest_turn() as turn:
+            await app.call("any")
+    assert turn.seconds < BOUND
+
+
+async def test_what_is_recorded(tmp_path: Path) -> None:
+    lines = {"lines": ["key=b ?token=c authorization: d\n" * 20] * 400}
+    recorded = record_transport(Prepared(lines), Recording(tmp_path / "a.jsonl"))
+    async with connect("memory:", transport=recorded, store=MemoryStore()) as app:
+        with longest_turn() as turn:
+            await app.call("any")
+    assert turn.seconds < BOUND
+    assert "token=c" not in (tmp_path / "a.jsonl").read_text()

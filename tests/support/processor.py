@@ -1,0 +1,109 @@
+"""Processor time, which is the same beside other work, and on a slow machine as on a fast one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+__all__ = ["LongestTurn", "longest_turn", "measuring", "peak_memory", "seconds", "slowness"]
+
+#: Seconds that :func:`_work` takes on the machine that bounds are written for.
+_USUAL = 0.010
+
+
+def _work() -> None:
+    total = 0
+    for number in range(200_000):
+        total += number & 7
+
+
+@contextmanager
+def _untraced() -> Iterator[None]:
+    """Measure no coverage in this thread, which takes several times as long as what is measured."""
+    trace = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(trace)
+
+
+def _best(work: Callable[[], object]) -> float:
+    best = float("inf")
+    with _untraced():
+        for _ in range(3):
+            began = time.thread_time()
+            work()
+            best = min(best, time.thread_time() - began)
+    return best
+
+
+@cache
+def slowness() -> float:
+    """How many times slower this machine is, at least 1."""
+    return max(1.0, _best(_work) / _USUAL)
+
+
+def measuring() -> int:
+    """How many times longer anything may take because coverage is measured."""
+    return 1 if sys.gettrace() is None else 4
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long ``work`` computes in this thread, the best of three, as on the usual machine."""
+    return _best(work) / slowness()
+
+
+class LongestTurn:
+    """The longest time for which one callback kept the event loop busy, in seconds of the usual machine."""
+
+    seconds = 0.0
+
+
+@contextmanager
+def longest_turn() -> Iterator[LongestTurn]:
+    """Measure every turn of the event loop in the block. What other threads compute does not count, nor that a
+    collection of garbage, in whatever thread it falls, looks at all that the tests before have left."""
+    longest = LongestTurn()
+    run, slow = asyncio.Handle._run, slowness()
+
+    def measured(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        try:
+            with _untraced():
+                run(handle)
+        finally:
+            longest.seconds = max(longest.seconds, (time.thread_time() - began) / slow)
+
+    gc.collect()
+    gc.freeze()
+    asyncio.Handle._run = measured  # type: ignore[method-assign,assignment]
+    try:
+        yield longest
+    finally:
+        gc.unfreeze()
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+
+
+@contextmanager
+def peak_memory() -> Iterator[Callable[[], int]]:
+    """Give a function that returns by how many bytes this process has grown at most since the block began; 0 where the
+    system does not tell."""
+
+    def resident(name: str) -> int:
+        with suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith(name):
+                    return int(line.split()[1]) << 10
+        return 0
+
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now
+    before = resident("VmRSS:")
+    yield lambda: max(0, resident("VmHWM:") - before)

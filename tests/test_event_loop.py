@@ -1,0 +1,244 @@
+"""Nothing that an app sends holds the event loop for more than 50 ms: what is read on the loop is read in that time at
+any size that is read there, and what may take longer is read in a thread (``tests/session/test_long_turns.py``).
+
+Measured is processor time, the best of three, as on the usual machine (``tests/support/processor.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import pytest
+
+from tests.support.processor import seconds
+from transports.artifacts.content import Meter, clean_namespace, describe
+from transports.artifacts.metadata import LONGEST, Metadata
+from transports.binary.detect import find
+from transports.binary.filenames import safe_filename
+from transports.binary.media import contradicts, extension_for, normalise_mime
+from transports.binary.signatures import sniff
+from transports.errors import ABPError, CapabilityError
+from transports.http.headers import Representation, content_range, filename_of, http_date, retry_after
+from transports.protocol.capabilities import with_suggestions
+from transports.protocol.declarations import Capability, parse
+from transports.protocol.envelope import decode_envelope
+from transports.protocol.redaction import Redactor
+from transports.protocol.schema import check_output
+from transports.protocol.schema.validate import _compiled
+from transports.protocol.strict_json import decode_json
+from transports.protocol.urls import redact_url
+
+BOUND = 0.050
+#: Bytes of a message that is parsed on the event loop (websocket, MCP).
+INLINE = 256 * 1024
+#: Bytes of one header that an HTTP client takes.
+HEADER = 8190
+
+
+def message(payload: bytes) -> bytes:
+    return b'{"type":"x","id":"1","payload":' + payload + b"}"
+
+
+def filled(head: bytes, part: bytes, tail: bytes, size: int = INLINE - 100) -> bytes:
+    return head + part * ((size - len(head) - len(tail)) // len(part)) + tail
+
+
+ENVELOPES = {
+    "lists": filled(b"[", b"[],", b"1]"),
+    "objects": filled(b"[", b"{},", b"1]"),
+    "numbers": filled(b"[", b"1,", b"1]"),
+    "texts": filled(b"[", b'"",', b"1]"),
+    "deep chains": filled(b"[", b"[" * 60 + b"]" * 60 + b",", b"1]"),
+    "one nest": b"[" * (INLINE // 2 - 100) + b"]" * (INLINE // 2 - 100),
+    "never closed": b"[" * (INLINE - 100),
+    "keys": b"{" + b",".join(b'"%x":1' % n for n in range(INLINE // 10)) + b"}",
+    "escapes": filled(b'"', b"\\u0061", b'"'),
+    "a long text": filled(b'"', b"a", b'"'),
+    "a run of base64": filled(b'{"mimeType":"image/png","encoding":"base64","content":"', b"AAAA", b'"}'),
+    "a run that is none": filled(b'{"mimeType":"image/png","encoding":"base64","content":"', b"AA-A", b'"}'),
+    "quotation marks": filled(b"[", b'"\\"",', b"1]"),
+    "a long number": filled(b"", b"9", b""),
+}
+
+
+@pytest.mark.fault(21)
+@pytest.mark.parametrize("kind", ENVELOPES)
+def test_messages_that_are_parsed_on_the_loop(kind: str) -> None:
+    assert len(data := message(ENVELOPES[kind])) <= INLINE
+    assert seconds(lambda: attempt(decode_envelope, data)) < BOUND
+
+
+@pytest.mark.fault(21)
+def test_nesting_of_millions_of_levels_takes_no_memory() -> None:
+    for part in (b"[", b'{"a":'):
+        data = part * (8 << 20)
+        tracemalloc.start()
+        try:
+            with pytest.raises(ABPError):
+                decode_json(data)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+        assert seconds(lambda text=data: attempt(decode_json, text)) < BOUND  # type: ignore[misc]
+
+
+def attempt(work: Callable[..., object], *arguments: object) -> None:
+    """Do work that may refuse what it is given."""
+    with suppress(ABPError, ValueError):
+        work(*arguments)
+
+
+TEXTS = {
+    "colons": "a:" * 20_000,
+    "schemes": "a://" * 10_000 + "@",
+    "user info": "a:" * 20_000 + "u:p@x",
+    "slashes": "/" * 40_000 + "@",
+    "line breaks": " \n" * 20_000 + ":",
+    "queries": "?a=b&key=c" * 4_000,
+    "tokens": "eyJaaaaaaaa.eyJaaaaaa." * 1_800,
+    "dots": "a." * 20_000 + ":",
+    "headers": "authorization: a\n" * 2_500,
+    "credentials": "basic a1aaaaa= bearer a1aaaaaa" * 1_300,
+    "marks": "a" + "\u0316\u0301" * 20_000,
+    "surrogates": "\ud800" * 40_000,
+    "dashes": "-_.~" * 10_000,
+    "types": "a/" * 20_000,
+    "parameters": "a/b;" + 'a="\\"' * 8_000,
+}
+NOTHING = Capability(name="a")
+#: What reads a text on the event loop, whatever its length.
+READERS: dict[str, Callable[[str], object]] = {
+    "redact_url": redact_url,
+    "secrets": Redactor().text,
+    "file names": lambda text: safe_filename(text, fallback="a", mime_type=None),
+    "types": normalise_mime,
+    "extensions": extension_for,
+    "lies": lambda text: contradicts(text, "image/png"),
+    "namespaces": clean_namespace,
+    "namesakes": lambda text: with_suggestions(
+        CapabilityError("no", code="UNKNOWN_CAPABILITY"), text[:1000], dict.fromkeys(map(str, range(5000)), NOTHING)
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_texts_of_an_app(reader: str) -> None:
+    """Up to 40,000 characters; longer ones take their time in proportion, and are cut or read in a thread."""
+    slow = {kind: took for kind, text in TEXTS.items() if (took := seconds(lambda: READERS[reader](text))) >= BOUND}  # noqa: B023
+    assert slow == {}
+
+
+def test_headers_of_an_answer() -> None:
+    values = [
+        "attachment" + ';a="\\"' * 1_300,
+        "attachment; filename*=UTF-8''" + "%e2%82" * 1_300,
+        "attachment; filename*=utf-8''" + "'" * 8_000,
+        'attachment; filename="' + '\\"' * 4_000,
+        ";" * HEADER,
+        "a=" * (HEADER // 2),
+        "bytes " + "9" * 8_000,
+        "bytes 0-" + " " * 8_000,
+        "9" * HEADER,
+        "Mon, " * 1_600,
+        '"' + "a" * 8_000,
+    ]
+    names = ("Content-Disposition", "Content-Type", "ETag", "Content-Length", "Last-Modified", "Date")
+    for value in values:
+        headers = dict.fromkeys(names, value[:HEADER])
+        for reader in (filename_of, content_range, http_date, lambda text: retry_after(text, 0.0)):
+            assert seconds(lambda: attempt(reader, headers["ETag"])) < BOUND, value[:30]  # noqa: B023
+        assert seconds(lambda: Representation.from_headers(headers)) < BOUND, value[:30]  # noqa: B023
+
+
+def test_heads_of_files() -> None:
+    heads = [
+        b"PK\x03\x04" * 1024,
+        b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml" + b"PK\x03\x04" * 1000,
+        b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis.opendocument." + b"a-" * 2000,
+        b"<?xml" + b" " * 4000,
+        b"\xef\xbb\xbf" + b"\n" * 4000,
+        b"\xff\xfb" * 2048,
+        bytes(4096),
+        os.urandom(4096),
+    ]
+    for head in heads:
+        assert seconds(lambda: sniff(head)) < 0.005  # noqa: B023
+
+
+def nested(levels: int, leaf: object = 1) -> object:
+    for _ in range(levels):
+        leaf = {"a": leaf}
+    return leaf
+
+
+_PATTERNS = [f"^(.{{1,255}})*{n}$" for n in range(100)]
+_TREE = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#"}}]}
+SCHEMAS: dict[str, tuple[Mapping[str, object], object]] = {
+    "a pattern that backtracks": ({"pattern": "^(a+)+$"}, "a" * 50_000 + "?"),
+    "alternatives that backtrack": ({"pattern": "^(a|a)*$"}, "a" * 50_000 + "?"),
+    "wildcards that backtrack": ({"pattern": "^(.*)*b$"}, "a" * 50_000 + "?"),
+    "a hundred large patterns": ({"allOf": [{"pattern": one} for one in _PATTERNS]}, "a" * 1000),
+    "large patterns of names": ({"patternProperties": {one: {} for one in _PATTERNS}}, {"a" * 5000: 1}),
+    "as many properties as it may": (
+        {"properties": {f"p{n}": {"type": "string"} for n in range(4900)}},
+        {f"p{n}": "a" for n in range(4900)},
+    ),
+    "a chain of references": (
+        {"$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(3000)} | {"d3000": {}}, "$ref": "#/$defs/d0"},
+        1,
+    ),
+    "a reference to itself": ({"$ref": "#"}, {"a": 1}),
+    "references that double": (
+        {"type": "object", "properties": {"a": {"allOf": [{"$ref": "#"}] * 2}}},
+        nested(40),
+    ),
+    "a tree": (_TREE, [[["a"] * 20] * 20] * 20),
+    "a remote reference": ({"$ref": "http://192.0.2.1/s"}, 1),
+    "as many values as it may": ({"properties": {"a": {"items": {"type": "integer"}}}}, {"a": [0] * 99_000}),
+    "more values than it may": ({"type": "object"}, {"a": [0] * 3_000_000}),
+    "values that are all different": ({"uniqueItems": True}, [{"a": n} for n in range(14_000)]),
+    "one of many": ({"enum": [f"{n:020}" for n in range(9000)]}, "y"),
+    "contained nowhere": ({"contains": {"const": 1}}, [0] * 49_000),
+    "faults without end": ({"items": {"anyOf": [{"type": "string"}] * 40}}, [0] * 45),
+    "a long description": ({"description": "x" * 261_000}, {}),
+    "deeper than it may": ({"properties": {"a": {"$ref": "#"}}}, nested(100_000)),
+}
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_schemas(kind: str) -> None:
+    schema, data = SCHEMAS[kind]
+
+    def check() -> None:
+        _compiled.cache_clear()  # as at the first call
+        check_output(schema, data)
+
+    assert seconds(check) < BOUND
+
+
+def test_metadata_of_files_and_answers() -> None:
+    meter = Meter(1)
+    meta = {"a": ["://u:p@x/?key=b " * 100] * 30}
+    assert (
+        seconds(
+            lambda: describe(
+                meter, size=0, mime_type="a/b" * 20_000, filename="a.b" * 20_000, namespace="a." * 20_000, meta=meta
+            )
+        )
+        < BOUND
+    )
+    assert seconds(lambda: attempt(Metadata.decode, b"{" * LONGEST, "a_0123456789ab")) < BOUND
+    entry = {"name": "a", "alternatives": ["b"] * 2000, "requirements": ["c"] * 2000, "unknown": nested(60)}
+    assert seconds(lambda: parse(Capability, entry, "a")) < BOUND
+
+
+def test_answers_that_are_searched_on_the_loop() -> None:
+    """As many values as are searched there; larger answers are searched in a thread."""
+    descriptors = [{"content": "QUJD", "mimeType": "image/png", "encoding": "base64"}] * 990
+    pictures = ["iVBORw0KGgo" + "A" * 1001] * 190
+    for data in (descriptors, pictures, nested(60, [0] * 2900), [[]] * 2900, ["\x89PNG" + "\xff" * 900] * 200):
+        assert seconds(lambda: find(data)) < BOUND  # noqa: B023

@@ -1,0 +1,68 @@
+"""Maintenance of a store in a bucket: removing what failed uploads left, and metadata that cannot be read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from ..metadata import Metadata, digest_prefix
+from ..ref import Problem
+from ..retention import Removal
+from .bucket import Bucket
+
+__all__ = ["Maintenance"]
+
+_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
+_QUARANTINE = 86400.0  # seconds that what is damaged is kept for a look at it
+
+
+class Maintenance:
+    """The sweep and the check of one store. ``load`` returns all metadata, and adds the ids of what cannot be read to
+    its argument; ``reading`` counts the readers of each content in this process."""
+
+    def __init__(
+        self, bucket: Bucket, load: Callable[[list[str]], Awaitable[list[Metadata]]], reading: Mapping[str, int]
+    ) -> None:
+        self._bucket = bucket
+        self._load = load
+        self._reading = reading
+
+    async def sweep(self, *, dry_run: bool) -> list[Removal]:
+        """Remove content that no metadata names, an hour after it came, and what is in quarantine after a day."""
+        now, unreadable = time.time(), list[str]()
+        found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
+        used = {metadata.blob for metadata in await self._load(unreadable)} if found else set()
+        perhaps = tuple(_content(key) for key in unreadable)  # metadata that cannot be read does not tell what it names
+        out = [
+            Removal("content", one.key, one.size, "orphan")
+            for one in found
+            if one.key not in used and not one.key.startswith(perhaps) and not self._reading[one.key]
+        ]
+        async for one in self._bucket.list("quarantine/"):
+            if now - one.modified.timestamp() > _QUARANTINE:
+                out.append(Removal("quarantine", one.key, one.size, "expired"))
+        if not dry_run:
+            for swept in out:
+                await self._bucket.delete(swept.id)
+        return out
+
+    async def check(self, *, repair: bool) -> list[Problem]:
+        """Return which metadata cannot be read. ``repair`` moves it to quarantine, with its content."""
+        unreadable: list[str] = []
+        used = {metadata.blob for metadata in await self._load(unreadable)}
+        problems = []
+        for key in unreadable:
+            told = "; delete the artifact, store it again, or --repair"
+            if repair:
+                await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
+                for one in [one async for one in self._bucket.list("content/") if one.key.startswith(_content(key))]:
+                    if one.key not in used:
+                        await self._bucket.move(one.key, one.key.replace("content/", "quarantine/", 1))
+                told = "; it was put into quarantine"
+            problems.append(Problem("metadata", key, f"its metadata cannot be read{told}"))
+        return problems
+
+
+def _content(key: str) -> str:
+    """The beginning of the keys that content of an id has."""
+    return f"content/{digest_prefix(key)}"
