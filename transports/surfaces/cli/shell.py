@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.plain_text import plain_line
 from ...tasks import cancel_and_wait
 from .answers import print_result
 from .options import (
@@ -187,10 +188,13 @@ def _describe(capability: Capability) -> list[str]:
     """A capability and its parameters, one to a line."""
     schema: Mapping[str, Any] = capability.input_schema
     required = schema.get("required", ())
-    lines = [f"{capability.name}  {capability.description}".rstrip()]
+    lines = [f"{plain_line(capability.name)}  {plain_line(capability.description)}".rstrip()]
     properties = schema.get("properties")
     for name, one in properties.items() if isinstance(properties, Mapping) else ():
         declared = one if isinstance(one, Mapping) else {}
         needed = " (needed)" if isinstance(required, list) and name in required else ""
-        lines.append(f"  {name}  {declared.get('type', 'any')}{needed}  {declared.get('description', '')}".rstrip())
+        described = plain_line(str(declared.get("description", "")))
+        lines.append(
+            f"  {plain_line(name)}  {plain_line(str(declared.get('type', 'any')))}{needed}  {described}".rstrip()
+        )
     return lines
