@@ -39,5 +39,10 @@ def test_a_schema_keeps_its_words_only_if_they_are_plain() -> None:
     schema = {"type": "object", "properties": {"title": {"type": "string", "title": "T\x1b", "description": "a\nb"}}}
     one = {"type": "string", "title": "T\ufffd", "description": "a b"}
     assert plain_schema(schema) == {"type": "object", "properties": {"title": one}}
-    for value in ({"enum": ["a\u202e"]}, {"properties": {"a\u200bb": {}}}, {"default": {"b": ["\x1b"]}}):
+    left_out: list[dict[str, object]] = [
+        {"enum": ["a\u202e"]},
+        {"properties": {"a\u200bb": {}}},
+        {"default": {"b": ["\x1b"]}},
+    ]
+    for value in left_out:
         assert plain_schema({"type": "object", **value}) is None

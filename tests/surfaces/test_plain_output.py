@@ -16,7 +16,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificationParams
 
-from tests.support.mcp_clients import URL, called
+from tests.support.mcp_clients import URL, called, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
 from transports.artifacts import open_store
@@ -136,7 +136,7 @@ async def test_mcp_clients_get_plain_words(tmp_path: Path) -> None:
         _check([tool.model_dump(by_alias=True) for tool in tools.values()], results, artifacts, listed, heard)
         assert {type(one) for one in heard} == {str, dict} and len(heard) >= 3
         for answer in (connected, status):
-            assert not [line for line in answer.content[0].text.splitlines() if line.startswith("abp: saved")]
+            assert not [line for line in words(answer).splitlines() if line.startswith("abp: saved")]
         for cursor in ("9" * 5000, "-1", "x"):
             with pytest.raises(MCPError, match="cursor"):
                 await client.list_tools(cursor=cursor)
