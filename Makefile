@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 3
+UNIT_WORKERS ?= 6
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -17,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
-	@echo "make unit    every test that needs no browser and no other environment"
+	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make bench   speed, as ratios against named baselines"
 	@echo "make setup   the virtual environment with everything for developing, and a browser"
@@ -57,7 +58,8 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not browser and not exhaustive" --ignore tests/e2e --ignore tests/hosts
+	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive" \
+		--ignore tests/e2e --ignore tests/hosts
 
 # A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
 test: setup check

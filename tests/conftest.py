@@ -1,5 +1,6 @@
 """What the tests without a browser share."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,12 @@ if LIGHT:
     os.environ["ABP_BROWSER"] = LIGHT
 
 Connect: TypeAlias = Callable[..., Session]
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from what was collected: it looked through thousands of tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -41,6 +41,12 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
+    loaded = loaded_by("from transports import connect; from transports.sync import connect")
+    late = {"playwright", "aiohttp", "mcp", "websockets", "PIL", "transports.adapters.recording"}
+    assert not late & loaded
+
+
 def test_the_names_are_sorted_and_each_is_one_thing() -> None:
     assert transports.__all__ == sorted(set(transports.__all__))
     for name in transports.__all__:

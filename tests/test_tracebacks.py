@@ -1,5 +1,6 @@
 """Tracebacks of errors that leave the library: the caller's lines, not ours, in Python and in pytest."""
 
+import logging
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,6 +61,17 @@ def test_of_a_blocking_session() -> None:
         pass
     for caught in (refused, late, failed):
         check(caught)
+
+
+async def test_at_the_level_debug_the_whole_traceback_is_logged(
+    app_of: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with app_of({"refuse": refuse}) as app:
+        for level, whole in ((logging.DEBUG, True), (logging.INFO, False)):
+            caplog.clear()
+            with caplog.at_level(level, "transports"), pytest.raises(CapabilityError):
+                await app.call("refuse")
+            assert (PACKAGE in caplog.text and "Traceback" in caplog.text and "not today" in caplog.text) == whole
 
 
 async def test_a_cause_in_the_callers_own_code_is_shown_and_other_exceptions_are_whole() -> None:

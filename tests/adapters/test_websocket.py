@@ -265,6 +265,7 @@ async def test_addresses_that_are_no_websocket(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.load
 async def test_messages_that_wait_to_be_sent_use_no_memory(tmp_path: Path) -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
         socket.transport.pause_reading()

@@ -468,6 +468,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.load
 async def test_killed_uploads_leave_ids_absent_or_whole(bucket: str, object_server: SeaweedFS, tmp_path: Path) -> None:
     given = {**os.environ, "TMPDIR": str(tmp_path)}
     for pause in (0.05, 0.15, 0.3):

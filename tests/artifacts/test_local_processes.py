@@ -138,6 +138,7 @@ print(counts)
 """
 
 
+@pytest.mark.load
 def test_200_killed_writers_leave_ids_absent_or_whole(store: LocalStore, root: Path) -> None:
     counts = ast.literal_eval(run_script(KILLED, root, timeout=300))  # a guard against a hang, not a measurement
     assert len(counts) == 4 and min(counts) >= 50

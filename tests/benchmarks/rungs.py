@@ -121,7 +121,7 @@ async def inputs(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         def sending(limit: int) -> Way:
             async def turn() -> Sequence[float]:
-                with patch("transports.browser.transfer.uploads._INLINE_UP_TO", limit):
+                with patch("transports.browser.transfer.uploads._MAX_INLINE", limit):
                     started = time.perf_counter()
                     await app.call(LENGTH, {"file": path})
                     return [time.perf_counter() - started]

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 from .cache import ManifestCache
 from .discovery import Discovery, discover
-from .download_request import Cookies, Downloads, Fetched
+from .download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched
 from .downloads import RETRIES, download
 from .manifest import missing_capabilities
 from .public import fetch_public
-from .transfer import MAX_REDIRECTS
 
 __all__ = [
     "MAX_REDIRECTS",

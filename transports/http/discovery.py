@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
-
-from aiohttp.abc import AbstractResolver
 
 from ..binary.media import normalise_mime
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
@@ -16,8 +15,12 @@ from .cache import ManifestCache
 from .headers import one_line
 from .manifest import read_manifest
 from .page_head import PageHead
-from .redirects import RedirectedGet, UserHost
 from .urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+    from .redirects import RedirectedGet
 
 __all__ = ["HEAD_BYTES", "MANIFEST_BYTES", "Discovery", "discover"]
 
@@ -69,6 +72,8 @@ async def discover(
     :class:`~transports.errors.DiscoveryFailed` (``code`` is ``TIMEOUT`` at a deadline and ``BLOCKED_ADDRESS`` where a
     private address was refused). Raises :class:`~transports.errors.UsageError` if ``url`` is not a web address.
     """
+    from .redirects import RedirectedGet, UserHost  # late, as it imports aiohttp
+
     try:
         user_target = parse(url)
     except BadUrl as error:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, runtime_checkable
-
-from aiohttp.abc import AbstractResolver
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from ..artifacts.base import Staged
 from ..binary import Download
-from ..errors import TooLarge, UrlExpired
+from ..errors import DownloadFailed, TooLarge, UrlExpired
 from .urls import Origin, Target
 
-__all__ = ["Cookies", "DownloadRequest", "Downloads", "Fetched", "download_too_large", "url_expired"]
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+__all__ = [
+    "MAX_REDIRECTS",
+    "REDIRECTS",
+    "Cookies",
+    "DownloadRequest",
+    "Downloads",
+    "Fetched",
+    "RetryRequest",
+    "download_too_large",
+    "url_expired",
+]
+
+#: Redirects that are followed in one attempt.
+MAX_REDIRECTS = 5
+#: The status codes that are redirects.
+REDIRECTS = (301, 302, 303, 307, 308)
 
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 """Returns the cookies for a URL, by name."""
@@ -43,6 +59,17 @@ class Downloads(Protocol):
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
         """Fill ``staged`` with the content of ``reference``; ``fetch`` does it over the network."""
+
+
+class RetryRequest(Exception):
+    """Raised when another request may succeed.
+
+    ``error`` is raised instead when no attempts are left. ``wait`` is the time in seconds that the server asks for.
+    """
+
+    def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.wait = error, wait
 
 
 @dataclass(frozen=True, slots=True)

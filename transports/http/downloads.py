@@ -6,18 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-
-from aiohttp.abc import AbstractResolver
+from typing import TYPE_CHECKING
 
 from ..artifacts.base import Staged
 from ..binary import Download
 from ..errors import DownloadFailed
 from ..tasks import backoff_delay
 from .addresses import own_addresses
-from .download_request import Cookies, DownloadRequest, Fetched, download_too_large, url_expired
-from .request import RetryRequest
-from .transfer import Transfer
+from .download_request import Cookies, DownloadRequest, Fetched, RetryRequest, download_too_large, url_expired
 from .urls import BadHeader, BadUrl, check_headers, display_unparsed_url, origin_of, parse
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+    from .transfer import Transfer
 
 __all__ = ["RETRIES", "download"]
 
@@ -63,6 +65,8 @@ async def download(
     :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and what ``staged``, ``cookies`` and
     ``on_progress`` raise. No message, detail or log line holds a credential or a query.
     """
+    from .transfer import Transfer  # late, as it imports aiohttp, which most sessions never need
+
     try:
         start = parse(reference.url, base_url)
         check_headers(reference.headers)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from aiohttp.abc import AbstractResolver
+from typing import TYPE_CHECKING
 
 from ..base import WebResource
 from ..errors import UsageError
-from .redirects import RedirectedGet
 from .urls import BadUrl, display_unparsed_url, parse
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
 
 __all__ = ["fetch_public"]
 
@@ -29,6 +31,8 @@ async def fetch_public(
 
     Raises :class:`~transports.errors.UsageError` for what is no http(s) address, and
     :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
+    from .redirects import RedirectedGet  # late, as it imports aiohttp
+
     try:
         target = parse(url)
     except BadUrl as error:

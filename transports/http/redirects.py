@@ -11,10 +11,10 @@ from aiohttp.abc import AbstractResolver
 
 from ..errors import DiscoveryFailed, DownloadFailed
 from .addresses import AddressGuard, own_addresses
+from .download_request import MAX_REDIRECTS, REDIRECTS, RetryRequest
 from .headers import content_coding
-from .request import RetryRequest, failure_reason, get
+from .request import failure_reason, get
 from .status_errors import status_phrase
-from .transfer import MAX_REDIRECTS, REDIRECTS
 from .urls import BadUrl, Target, resolve_redirect
 
 __all__ = ["RedirectedGet", "UserHost"]

@@ -13,25 +13,15 @@ from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
 from .addresses import AddressGuard
+from .download_request import RetryRequest
 from .headers import content_coding, one_line
 
-__all__ = ["RetryRequest", "body_excerpt", "failure_reason", "get"]
+__all__ = ["body_excerpt", "failure_reason", "get"]
 
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
 _EXCERPT_SECONDS = 2.0
 _BUFFER = 1 << 18  # bytes; a body is handed over in pieces of up to twice this
-
-
-class RetryRequest(Exception):
-    """Raised when another request may succeed.
-
-    ``error`` is raised instead when no attempts are left. ``wait`` is the time in seconds that the server asks for.
-    """
-
-    def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
-        super().__init__(error.message)
-        self.error, self.wait = error, wait
 
 
 @asynccontextmanager
@@ -48,7 +38,7 @@ async def get(
 
     The connection is never shared or reused, so that each one passes ``guard``. It is closed at the end of the block,
     also on cancellation. ``stall_timeout`` in seconds is for connecting, and for each time without a byte. Raises
-    :class:`RetryRequest` or :class:`~transports.errors.DownloadFailed`.
+    :class:`~.download_request.RetryRequest` or :class:`~transports.errors.DownloadFailed`.
     """
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(

@@ -12,18 +12,20 @@ from yarl import URL
 from ..artifacts.base import Staged
 from ..errors import EncodingRefused, RedirectRefused, SizeMismatch, Truncated
 from .addresses import AddressGuard
-from .download_request import DownloadRequest, Fetched, download_too_large
+from .download_request import (
+    MAX_REDIRECTS,
+    REDIRECTS,
+    DownloadRequest,
+    Fetched,
+    RetryRequest,
+    download_too_large,
+)
 from .headers import Representation, content_coding, content_range
-from .request import RetryRequest, failure_reason, get
+from .request import failure_reason, get
 from .status_errors import status_error
 from .urls import BadUrl, Target, add_query, resolve_redirect, secret_forms
 
-__all__ = ["MAX_REDIRECTS", "REDIRECTS", "Transfer"]
-
-#: Redirects that are followed in one attempt.
-MAX_REDIRECTS = 5
-#: The status codes that are redirects.
-REDIRECTS = (301, 302, 303, 307, 308)
+__all__ = ["Transfer"]
 
 
 class Transfer:
@@ -50,7 +52,7 @@ class Transfer:
     async def attempt(self) -> Fetched:
         """Download everything, or the rest of it, from the first URL to the last byte.
 
-        Raises :class:`~.request.RetryRequest` if another attempt may succeed.
+        Raises :class:`~.download_request.RetryRequest` if another attempt may succeed.
         """
         self.attempts += 1
         conditions: dict[str, str] = {}
@@ -158,7 +160,7 @@ class Transfer:
 
     async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
         """Accept a 206 that starts where the staged bytes end and is of the same representation. Otherwise drop the
-        staged bytes and raise :class:`~.request.RetryRequest`."""
+        staged bytes and raise :class:`~.download_request.RetryRequest`."""
         known, span = self.representation, content_range(response.headers.get("Content-Range"))
         if known is not None and span is not None and known.matches(response.headers):
             first, _, total = span

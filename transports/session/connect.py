@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..adapters.recording import Recording, record_transport
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import UsageError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from httpx2 import Auth
     from playwright.async_api import BrowserContext, Page
 
+    from ..adapters.recording import Recording
     from ..browser.process.launch import Browser
     from ..browser.source import StorageState
 
@@ -121,6 +121,8 @@ def connect(
         )
     discovery = discovery_for(target, transport, settings)
     if record is not None:
+        from ..adapters.recording import Recording, record_transport
+
         transport = recorder = record_transport(
             transport, record if isinstance(record, Recording) else Recording(record)
         )

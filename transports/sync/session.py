@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from .. import http
-from ..adapters.recording import Recording
 from ..artifacts import HostFacade, HostStore
 from ..base import Transport
 from ..protocol.declarations import AppInfo, Capability
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from httpx2 import Auth
     from playwright.sync_api import BrowserContext, Page
 
+    from ..adapters.recording import Recording
     from ..browser.source import StorageState
 
 __all__ = ["Resources", "Session", "connect", "discover"]

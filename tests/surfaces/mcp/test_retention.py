@@ -65,6 +65,7 @@ def app() -> Apps:
     return Apps({"file.make": make})
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-6.4j", "R2-6.4q", "R2-7.1c")
 async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, clock: Clock) -> None:
     limits = Retention.only(ttl_seconds=600, max_artifacts_per_session=8, max_session_bytes=20 * SIZE)
