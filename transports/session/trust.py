@@ -6,8 +6,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import platformdirs
-
 from ..errors import UsageError
 
 __all__ = ["is_trusted", "trust"]
@@ -33,5 +31,7 @@ def trust(file: Path, content: bytes) -> None:
 
 
 def _record(file: Path, content: bytes) -> Path:
+    import platformdirs  # late: only a file that was found needs it
+
     name = hashlib.sha256(bytes(file.resolve()) + b"\0" + content).hexdigest()
     return Path(platformdirs.user_config_dir("abp-transports", appauthor=False), "trusted", name)
