@@ -21,6 +21,7 @@ from transports.artifacts import (
     LocalStore,
     MemoryStore,
     NoneStore,
+    PutOptions,
     Retention,
     Scope,
     discover_store,
@@ -93,7 +94,7 @@ async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) 
 @pytest.mark.requirement("R2-5.2b", "R2-5.2c", "R2-5.3c")
 async def test_the_keywords_of_the_store_protocol(store: ArtifactStore) -> None:
     """docs/requirements.md R2-5.2b: MIME type, name, namespace and metadata, each of which may be left open."""
-    keywords = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
+    keywords: PutOptions = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
     ref = await store.put_bytes(PDF, **keywords)
     assert ref.id == f"artifact_{sha(PDF)[:12]}" and ref.mime_type == "application/pdf"
     text = await store.put_text("a", mime_type="text/csv", filename="a.csv", namespace="x.y", meta={"run": 1})
@@ -193,7 +194,7 @@ async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> N
     first = await store.put_bytes(PDF, filename="one.pdf", meta={"run": 1})
     second = await store.put_bytes(PDF, meta={"run": 2})
     assert second.id == first.id and second.filename == "one.pdf"
-    assert second.source == {**first.source, "run": 2}
+    assert second.source == {**first.source, "run": 2, "stored_again": True}
     assert await store.list() == [second]
     await asyncio.gather(*(store.put_bytes(PDF) for _ in range(8)))
     assert [ref.id for ref in await store.list()] == [first.id] and await store.get(first.id) == PDF

@@ -18,9 +18,10 @@ _INTRODUCTION = """\
 
 Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine.
 Trust the ratios: each baseline ran in the same run, in turns with the kit, as often, on the same kind of page. Speeds
-compare the best of each (the ratio of the medians stands beside it), latencies the medians. What the app itself does to
-make a file is in neither side: the page makes it beforehand and hands it out again. Sizes are powers of two (1 MB =
-1,048,576 bytes). Memory is what processes have resident (pages that they share count in each), sampled every 20 ms.
+compare the best of each (the ratio of the medians stands beside it), those of WebMCP tools round by round, latencies
+the medians. What the app itself does to make a file is in neither side: the page makes it beforehand and hands it out
+again. Sizes are powers of two (1 MB = 1,048,576 bytes). Memory is what processes have resident (pages that they share
+count in each), sampled every 20 ms.
 """
 
 _WAYS = """\

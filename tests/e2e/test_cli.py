@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -16,15 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.command_line import default_signals
-from transports import ArtifactRef, LocalStore
+from transports import ArtifactRef, LocalStore, UsageError
 from transports.surfaces.cli import main
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli"]
@@ -157,6 +159,10 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is no regular file", "save its content"),
         (("capabilities",), "missing argument 'TARGET'", "`abp capabilities --help`"),
         (("fixture", "--port", "99999"), "'--port'", "65535"),
+        (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is no page of its own"),
+        (("conformance", URL, "--adapter", "/no.js"), "the adapter '/no.js' cannot be read", "No such file"),
+        (("serve", "--adapter", "/no.js"), "(no.js) is for one app, and 0 are given", "name just that app"),
+        (("serve", "--app", "ws://x.test/", "--adapter", "/no.js"), "an adapter is for a page", "the page's origin"),
         (("artifacts", "get", "x"), "no such option: --json", "`abp artifacts get --help`"),
         (("artifacts", "show"), "missing argument 'ID'", "`abp artifacts show [OPTIONS] ID`"),
         (("bogus",), "no such command 'bogus'", "the commands are call, capabilities,"),
@@ -174,6 +180,26 @@ def test_bad_usage_is_one_line_with_the_problem_and_the_fix(
     assert error["code"] == "INVALID_PARAMS" and error["retryable"] is False
     assert ran.complaint == f"abp: {error['message']} [INVALID_PARAMS]"
     assert not abp.out.exists()
+
+
+def test_serve_gives_its_one_app_the_adapter(
+    quick: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "own.js"
+    script.write_text("abp.capability('x', {}, () => 1)")
+    connected: list[object] = []
+
+    @contextlib.asynccontextmanager
+    async def serving(*_: object, **__: object) -> AsyncIterator[SimpleNamespace]:
+        async def connect(target: str, options: object) -> None:
+            connected.append((target, options))
+            raise UsageError("enough")
+
+        yield SimpleNamespace(apps=SimpleNamespace(connect=connect))
+
+    monkeypatch.setattr("transports.surfaces.web.serve", serving)
+    assert quick("serve", "--app", URL, "--adapter", script).status == 2
+    assert connected == [(URL, {"adapter": script})]
 
 
 def test_bad_usage_of_the_real_command(abp: Cli) -> None:
@@ -217,11 +243,13 @@ def test_an_invalid_setting_is_named(quick: Callable[..., Ran], name: str, value
 
 
 def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[..., Ran]) -> None:
-    named = quick("call", URL, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # no browser is looked for where nothing listens
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        named = quick("call", url, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+        nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
+        none = abp("call", url, "x", "--json", env=nowhere)
     assert named.status == 1 and named.document["error"]["code"] == "BROWSER_ERROR"
     assert "/nonexistent" in named.complaint and "correct ABP_BROWSER or unset it" in named.complaint
-    nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
-    none = abp("call", URL, "x", "--json", env=nowhere)
     assert none.status == 1 and none.document["error"]["code"] == "BROWSER_ERROR"
     assert "abp doctor --install" in none.complaint
     doctor = quick("doctor", env=nowhere)
@@ -297,6 +325,7 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callabl
     assert not Path(str(ref.path)).exists()
     again = quick("artifacts", "rm", ref.id, other.id)
     assert again.status == 1 and ref.id in again.complaint and "[ARTIFACT_NOT_FOUND]" in again.complaint
+    assert quick("artifacts", "rm", other.id).status == 0
     assert quick("artifacts", "list", "--json").document["artifacts"] == []
 
 
@@ -413,7 +442,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
         socket.create_connection(("127.0.0.1", port)).close()
         if number == signal.SIGINT:
             taken = abp("fixture", "--json", "--port", port)
-            assert taken.status == 1 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
+            assert taken.status == 2 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
             assert taken.document["success"] is False
         process.send_signal(number)
         out, err = process.communicate(timeout=10)

@@ -23,6 +23,7 @@ from tests.e2e.test_cli import ABP, Cli, Ran
 from tests.e2e.test_cli import abp as abp
 from tests.support.command_line import default_signals
 from tests.support.pdf import text_of
+from transports.browser.process.find import find_browser
 
 pytestmark = pytest.mark.browser
 
@@ -291,12 +292,17 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
     assert ran["unknown"].document["error"]["alternatives"].count("export.pdf") == 1
 
 
-def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> None:
+def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str, tmp_path: Path) -> None:
+    found = find_browser()
+    assert found is not None
+    without_webmcp = tmp_path / "chromium"
+    without_webmcp.write_text(f'#!/bin/sh\nexec "{found.path}" "$@" --disable-features=WebMCP\n')
+    without_webmcp.chmod(0o700)
     clis = [another() for _ in range(4)]
     text, listed, healthy, report = together(
         lambda: clis[0]("capabilities", workbench),
         lambda: clis[1]("capabilities", workbench, "--json"),
-        lambda: clis[2]("doctor"),
+        lambda: clis[2]("doctor", env={"ABP_BROWSER": str(without_webmcp)}),
         lambda: clis[3]("doctor", "--json"),
     )
     lines = text.text.splitlines()
@@ -313,6 +319,8 @@ def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> 
         "browser version",
         "self-test        ok",
         "(can be written, read and deleted)",
+        "webmcp           off: this browser has none; take Chromium 149 or newer",
+        "needs --enable-features=WebMCP",
     ):
         assert fact in healthy.text
     facts = report.document
@@ -320,6 +328,7 @@ def test_capabilities_and_doctor(another: Callable[[], Cli], workbench: str) -> 
         facts["success"] is True
         and facts["self_test"] == {"ok": True, "bytes": 1 << 20}
         and facts["problems"] == []
+        and facts["webmcp"] is True
         and facts["browser_version"] in healthy.text
     )
     assert [file for cli in clis[2:] for file in cli.files() if not file.startswith(".abp/locks/")] == []
@@ -370,6 +379,9 @@ def test_the_demo(abp: Cli) -> None:
     assert ran.status == 0, ran
     rows = [line for line in ran.text.splitlines() if " playwright " in line]
     assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)
+    kept = [abp.out / name for name in abp.files() if not name.startswith(".abp")]
+    size = sum(path.stat().st_size for path in kept)
+    assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.text
     assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())
 

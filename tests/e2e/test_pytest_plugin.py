@@ -186,6 +186,46 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
     assert (blocking / "artifacts" / "generated.bin").stat().st_size == 2000
 
 
+def test_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
+    pytester.makefile(
+        ".html",
+        tools="""<!doctype html><title>Tools</title><script>
+        document.modelContext.registerTool({ name: 'note', description: 'A note as a file',
+          execute: () => ({ file: { content: new Blob(['a note']), mimeType: 'text/plain', filename: 'note.txt' } }) });
+        </script>""",
+    )
+    golden = pytester.mkdir("golden") / "note.txt"
+    golden.write_text("a note")
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.abp_transports("webmcp")
+        def test_reference(abp_fixture_app, abp_app, abp_transport, abp_artifacts):
+            ref = abp_app.call("data.csv", {"rows": [{"a": 1}]}).artifacts["file"]
+            assert abp_app.transport.name == abp_transport == "webmcp"
+            assert [one.id for one in abp_artifacts.list()] == [ref.id]
+
+        @pytest.mark.asyncio
+        @pytest.mark.abp("tools.html")
+        async def test_async(abp_app_async):
+            async with abp_app_async() as app:
+                assert list(app.capabilities) == ["note"]
+
+        @pytest.mark.abp("tools.html")
+        def test_note(abp_app, abp_golden):
+            abp_golden.check(abp_app.call("note").artifacts["file"], "note.txt")
+            assert abp_app.transport.name == "webmcp"
+            assert False, "on purpose"
+    """)
+    result = ran(pytester)
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["kept in *test_note: session.jsonl, session.txt, trace.zip*, artifacts"])
+    (folder,) = pytester.path.glob("abp-results/*/*test_note")
+    assert (folder / "artifacts" / "note.txt").read_text() == "a note"
+    with connect(f"replay:{folder / 'session.jsonl'}", store=str(pytester.path / "replayed")) as app:
+        assert app.call("note").artifacts["file"].size_bytes == 6
+
+
 def test_golden_files(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import io, os

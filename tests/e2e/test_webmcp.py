@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import json
-import os
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-from mcp import Client, StdioServerParameters
-
+from tests.benchmarks.measure import MB, Growth
 from tests.mcp_official.node import Missing, packages
 from transports import (
     BinaryData,
@@ -35,13 +26,11 @@ from transports import (
     connect,
 )
 from transports.errors import CallTimeout, NotAbpApp, OutcomeUnknown, PersonRequired, SizeMismatch
-from transports.testing.conformance import Plan, check_app
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 PATTERN = bytes(at % 251 for at in range(1000))
 Open = Callable[..., Session]
 
@@ -91,6 +80,54 @@ async def test_files_arrive_whole_in_every_form(cases: Open) -> None:
         url = (await app.call("record")).data["url"]  # type: ignore[call-overload,index]
         with pytest.raises(Exception, match="fetch"):
             await app.transport.page.evaluate("url => fetch(url)", url)  # type: ignore[attr-defined]
+
+
+async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
+    async with cases() as app:
+        ladder = app.transport.ladder  # type: ignore[attr-defined]
+        await app.call("bytes", {"size": 2 << 20})
+        with Growth() as growth:
+            for name, field, params in (("bytes", "document", {}), ("file", "file", {"as": "blobUrl"})):
+                ref = (await app.call(name, {"size": 50 * MB, **params}, timeout=60)).artifacts[field]
+                assert ref.size_bytes == 50 * MB and ladder.used["stream"] == ladder.used["slices"] == 0
+        assert ref.sha256 == hashlib.sha256((bytes(range(251)) * (50 * MB // 251 + 1))[: 50 * MB]).hexdigest()
+        assert growth.peak["python"] + growth.peak["driver"] < 40 * MB, growth.peak
+        with pytest.raises(SizeMismatch):
+            await app.call("file", {"as": "blobUrl", "size": 50 * MB, "declared": 50 * MB + 1}, timeout=60)
+
+
+async def test_playwrights_own_way_loses_what_the_documentation_says(
+    cases: Open, fixture: Fixture, browser: Browser
+) -> None:
+    """docs/webmcp.md, "Beside Playwright's own": the same tools by ``page.webmcp``."""
+    context = await browser.playwright.new_context()
+    try:
+        page = await context.new_page()
+        await page.goto(fixture.url + "webmcp/cases")
+        call = page.webmcp.call_tool
+        assert await call("echo", {"text": 5}) == {"text": 5, "by": "top"}  # the schema is not looked at
+        assert (await call("bytes", {"declared": 1}))["document"] == {
+            "content": {}, "mimeType": "application/pdf", "size": 1, "filename": "report.bin",
+        }  # fmt: skip
+        assert '"blobUrl":"blob:' in str((await call("file", {"as": "blobUrl"}))["content"][0]["text"]).replace(" ", "")
+        for form in ("stream", "file"):
+            assert (await call("file", {"as": form}))["file"] == {}
+        assert set((await call("file", {"as": "view", "size": 4}))["file"]) == {"0", "1"}
+        assert (await call("file", {"as": "image"}))["content"][1]["type"] == "image"
+        assert '"isError":true' in (await call("fail", {"how": "json"}))["content"][0]["text"].replace(" ", "")
+        with pytest.raises(PlaywrightError, match="Tool was executed but the invocation failed"):
+            await call("fail", {"how": "throw"})
+        for name in ("wait", "order"):
+            with pytest.raises(PlaywrightTimeout):
+                await call(name, {}, timeout=300)
+        assert (await call("record"))["aborted"] == []
+        card = (await call("subscribe", {"address": "a@b.example"}))["card"]["content"]
+        assert card["499"] == 499 % 251
+        names = {tool["name"] for tool in await page.webmcp.tools()}
+        assert "echo" in names and "file_side" not in names  # a frame has its own list
+        assert await call("search", {"q": "bread"}) is None
+    finally:
+        await context.close()
 
 
 async def test_failures_are_errors_with_the_words_of_the_tool(cases: Open) -> None:
@@ -267,98 +304,3 @@ async def test_a_page_that_was_open_answers_what_the_platform_gives(
         assert await page.evaluate("document.modelContext.getTools().then((tools) => tools.length)") > 10
     finally:
         await context.close()
-
-
-# --- adapters: pages without any protocol -----------------------------------------------------------------------------
-
-
-async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: Path) -> None:
-    example = runpy.run_path(str(EXAMPLES / "any_page.py"))
-    script = EXAMPLES / "adapters" / "report.js"
-    async with (
-        example["serve_page"]() as url,
-        connect(url, adapter=script, browser=browser, store=tmp_path) as app,
-    ):
-        assert set(app.capabilities) == {"table.csv", "chart.png", "report.download"}
-        for _ in range(2):  # again after a reload
-            table = await app.call("table.csv", timeout=15)
-            assert content(table.artifacts["file"]).decode() == 'Month,Sold\r\nJanuary,120\r\n"February, short",150\r\n'
-            chart = await app.call("chart.png")
-            assert content(chart.artifacts["image"]).startswith(b"\x89PNG")
-            report = await app.call("report.download")
-            assert (content(report.artifact()), report.artifact().filename) == (b"Sold: 270\n", "report.txt")
-            with contextlib.suppress(PlaywrightError):  # the page is closed meanwhile, since it is opened again
-                await app.transport.page.reload()  # type: ignore[attr-defined]
-        with pytest.raises(UsageError, match="selector"):
-            await app.call("table.csv", {"selector": 1})
-
-
-async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
-    fixture: Fixture, browser: Browser, tmp_path: Path
-) -> None:
-    script = tmp_path / "own.js"
-    script.write_text("window.abp = {initialize: async () => ({}), call: async () => ({success: true, data: 1})}")
-    blank = fixture.url + "static/blank.html"
-    async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
-        assert (await app.call("anything")).data == 1
-    async with contextlib.AsyncExitStack() as stack:
-        server = TestServer(web.Application())
-
-        async def leave(_: web.Request) -> web.Response:
-            raise web.HTTPFound(blank)
-
-        server.app.router.add_get("/", leave)
-        await stack.enter_async_context(server)
-        away = str(server.make_url("/"))
-        transport = PlaywrightTransport(away, adapter=script, browser=browser, grace=0.2)
-        with pytest.raises(NotAbpApp, match=r"own\.js is not installed"):
-            async with connect(away, transport=transport, store=tmp_path / "out"):
-                pass
-    for text, reason in (("abp.capability('x'", "no JavaScript: line 1"), ("throw new Error('mine')", "mine")):
-        script.write_text(text)
-        with pytest.raises((UsageError, NotAbpApp), match=reason):
-            async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out"):
-                pass
-    for target, path in ((fixture.ws_url, script), (fixture.url, tmp_path / "missing.js")):
-        with pytest.raises(UsageError, match="adapter"):
-            connect(target, adapter=path)
-
-
-# --- everything around a session --------------------------------------------------------------------------------------
-
-
-async def test_the_bridge_and_the_command_line_drive_such_pages(fixture: Fixture, tmp_path: Path) -> None:
-    url = fixture.url + "webmcp/cases"
-    abp = [sys.executable, "-m", "transports.surfaces.cli"]
-    environment = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out")}
-    parameters = StdioServerParameters(command=abp[0], args=[*abp[1:], "mcp", "--app", url], env=environment)
-    async with Client(parameters) as client:
-        names = {tool.name for tool in (await client.list_tools()).tools}
-        assert {"abp_echo", "abp_file", "abp_subscribe"} <= names
-        answer = await client.call_tool("abp_file", {"as": "blobUrl"})
-        (artifact,) = answer.structured_content["artifacts"]
-        assert (artifact["size_bytes"], artifact["filename"]) == (1000, "case.bin")
-        assert any(block.type == "resource_link" for block in answer.content)
-    command = [*abp, "call", url, "take", "--transport", "webmcp", "--json", "--file", f"text={__file__}"]
-    program = await asyncio.create_subprocess_exec(
-        *command, "--record", str(tmp_path / "rec"), env=environment, stdout=-1
-    )
-    printed, _ = await program.communicate()
-    document = json.loads(printed)
-    assert document["success"] is True and document["transport"] == "webmcp"
-    async with connect(f"replay:{tmp_path / 'rec'}", store=tmp_path / "replayed") as app:
-        again = await app.call("take", {"text": Path(__file__)})
-        assert again.artifacts.keys() == {one["field"] for one in document["artifacts"]}
-
-
-async def test_conformance_judges_a_page_by_its_tools(fixture: Fixture, browser: Browser) -> None:
-    plan = Plan(timeout=1.0, only=("echo", "numbers", "wait"))
-    report = await check_app(fixture.url + "webmcp/cases", plan, transport="webmcp", browser=browser)
-    found = {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
-    assert "echo: no description of text" in found["webmcp.parameters"]
-    assert found["webmcp.answer"] == ("numbers",)
-    assert report.kind == "webmcp"
-    own = await check_app(fixture.webmcp_url, Plan(calls=False), transport="webmcp", browser=browser)
-    assert [one.findings for one in own.outcomes if one.status == "failed"] == []
-    nothing = await check_app(fixture.url, Plan(calls=False, timeout=1), transport="webmcp", browser=browser)
-    assert any(one.check.id == "webmcp.reached" and one.status == "failed" for one in nothing.outcomes)

@@ -1,12 +1,13 @@
 """Downloads into a real store, as a session makes them: the download under test and what it needs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from aiohttp.abc import AbstractResolver
 
-from transports.artifacts import ArtifactRef, LocalStore, Staged
+from transports.artifacts import ArtifactRef, LocalStore, PutOptions, Staged
 from transports.binary import Download
 from transports.errors import (
     ABPError,
@@ -49,16 +50,8 @@ class Counting(Staged):
         self.resets += 1
         await self.inner.reset()
 
-    async def commit(
-        self,
-        *,
-        size: int | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: Mapping[str, object] | None = None,
-    ) -> ArtifactRef:
-        return await self.inner.commit(size=size)
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
+        return await self.inner.commit(size=options.get("size"))
 
 
 class Get:

@@ -23,9 +23,9 @@ from transports.artifacts import open_store
 from transports.protocol.declarations import AppInfo, Capability, Resource
 from transports.protocol.messages import Message
 from transports.surfaces.cli.calls import print_capabilities
+from transports.surfaces.cli.describe import print_capability
 from transports.surfaces.cli.output import _PlainFormatter, report_error
 from transports.surfaces.cli.resources import _line
-from transports.surfaces.cli.shell import _describe
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 
@@ -157,10 +157,11 @@ def test_a_terminal_gets_plain_words(capsys: pytest.CaptureFixture[str]) -> None
     capability = Capability.model_validate(words)
     print_capabilities(AppInfo(id=EVIL, name=EVIL, version=EVIL), [capability])
     resource = Resource(uri=EVIL, name=EVIL, mime_type=EVIL)
-    print(*_describe(capability), _line(resource.uri, resource.mime_type, resource.name), sep="\n")
+    print_capability(capability)
+    print(_line(resource.uri, resource.mime_type, resource.name))
     report_error(CapabilityError(EVIL, code=EVIL, alternatives=[EVIL]), as_json=False)
     record = logging.LogRecord("transports", logging.WARNING, "", 0, "%s", (EVIL,), None)
     print(_PlainFormatter("abp: %(message)s").format(record))
     out, err = capsys.readouterr()
     _check(out, err)
-    assert len(out.splitlines()) == 2 + 2 + 1 + 1 and len(err.splitlines()) == 1
+    assert len(out.splitlines()) == 2 + 7 + 1 + 1 and len(err.splitlines()) == 1

@@ -21,6 +21,7 @@ from ..errors import UsageError
 from ..protocol.urls import redact_url
 from .audit import AuditLog
 from .base import DEFAULT_MAX_BYTES, ArtifactStore
+from .content import Durability, PutOptions
 from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store
 from .local.store import LocalStore
 from .memory import MemoryStore
@@ -28,7 +29,7 @@ from .none import NoneStore
 from .ref import ArtifactRef, CheckReport, Problem, Scope
 from .retention import Removal, Retention
 from .search import search
-from .staged import PutOptions, Staged
+from .staged import Staged
 from .sweeping import sweeping
 from .versions import is_named, versions
 
@@ -37,6 +38,7 @@ __all__ = [
     "ArtifactStore",
     "AuditLog",
     "CheckReport",
+    "Durability",
     "HostFacade",
     "HostStore",
     "HostedStore",
@@ -69,6 +71,7 @@ def open_store(
     retention: Retention | None = None,
     audit: AuditLog | str | Path | None = None,
     search_index: bool = False,
+    min_free_bytes: int = 0,
 ) -> ArtifactStore:
     """Return the store at an address.
 
@@ -77,8 +80,8 @@ def open_store(
 
     ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
     ``audit`` is a file for the audit log; ``search_index`` keeps an index of texts in a folder, for :func:`search`, and
-    means nothing to other stores. Nothing on the disk is touched before something is stored. Raises
-    :class:`~transports.errors.UsageError` for any other address.
+    ``min_free_bytes`` of a folder's disk stay free: both mean nothing to other stores. Nothing on the disk is touched
+    before something is stored. Raises :class:`~transports.errors.UsageError` for any other address.
     """
     if max_bytes < 0:
         raise UsageError(f"max_bytes must not be negative (it is {max_bytes})")
@@ -91,7 +94,14 @@ def open_store(
         from .objects.store import ObjectStore  # needs an extra
 
         return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
-    return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log, search_index=search_index)
+    return LocalStore(
+        _folder(url),
+        max_bytes=max_bytes,
+        retention=retention,
+        audit=log,
+        search_index=search_index,
+        min_free_bytes=min_free_bytes,
+    )
 
 
 def _folder(url: str | Path | None) -> Path | None:

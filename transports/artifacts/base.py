@@ -17,14 +17,14 @@ from typing import Self, Unpack
 
 from ..errors import ABPError, ArtifactNotFound, StoreError, TooLarge, UsageError
 from .audit import AuditLog
-from .content import encode_text
+from .content import PutOptions, encode_text
 from .eviction import Evictor
 from .files import PIECE, ExportFile, read_pieces, write_out
 from .metadata import not_found
 from .reading import check_all, stream
 from .ref import ArtifactRef, CheckReport, Scope
 from .retention import Entry, Removal, Retention
-from .staged import PutOptions, Staged, StagedFile
+from .staged import Staged, StagedFile
 
 __all__ = ["DEFAULT_MAX_BYTES", "ArtifactStore", "Staged"]
 

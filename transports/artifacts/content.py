@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 from ..binary import verify_size
 from ..binary.filenames import safe_filename
@@ -24,7 +25,9 @@ from ..protocol.urls import redact_url
 __all__ = [
     "NO_NAMESPACE",
     "Description",
+    "Durability",
     "Meter",
+    "PutOptions",
     "as_bytes",
     "clean_namespace",
     "describe",
@@ -135,6 +138,21 @@ def _cleaned(namespace: str) -> str:
     return cleaned if cleaned.strip("_-") else NO_NAMESPACE
 
 
+Durability: TypeAlias = Literal["process", "disk"]
+"""What stored content survives: the death of the process, or a power cut too."""
+
+
+class PutOptions(TypedDict, total=False):
+    """The keyword arguments of the ``put_…`` methods; see :meth:`Staged.commit`."""
+
+    size: int | None
+    mime_type: str | None
+    filename: str | None
+    namespace: str | None
+    meta: Mapping[str, object] | None
+    durability: Durability
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """The description of verified content. ``name`` is a safe file name, ``suggested`` whether the caller suggested it;
@@ -145,27 +163,21 @@ class Description:
     name: str
     suggested: bool
     source: dict[str, object]
+    durability: Durability = "disk"
 
 
-def describe(
-    meter: Meter,
-    *,
-    size: int | None,
-    mime_type: str | None,
-    filename: str | None,
-    namespace: str | None,
-    meta: Mapping[str, object] | None,
-) -> Description:
+def describe(meter: Meter, **options: Unpack[PutOptions]) -> Description:
     """Verify the size of content and decide on its MIME type and file name.
 
     The declared type is taken unless the first bytes prove another one; then that one is taken, with a line in
     ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
     :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
     """
+    size, filename = options.get("size"), options.get("filename")
     verify_size(size, meter.size)
-    declared, sniffed = normalise_mime(mime_type), sniff(meter.head)
+    declared, sniffed = normalise_mime(options.get("mime_type")), sniff(meter.head)
     chosen = declared or sniffed or OCTET_STREAM
-    notes = _json_copy(meta)
+    notes = _json_copy(options.get("meta"))
     now = time.time()
     notes |= {
         "created": iso_utc(now),
@@ -180,10 +192,11 @@ def describe(
             *(earlier if isinstance(earlier, list) else []),
             f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}",
         ]
-    cleaned = clean_namespace(namespace or NO_NAMESPACE)
+    cleaned = clean_namespace(options.get("namespace") or NO_NAMESPACE)
     stem = f"{cleaned}_{int(now * 1000)}"
     name = safe_filename(filename, fallback=stem, mime_type=chosen) if filename else stem + extension_for(chosen)
-    return Description(cleaned, chosen, name, name.rpartition(".")[0] != stem, notes)
+    suggested = name.rpartition(".")[0] != stem
+    return Description(cleaned, chosen, name, suggested, notes, options.get("durability", "disk"))
 
 
 def _json_copy(meta: Mapping[str, object] | None) -> dict[str, object]:

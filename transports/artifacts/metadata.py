@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+import msgspec
+
 from ..errors import ArtifactNotFound, Corrupt, UsageError
+from ..protocol.strict_json import encode_json
 from .content import Description, Meter
 from .ref import ArtifactRef, Scope
 
@@ -122,11 +125,15 @@ class Metadata:
         blob: str = "",
     ) -> Metadata:
         """Return the metadata of content that was measured and described. ``old`` is the metadata that it replaces:
-        its time of creation stays, and its name unless another was suggested."""
-        created = {"created": old.source["created"]} if old and "created" in old.source else {}
+        its time of creation stays, and its name unless another was suggested: then ``source`` says ``stored_again``."""
+        earlier: dict[str, object] = {}
+        if old and "created" in old.source:
+            earlier["created"] = old.source["created"]
+        if old and not description.suggested:
+            earlier["stored_again"] = True
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
-        source = description.source | created | _requested_names(description, old)
+        source = description.source | earlier | _requested_names(description, old)
         return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
 
     @property
@@ -150,21 +157,23 @@ class Metadata:
 
     def encode(self) -> bytes:
         """Return the metadata as the JSON of its file."""
-        return json.dumps(
-            {
-                "version": 1,
-                "id": self.id,
-                "sha256": self.sha256,
-                "size_bytes": self.size_bytes,
-                "mime_type": self.mime_type,
-                "names": [[name.name, name.requested] for name in self.names],
-                "source": self.source,
-                "scope": dict(self.scope.items()),
-                "stored": self.stored,
-                "blob": self.blob,
-            },
+        return msgspec.json.format(
+            encode_json(
+                {
+                    "version": 1,
+                    "id": self.id,
+                    "sha256": self.sha256,
+                    "size_bytes": self.size_bytes,
+                    "mime_type": self.mime_type,
+                    "names": [[name.name, name.requested] for name in self.names],
+                    "source": self.source,
+                    "scope": dict(self.scope.items()),
+                    "stored": self.stored,
+                    "blob": self.blob,
+                },
+            ),
             indent=1,
-        ).encode()
+        )
 
     @classmethod
     def decode(cls, data: bytes, artifact_id: str) -> Metadata:
@@ -215,14 +224,14 @@ def _scope(raw: object) -> Scope:
 
 def _stored(raw: object, source: Mapping[str, object]) -> float:
     """Return when the artifact was stored; metadata without this field has only the time of its creation."""
-    if isinstance(raw, float | int):
-        if not 0 <= raw <= _LATEST:
-            raise ValueError("the time is out of range")
-        return float(raw)
-    try:
-        return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
-    except OverflowError as error:
-        raise ValueError("the time is out of range") from error
+    if not isinstance(raw, float | int):
+        try:
+            raw = datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+        except OverflowError as error:
+            raise ValueError("the time is out of range") from error
+    if not 0 <= raw <= _LATEST:
+        raise ValueError("the time is out of range")
+    return float(raw)
 
 
 def _load(data: bytes) -> object:

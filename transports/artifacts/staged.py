@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import Protocol, Unpack
 
 from ..errors import ABPError, UsageError
-from .content import Description, Meter, describe
+from .content import Description, Meter, PutOptions, describe
 from .metadata import artifact_id
 from .ref import ArtifactRef, Scope
 from .retention import Retention
 
-__all__ = ["PutOptions", "Staged", "StagedFile"]
-
-
-class PutOptions(TypedDict, total=False):
-    """The keyword arguments of the ``put_…`` methods; see :meth:`Staged.commit`."""
-
-    size: int | None
-    mime_type: str | None
-    filename: str | None
-    namespace: str | None
-    meta: Mapping[str, object] | None
+__all__ = ["Staged", "StagedFile"]
 
 
 class Staged(ABC):
@@ -56,22 +45,15 @@ class Staged(ABC):
         """Drop everything and start again from zero bytes, as for a download that cannot be resumed."""
 
     @abstractmethod
-    async def commit(
-        self,
-        *,
-        size: int | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: Mapping[str, object] | None = None,
-    ) -> ArtifactRef:
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Verify the content, make it visible and return its reference. It succeeds once.
 
         ``size`` (in bytes) and ``mime_type`` are what was declared; ``filename`` is a suggestion and may come from an
         untrusted side; ``namespace``, the head of the id, is usually the capability (``None``:
         ``artifact``). ``meta`` becomes the reference's ``source``, which is shown to models: texts are cut at 1,000
         characters, and long runs of base64, the queries of URLs and the values of keys that name credentials are left
-        out.
+        out. ``durability="process"`` does not wait for the disk: the artifact survives the death of this process, and a
+        power cut in the seconds after it may damage it. The default, ``"disk"``, survives both.
 
         Raises :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.StoreError`. After an error nothing is visible, and it may be tried again.
@@ -109,22 +91,12 @@ class StagedFile(Staged):
         self._usable = True
         self._refused: ABPError | None = None
 
-    async def commit(
-        self,
-        *,
-        size: int | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: Mapping[str, object] | None = None,
-    ) -> ArtifactRef:
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         self._check()
         store = self._store
         try:
-            meter = await self._measure(size)
-            description = describe(
-                meter, size=size, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta
-            )
+            meter = await self._measure(options.get("size"))
+            description = describe(meter, **options)
             if store.retention:
                 await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
             ref = await self._publish(meter, description)

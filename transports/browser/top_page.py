@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from ..base import Features
 from ..errors import (
@@ -27,15 +27,15 @@ from ..errors import (
     format_seconds,
 )
 from ..protocol.messages import Message
-from ..protocol.strict_json import decode_json
 from ..protocol.urls import redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
 from .page.adapters import Adapter, origin_of, read_adapter
 from .page.agent import PageAgent
 from .page.ended import is_closed
-from .page.navigation import explain_load_failure
+from .page.navigation import explain_load_failure, same_document
 from .page.problems import not_abp, read_problems
+from .page.received import FoundApp, parse_json
 from .page.scripts import load_script
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
@@ -143,7 +143,7 @@ class TopPageTransport(PageTransport):
             if loaded:
                 await page.evaluate(self._adapter.source)
         if self._script_options:
-            makers = ", ".join(map(load_script, _TOOL_SCRIPTS))
+            makers = ", ".join(map(load_script, (*_TOOL_SCRIPTS, "effects.js")))
             source = f"({load_script('webmcp_frame.js')})({self._script_options['frames']!r}, {makers})"
             await self._add_script(page, agent, source)
             for frame in page.frames[1:] if loaded else ():
@@ -179,7 +179,7 @@ class TopPageTransport(PageTransport):
             self._target = f"chrome-extension://{extension}/{self._extension_page}"
         await self._install_scripts(page, agent)
         status = None
-        if page is not self._source.page or not _same_document(page.url, self._target):
+        if page is not self._source.page or not same_document(page.url, self._target):
             try:
                 response = await page.goto(
                     self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
@@ -192,37 +192,37 @@ class TopPageTransport(PageTransport):
             status = response.status if response else None
             await self._server_address.read(response)
         found = await self._look_for_app(agent)
-        if found["protocol"] == "webmcp":
+        if found.protocol == "webmcp":
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := self._fault(found):
-            seen = f"title {found['title']!r}" + (f", HTTP {status}" if status else "")
+            seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
             about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
-            raise not_abp(about, "" if found["present"] else self._advice(found), await read_problems(page))
+            raise not_abp(about, "" if found.present else self._advice(found), await read_problems(page))
 
-    async def _look_for_app(self, agent: PageAgent) -> dict[str, Any]:
-        found = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout + self._grace))
-        assert isinstance(found, dict)
-        return found
+    async def _look_for_app(self, agent: PageAgent) -> FoundApp:
+        milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
+        seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
+        return parse_json(seen, FoundApp, "what the page has of an app")
 
-    def _fault(self, found: Mapping[str, Any]) -> str:
+    def _fault(self, found: FoundApp) -> str:
         """Return what is wrong with the page as an app; empty if its ``window.abp`` is whole."""
-        if found["threw"]:
-            return f"has a window.abp that throws: {found['threw']}"
-        if not found["present"]:
+        if found.threw:
+            return f"has a window.abp that throws: {found.threw[:200]}"
+        if not found.present:
             protocol = self._script_options.get("protocol", "abp")
             lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
             return f"has {lacks[protocol]} {format_seconds(self._grace)} after it loaded"
-        if found["missing"]:
-            return f"has a window.abp without {' and '.join(found['missing'])}: it is not whole"
+        if found.missing:
+            return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
         return ""
 
-    def _advice(self, found: Mapping[str, Any]) -> str:
+    def _advice(self, found: FoundApp) -> str:
         if self._adapter is not None and (elsewhere := self._elsewhere(self._adapter)):
             return elsewhere
         if self._script_options.get("protocol") != "webmcp":
             return "is it the right address, and does the app speak ABP?"
-        without = "" if found["webmcp"] else "; this browser offers it no WebMCP, see `abp doctor`"
+        without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"
         return f"does it register tools, or a form with a toolname?{without}"
 
     def _elsewhere(self, adapter: Adapter) -> str:
@@ -243,6 +243,11 @@ class TopPageTransport(PageTransport):
             await self._look_for_app(agent)
             await agent.invoke("initialize", "{}", timeout=self._timeout)
             self._events.put_nowait(Message("capabilities/changed", {}))
+
+    async def inspect_tools(self) -> Mapping[str, object]:
+        """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
+        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
+        return parse_json(found, dict[str, object], "what the page says of its tools")
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`
@@ -279,7 +284,7 @@ class TopPageTransport(PageTransport):
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "submitting":
-            self._submitting.add(payload["call"])
+            self._submitting.add(payload.call or "")
         else:
             super()._on_event(kind, payload)
 
@@ -287,14 +292,3 @@ class TopPageTransport(PageTransport):
         """As :meth:`PageTransport.aclose`."""
         await cancel_and_wait(self._background)
         await super().aclose()
-
-
-def _same_document(current: str, target: str) -> bool:
-    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
-    current_parts, target_parts = urlsplit(current), urlsplit(target)
-    fragment = target_parts.fragment in ("", current_parts.fragment)
-    return fragment and _document(current_parts) == _document(target_parts)
-
-
-def _document(parts: SplitResult) -> tuple[str, str, str, str]:
-    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query

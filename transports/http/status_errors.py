@@ -27,8 +27,8 @@ async def status_error(
 ) -> RetryRequest | DownloadFailed:
     """Return the error for a response.
 
-    It is a :class:`~.download_request.RetryRequest` for 429 and 5xx, and :class:`~transports.errors.UrlExpired` for 410,
-    and for 401, 403 and 404 after ``expires_at``.
+    It is a :class:`~.download_request.RetryRequest` for 429 and 5xx, and
+    :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
     """
     status, late = response.status, request.seconds_past_expiry()
     if status == 410 or (late is not None and status in (401, 403, 404)):

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
-from ..artifacts import ArtifactRef, ArtifactStore, HostFacade, HostStore, discover_store
+from ..artifacts import (
+    ArtifactRef,
+    ArtifactStore,
+    Durability,
+    HostFacade,
+    HostStore,
+    discover_store,
+)
 from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of, replace
 from ..errors import ABPError, BinaryError, UsageError
@@ -41,7 +48,8 @@ class Router:
     ``policy`` says what is recognised, and how (docs/requirements.md R2-4); the default is for apps that speak ABP.
     ``fetcher`` brings content that is not in the answer; the default downloads, but reaches no page. ``on_event`` gets
     :class:`~transports.ObservationClamped` when what an agent reads of a result is cut, in the thread that reads it,
-    and the events of the policy's transformer.
+    and the events of the policy's transformer. ``durability`` is that of answers without a file (in JSON); files always
+    wait for the disk.
     """
 
     def __init__(
@@ -51,6 +59,7 @@ class Router:
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
         on_event: OnRoutingEvent | None = None,
+        durability: Durability = "process",
     ) -> None:
         found = discover_store(store)
         if found is None:
@@ -59,6 +68,7 @@ class Router:
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
         self._on_event = on_event
+        self._durability = durability
         self._layers = Layers(self._policy, self._fetcher)
 
     async def route(
@@ -181,17 +191,22 @@ class Router:
         """
         policy = self._policy
         encoded = _encoded(routed, capability)
+        durability: Durability = self._durability if alone else "disk"
         previews: dict[Place, JSONValue] = {}
         if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
             long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
-                ref = await self._store.put_text(text, mime_type=mime_type, namespace=capability, meta=origin)
+                ref = await self._store.put_text(
+                    text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
+                )
                 stored[field_of(place)] = ref
                 previews[place] = preview(text, ref)
                 steps.append(Step("size", field_of(place), f"{len(text):,} characters, {_stored_as(ref, 'also ')}"))
         large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
         if routed is not None and (alone or (large and "" not in stored)):
-            ref = await self._store.put_bytes(encoded, mime_type="application/json", namespace=capability, meta=origin)
+            ref = await self._store.put_bytes(
+                encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
+            )
             stored[""] = ref
             if large:
                 steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {_stored_as(ref, 'also ')}"))

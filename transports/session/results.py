@@ -62,7 +62,13 @@ class Results:
         self._router = self._new_router(self._store)
 
     def _new_router(self, store: ArtifactStore) -> Router:
-        return Router(store, policy=self.policy, fetcher=self._fetcher, on_event=lambda event: self.on_event(event))
+        return Router(
+            store,
+            policy=self.policy,
+            fetcher=self._fetcher,
+            on_event=lambda event: self.on_event(event),
+            durability=self._settings.durability,
+        )
 
     async def from_data(self, data: object, capability: str, started: float, call: str = "") -> Result:
         """Store ``data`` as the result of ``capability``, begun at ``started`` (of :func:`time.perf_counter`)."""

@@ -100,9 +100,11 @@ class Router(Blocking[routing.Router]):
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
         on_event: OnRoutingEvent | None = None,
+        durability: artifacts.Durability = "process",
     ) -> None:
         inner = store.wrapped if isinstance(store, ArtifactStore) else store
-        super().__init__(routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event))
+        router = routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event, durability=durability)
+        super().__init__(router)
 
     route = blocking(routing.Router.route)
 

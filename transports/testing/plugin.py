@@ -143,7 +143,8 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     if "abp_fixture_app" not in request.fixturenames:
         raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
-    return {"websocket": served.ws_url, "postmessage": served.embed_url}.get(abp_transport, served.url)
+    own = {"websocket": served.ws_url, "postmessage": served.embed_url, "webmcp": served.webmcp_url}
+    return own.get(abp_transport, served.url)
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +157,8 @@ def _abp_pages() -> Iterator[Callable[[Path], str]]:
 
 @pytest.fixture(scope="session")
 def abp_fixture_app() -> Iterator[Fixture]:
-    """The reference app, Workbench, served on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``."""
+    """The reference app, Workbench, served on 127.0.0.1 for the test session: ``url``, ``ws_url``, ``embed_url``,
+    ``webmcp_url``."""
     from .servers import serve_fixture_app
 
     with serve_fixture_app() as fixture:

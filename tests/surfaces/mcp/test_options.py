@@ -16,6 +16,7 @@ from mcp_types import ResourceLink, TextContent
 from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_with_tool, serve, words
 from tests.surfaces.cli.conftest import abp
+from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import Bridge, Options
@@ -75,6 +76,9 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ("[mcp", r"abp\.toml cannot be read"),
         ("[mcp]\nmax_sessions = 0", r"abp\.toml: mcp\.max_sessions: .*greater than 0"),
         ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: there is no folder .*gone"),
+        ('[mcp]\nadapter = "../own.js"', r"an adapter \(own\.js\) is for one app, and 0 are given"),
+        ('[mcp]\napps = ["http://a.example/"]\nadapter = "gone.js"', r"the adapter .*gone\.js.* cannot be read"),
+        ('[mcp]\napps = ["ws://a.example/"]\nadapter = "own.js"', "an adapter is for a page"),
         ('[mcp]\njwt_issuer = "https://i.example"', "jwt_issuer, jwt_audience and either"),
         ('[mcp]\njwt_algorithms = ["HS256"]', r"abp\.toml: mcp\.jwt_algorithms: "),
     ],
@@ -140,6 +144,36 @@ def test_a_found_file_only_narrows_until_its_content_is_trusted(
     assert not _is_granted(Options.load())
     Path("abp.toml").unlink()
     assert abp("mcp", "--trust").status == 2
+
+
+def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    own, elsewhere = folder / "own.js", tmp_path_factory.mktemp("elsewhere") / "own.js"
+    for script in (own, elsewhere):
+        script.write_text("abp.capability('x', {}, () => 1)")
+    file = Path("abp.toml")
+    file.write_text('[mcp]\napps = ["http://a.example/"]\nadapter = "own.js"\n')
+    assert Options.load(config=file).adapter == Path("own.js")
+    assert Options.load(config=file, adapter=elsewhere).adapter == elsewhere
+    with pytest.raises(UsageError, match="and 2 are given"):
+        Options.load(config=file, apps=["http://a.example/", "http://b.example/"])
+    assert Options.load(apps=["http://a.example/"]).adapter is None  # of a file that was only found
+
+
+async def test_the_app_of_the_options_gets_its_adapter(serve: Serve, tmp_path: Path) -> None:
+    script = tmp_path / "own.js"
+    script.write_text("abp.capability('x', {}, () => 1)")
+    given: list[object] = []
+
+    class Adapted(Apps):
+        def __call__(self, target: str, **options: Any) -> Session:
+            given.append((target, options.pop("adapter", None)))
+            return super().__call__(target, **options)
+
+    options = {"apps": ("http://a.example/",), "adapter": script}
+    async with serve(Adapted(), connected=False, options=options) as client:
+        await client.list_tools()
+        await called(client, "abp_connect", url=URL)
+    assert given == [("http://a.example/", script), (URL, None)]
 
 
 def test_errors_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

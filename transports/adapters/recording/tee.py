@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Unpack
 
-from ...artifacts import ArtifactRef, Staged
+from ...artifacts import ArtifactRef, PutOptions, Staged
 
 __all__ = ["TeeStaged"]
 
@@ -43,16 +43,6 @@ class TeeStaged(Staged):
         await self._staged.reset()
         self.copy.write_bytes(b"")
 
-    async def commit(
-        self,
-        *,
-        size: int | None = None,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: Mapping[str, object] | None = None,
-    ) -> ArtifactRef:
+    async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Commit the staged file; the copy stays."""
-        return await self._staged.commit(
-            size=size, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta
-        )
+        return await self._staged.commit(**options)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ...browser.top_page import TopPageTransport
-from ...protocol.strict_json import decode_json
 
 __all__ = ["WebMcpTransport"]
 
@@ -20,9 +17,3 @@ class WebMcpTransport(TopPageTransport):
     name = "webmcp"
     _default_protocol = "webmcp"
     _default_grace = 15.0
-
-    async def inspect(self) -> Mapping[str, object]:
-        """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
-        found = decode_json(await self._require_agent().invoke("inspectTools", timeout=self._timeout))
-        assert isinstance(found, dict)
-        return found

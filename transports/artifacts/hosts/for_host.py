@@ -7,9 +7,8 @@ from typing import Generic, TypeVar
 
 from ...errors import ArtifactNotFound
 from ..base import ArtifactStore
-from ..content import NO_NAMESPACE
+from ..content import NO_NAMESPACE, PutOptions
 from ..ref import ArtifactRef
-from ..staged import PutOptions
 from .translate import keywords_of, scope_class, scope_from_host, scope_to_host
 
 __all__ = ["StoreForHost"]

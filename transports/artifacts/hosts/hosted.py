@@ -14,12 +14,12 @@ from ...errors import ABPError, Corrupt, StoreError, first_line
 from ...protocol.redaction import Redactor
 from ...tasks import in_thread
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
-from ..content import Description, Meter, describe, encode_text
+from ..content import Description, Meter, PutOptions, describe, encode_text
 from ..metadata import not_found
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
 from ..spool import BufferedFile
-from ..staged import PutOptions, StagedFile
+from ..staged import StagedFile
 from .facade import FacadeStore
 from .protocol import HostFacade, HostStore, is_facade
 from .translate import (
@@ -202,7 +202,7 @@ class HostedStore(ArtifactStore):
             data = await self._content(artifact_id)
             meter = Meter(len(data))
             await in_thread(meter.add, memoryview(data))
-            named = describe(meter, size=None, mime_type=mime_type, filename=None, namespace=artifact_id, meta=None)
+            named = describe(meter, mime_type=mime_type, namespace=artifact_id)
             mime_type, size, sha256 = named.mime_type, meter.size, meter.sha256
         mime_type = normalise_mime(mime_type) or OCTET_STREAM
         filename = text_of(found, "filename") or artifact_id + extension_for(mime_type)

@@ -1,6 +1,8 @@
 """The blocking half of the local store: blobs, readable names and metadata on the disk, and the order of the steps.
 
-A commit takes these steps; each is on the disk (fsync) before the next where the next relies on it:
+A commit takes these steps; each is on the disk (fsync) before the next where the next relies on it (with
+``durability="process"`` nothing is synced: the system writes it within seconds, and a power cut before that may leave
+metadata without its content, which reading reports as damaged):
 
 1. The staged file, so that no name ever leads to content that a power cut could take back.
 2. ``staging/x`` is linked to ``blobs/ab/<sha256>``, and that folder synced. Linking, unlike renaming, never replaces a
@@ -59,9 +61,9 @@ class BlobStore:
     @contextmanager
     def _locked(self, digest: str) -> Iterator[_Folders]:
         shard = digest[:2]
-        with self._tree.lock(shard), ExitStack() as stack:
-            places = ((), (".abp", "staging"), (".abp", "blobs", shard), (".abp", "meta"), (".abp", "quarantine"))
-            yield _Folders(*(stack.enter_context(self._tree.folder(*parts, create=True)) for parts in places))
+        places = (("staging",), ("blobs", shard), ("meta",), ("quarantine",))
+        with self._tree.lock(shard), self._tree.folders(*places) as opened:
+            yield _Folders(*opened)
 
     def publish(self, staged: str, fd: int, meter: Meter, description: Description, scope: Scope) -> Metadata:
         """Make a staged file an artifact of ``scope`` and return its metadata.
@@ -72,18 +74,22 @@ class BlobStore:
         digest = meter.sha256
         with self._locked(digest) as at, ExitStack() as undo:
             key, old = self._key(at, description.namespace, digest, scope)
-            self._link_blob(at, staged, fd, digest, undo)
+            durable = description.durability == "disk"
+            self._link_blob(at, staged, fd, digest, undo, durable=durable)
             names = self._ensure_name(at, digest, old, description, f"{staged}.name", undo)
+            if durable:
+                sync_folder(at.root)
             metadata = Metadata.new(key, meter, description, scope, old=old, names=names)
             temporary = temporary_name()
-            write_file(at.staging, temporary, metadata.encode())
+            write_file(at.staging, temporary, metadata.encode(), sync=durable)
             undo.callback(unlink, temporary, at.staging)
             move(temporary, at.staging, f"{key}.json", at.meta)
             if old:
                 undo.pop_all()  # the former metadata is replaced: what the new one names must stay
             else:
                 undo.callback(unlink, f"{key}.json", at.meta)
-            sync_folder(at.meta)
+            if durable:
+                sync_folder(at.meta)
             undo.pop_all()
             if self._index.live and (found := lstat(f"{key}.json", at.meta)):
                 self._index.put([(metadata, found.st_ino)])
@@ -101,11 +107,11 @@ class BlobStore:
                 return key, old
         raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
-    def _link_blob(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack) -> None:
+    def _link_blob(self, at: _Folders, staged: str, fd: int, digest: str, undo: ExitStack, *, durable: bool) -> None:
         found = lstat(staged, at.staging)
         if found is None or not os.path.samestat(found, os.fstat(fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
-        if lstat(digest, at.blobs) and not _is_intact(at, digest):
+        if lstat(digest, at.blobs) and not _is_intact(at, digest, sync=durable):
             logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
             move(digest, at.blobs, digest, at.quarantine)
         if not lstat(digest, at.blobs):
@@ -118,7 +124,8 @@ class BlobStore:
                     raise
                 move(staged, at.staging, digest, at.blobs)
                 undo.callback(move, digest, at.blobs, staged, at.staging)
-        sync_folder(at.blobs)  # also for a blob that was there: its writer may have died before this step
+        if durable:
+            sync_folder(at.blobs)  # also for a blob that was there: its writer may have died before this step
 
     def _ensure_name(
         self, at: _Folders, digest: str, old: Metadata | None, description: Description, intent: str, undo: ExitStack
@@ -137,7 +144,6 @@ class BlobStore:
             if not lstat(known.name, at.root):
                 wanted, requested = known.name, known.requested
         name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
-        sync_folder(at.root)
         return (*names, Name(name, requested))
 
     def remove(self, key: str, stored: float | None = None) -> bool:
@@ -235,9 +241,11 @@ def _keys(at: _Folders, digest: str) -> list[str]:
     return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
 
 
-def _is_intact(at: _Folders, digest: str) -> bool:
+def _is_intact(at: _Folders, digest: str, *, sync: bool) -> bool:
     fd = os.open(digest, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at.blobs)
     try:
+        if sync:  # its writer may not have waited for the disk
+            os.fsync(fd)
         return measure_file(fd, sys.maxsize).sha256 == digest
     except ABPError:  # it is being changed
         return False

@@ -50,13 +50,33 @@ class Tree:
         """
         fd = self._open_root(create)
         try:
-            for depth, part in enumerate(parts, 1):
-                below = self._open(part, fd, self.root.joinpath(*parts[:depth]), create)
+            for depth in range(1, len(parts) + 1):
+                below = self._open(parts[:depth], fd, create)
                 os.close(fd)
                 fd = below
             yield fd
         finally:
             os.close(fd)
+
+    @contextmanager
+    def folders(self, *places: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
+        """Open the root and folders below ``.abp``, and give their descriptors, the root's first.
+
+        Missing folders are made; errors are those of :meth:`folder`. Each folder on the way is opened once.
+        """
+        opened: dict[tuple[str, ...], int] = {}
+
+        def reach(parts: tuple[str, ...]) -> int:
+            if parts not in opened:
+                opened[parts] = self._open(parts, reach(parts[:-1]), create=True)
+            return opened[parts]
+
+        try:
+            opened[()] = self._open_root(create=True)
+            yield (opened[()], *(reach((".abp", *parts)) for parts in places))
+        finally:
+            for fd in opened.values():
+                os.close(fd)
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
@@ -74,7 +94,7 @@ class Tree:
             os.close(fd)
 
     def _open_root(self, create: bool) -> int:
-        fd = self._open(str(self.root), None, self.root, create)
+        fd = self._open((), None, create)
         owner = os.fstat(fd).st_uid
         if self._own and owner != os.geteuid():
             os.close(fd)
@@ -83,7 +103,8 @@ class Tree:
             )
         return fd
 
-    def _open(self, name: str, parent: int | None, display_path: Path, create: bool) -> int:
+    def _open(self, parts: tuple[str, ...], parent: int | None, create: bool) -> int:
+        name = parts[-1] if parts else str(self.root)
         try:
             return os.open(name, _FOLDER, dir_fd=parent)
         except FileNotFoundError:
@@ -91,15 +112,15 @@ class Tree:
                 raise
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
-                raise _not_a_folder(display_path) from error
+                raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
         if parent is None:
-            display_path.parent.mkdir(parents=True, exist_ok=True)
+            self.root.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):  # another process was faster
             os.mkdir(name, 0o700, dir_fd=parent)
         if parent is not None:
             sync_folder(parent)
-        return self._open(name, parent, display_path, create=False)
+        return self._open(parts, parent, create=False)
 
 
 def _flock(fd: int, root: Path) -> None:
@@ -138,12 +159,13 @@ def create(name: str, folder: int) -> int:
     return os.open(name, _NEW | os.O_RDWR, 0o600, dir_fd=folder)
 
 
-def write_file(folder: int, name: str, data: bytes) -> None:
-    """Write a new file and sync it to the disk. Nothing is left of it after an error."""
+def write_file(folder: int, name: str, data: bytes, *, sync: bool) -> None:
+    """Write a new file, and sync it to the disk if asked to. Nothing is left of it after an error."""
     fd = create(name, folder)
     try:
         write_all(fd, memoryview(data))
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
     except BaseException:
         unlink(name, folder)
         raise

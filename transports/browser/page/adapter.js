@@ -12,13 +12,15 @@
     code: typeof error?.code === "string" && error.code ? error.code : "OPERATION_FAILED",
     message: String(error?.message || error), retryable: error?.retryable === true,
   } });
+  const refused = (code, message, retryable = false) => failure(Object.assign(new NativeError(message), { code, retryable }));
   const listed = () => [...capabilities.values()].map(({ run: _, ...capability }) => capability);
   const app = {
     protocolVersion: "0.1",
-    get app() { return { id: location.host, name: document.title || location.host, version: "" }; },
+    get app() { return { id: location.host, name: document.title || location.host, version: "0" }; }, // a page has none
     async initialize() {
       session ??= String(Math.random());
-      return { sessionId: session, protocolVersion: "0.1", app: app.app, capabilities: listed(), features: { progress: true } };
+      const features = { notifications: false, progress: true, elicitation: false, dynamicCapabilities: true };
+      return { sessionId: session, protocolVersion: "0.1", app: app.app, capabilities: listed(), features };
     },
     async shutdown() {
       for (const controller of calls.values()) controller.abort();
@@ -27,8 +29,9 @@
     },
     listCapabilities: async () => listed(),
     async call(name, params = {}, { callId = String(Math.random()), progressToken = callId } = {}) {
+      if (session === null) return refused("NOT_INITIALIZED", "initialize comes first", true);
       const capability = capabilities.get(name);
-      if (!capability) return failure(Object.assign(new NativeError(`the adapter has no capability ${name}`), { code: "UNKNOWN_CAPABILITY" }));
+      if (!capability) return refused("UNKNOWN_CAPABILITY", `the adapter has no capability ${name}`);
       const controller = new AbortController(), { signal } = controller;
       calls.set(callId, controller);
       const aborted = new Promise((resolve) => signal.addEventListener("abort", () => resolve({ success: false, cancelled: true })));
@@ -38,7 +41,8 @@
       };
       try { return await Promise.race([work(), aborted]); } finally { calls.delete(callId); }
     },
-    cancel: async (callId) => {
+    async cancel(given) { // cancel(callId, reason), or cancel({callId, reason})
+      const callId = given?.callId ?? given;
       calls.get(callId)?.abort();
       return { callId, cancelled: calls.has(callId) };
     },

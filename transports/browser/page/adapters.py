@@ -41,7 +41,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
         script = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise UsageError(f"adapter={str(path)!r} cannot be read: {reason}") from error
+        raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
     return Adapter(path.name, script, origin_of(target))
 
 

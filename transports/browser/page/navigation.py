@@ -1,13 +1,18 @@
-"""Explains why a page did not load."""
+"""Addresses of documents: whether one is loaded already, and why one did not load."""
 
 from __future__ import annotations
 
+from urllib.parse import SplitResult, urlsplit
+
 from ...errors import first_line
 
-__all__ = ["explain_load_failure"]
+__all__ = ["NOTHING_LISTENS", "explain_load_failure", "same_document"]
+
+#: The reason where a connection is refused.
+NOTHING_LISTENS = "nothing listens there; start the app or correct the address"
 
 _REASONS = {
-    "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
+    "ERR_CONNECTION_REFUSED": NOTHING_LISTENS,
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
     "ERR_CERT": "its certificate is not trusted",
@@ -28,3 +33,14 @@ def explain_load_failure(error: str, url: str) -> str:
         return known
     net = first.find("net::")
     return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
+
+
+def same_document(current: str, target: str) -> bool:
+    """Whether a page at ``current`` need not navigate to ``target``. A fragment counts only if the target has one."""
+    current_parts, target_parts = urlsplit(current), urlsplit(target)
+    fragment = target_parts.fragment in ("", current_parts.fragment)
+    return fragment and _document(current_parts) == _document(target_parts)
+
+
+def _document(parts: SplitResult) -> tuple[str, str, str, str]:
+    return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query

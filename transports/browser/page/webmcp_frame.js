@@ -1,6 +1,7 @@
 // Offers the WebMCP tools of a frame to the top page's agent, over a port that no script of the app sees. A frame of another
-// origin can do so too. A function expression, run before the frame's first script; `key` is known to the agent only.
-(key, makeTools, makeAnswers) => {
+// origin can do so too. A function expression, run before the frame's first script; `key` is known to the agent only. What the
+// tools do beside answering is told as of a page (effects.js), once the frame has a tool; a frame without is left alone.
+(key, makeTools, makeAnswers, makeEffects) => {
   "use strict";
   if (globalThis === globalThis.top) return;
   const { apply } = Reflect, { stringify } = JSON;
@@ -20,6 +21,12 @@
 
   let port = null, sent = "[]", scheduled = false;
   const running = new Map(); // id → AbortController
+  const watchEffects = () => makeEffects({
+    emit: (kind, payload) => port.postMessage({ effect: kind, payload }),
+    hold: (blob) => ({ blob }),
+    currentCall: () => [...running.keys()].at(-1) ?? null,
+    prints: false,
+  });
   const call = async ({ id, name, input, abp }) => {
     const warnings = [], warn = (text) => warnings.push(text), controller = new AbortController();
     running.set(id, controller);
@@ -39,6 +46,7 @@
     port.onmessage = ({ data }) => (data.cancel === undefined ? call(data) : running.get(data.cancel)?.abort(data.reason));
     post([key, globalThis.name, location.href], "*", [channel.port2]);
     globalThis.addEventListener("pagehide", () => port.postMessage({ gone: true }));
+    watchEffects();
   };
   const announce = async () => {
     scheduled = false;

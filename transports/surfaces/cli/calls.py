@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...protocol.plain_text import plain_line
-from .answers import print_result
+from .answers import print_result, print_warnings
+from .describe import flags_of, print_capability
 from .each import call_each, read_each
 from .options import (
     AdapterFile,
@@ -36,15 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol.declarations import AppInfo, Capability
-
-
-#: Hints of tools (MCP, WebMCP) and their words.
-_HINTS = {
-    "readOnlyHint": "read-only",
-    "destructiveHint": "destructive",
-    "consequentialHint": "consequential",
-    "untrustedContentHint": "untrusted content",
-}
 
 
 def call(
@@ -118,6 +110,7 @@ def call(
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
         if as_json:
+            print_warnings(result)
             print_json(result.as_dict())
         else:
             print_result(result)
@@ -128,6 +121,9 @@ def call(
 
 def capabilities(
     target: Target,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[CAPABILITY]", help="Show this one: its parameters, an example.")
+    ] = None,
     transport: TransportName = "auto",
     browser: BrowserName = None,
     headed: Headed = False,
@@ -139,9 +135,12 @@ def capabilities(
     header: Headers = None,
     as_json: Json = False,
 ) -> int:
-    """List what an app can do."""
+    """List what an app can do, or show one capability."""
 
     async def work() -> int:
+        from ...protocol.capabilities import unknown_capability
+        from ...protocol.urls import redact_url
+
         reach = connection(
             transport=transport,
             browser=browser,
@@ -154,8 +153,12 @@ def capabilities(
             headers=header,
         )
         async with reach.open(target, store="none:") as app:
+            known = app.capabilities
+            if name is not None and name not in known:
+                raise unknown_capability(app.info.name, name, known)
+            chosen = known.values() if name is None else [known[name]]
             if as_json:
-                listed = [capability.model_dump(by_alias=True) for capability in app.capabilities.values()]
+                listed = [capability.model_dump(by_alias=True) for capability in chosen]
                 print_json(
                     {
                         "success": True,
@@ -165,7 +168,11 @@ def capabilities(
                     }
                 )
                 return 0
-            print_capabilities(app.info, app.capabilities.values())
+            if name is None:
+                print_capabilities(app.info, known.values())
+            else:
+                way = [] if transport == "auto" else ["--transport", transport]
+                print_capability(known[name], ["abp", "call", *way, redact_url(target) or target])
         return 0
 
     return run_async(work)
@@ -177,7 +184,4 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
     names = [plain_line(capability.name) for capability in capabilities]
     width = max(map(len, names), default=0)
     for name, capability in zip(names, capabilities, strict=True):
-        flags = "" if capability.available else " [unavailable]"
-        flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
-        flags += "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
-        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags}")
+        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags_of(capability)}")

@@ -14,6 +14,7 @@ import typer
 
 from . import artifacts, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
+from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
 from .verbosity import add_options
@@ -52,6 +53,7 @@ def mcp(
     apps: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
     ] = None,
+    adapter: AdapterFile = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
     ] = None,
@@ -90,7 +92,7 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        options = Options.load(config=config, apps=apps or None, token=token)
+        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token)
         store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
         routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
@@ -154,6 +156,7 @@ def serve(
     targets: Annotated[
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
     ] = None,
+    adapter: AdapterFile = None,
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     host: Annotated[
         str, typer.Option("--host", metavar="H", help="Address to listen on; one that others reach needs a token.")
@@ -174,16 +177,18 @@ def serve(
 
     async def work() -> int:
         from ...artifacts import sweeping
+        from ..shared.apps import adapter_options
         from ..web import Options
         from ..web import serve as serve_web
 
+        connecting = adapter_options(targets or (), adapter)
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
             serve_web(store, Options.load(token=token), host=host, port=port) as served,
         ):
             for target in targets or ():
-                await served.apps.connect(target, {})
+                await served.apps.connect(target, connecting)
             if as_json:
                 print_json({"url": served.url, "token": served.token})
             else:

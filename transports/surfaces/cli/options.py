@@ -31,6 +31,7 @@ __all__ = [
     "Token",
     "TransportName",
     "connection",
+    "headers_of",
 ]
 
 Target = Annotated[
@@ -80,15 +81,6 @@ Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
 ]
 
-#: Arguments of :func:`transports.connect` in messages, and the options that they are here.
-_OPTIONS = {
-    "headers=": "--token and --header",
-    "storage_state=": "--storage-state",
-    "profile=": "--profile",
-    "cdp_url=": "--cdp-url",
-    "adapter=": "--adapter=",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
@@ -126,13 +118,7 @@ class Connection:
         asking = at_terminal()
         if asking:
             options["on_elicitation"] = Questions(pause).answer
-        try:
-            session = connect(target, **options)
-        except UsageError as error:
-            for argument, option in _OPTIONS.items():
-                error.message = error.message.replace(argument, option)
-            raise
-        async with session as app, nullcontext() if asking else noting_questions(app):
+        async with connect(target, **options) as app, nullcontext() if asking else noting_questions(app):
             yield app
 
 
@@ -158,12 +144,13 @@ def connection(
         cdp_url=cdp_url,
         adapter=adapter,
         headless=False if headed else None,
-        headers=_headers(token, headers or ()),
+        headers=headers_of(token, headers or ()),
     )
 
 
-def _headers(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """The headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value."""
+def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
+    """Return the headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value. Raises
+    :class:`~transports.errors.UsageError`."""
     out: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")

@@ -15,10 +15,11 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...errors import ABPError, UsageError
+from ...errors import UsageError
 from ...protocol.urls import is_loopback
 from ...tasks import cancel_and_wait
 from ..shared.connections import Connections
+from ..shared.listening import cannot_listen
 from .bridge import Bridge
 from .request_limit import ServedConnection, SlowReply, TooLargeReply
 from .tokens import BearerVerifier, JwtVerifier
@@ -73,7 +74,8 @@ async def serve_http(
     """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL; ``connections`` are those
     of another server of this process, which share its limits.
 
-    Raises :class:`~transports.errors.ABPError` if the address cannot be listened on; port 0 takes a free one."""
+    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
+    takes a free one."""
     connections = connections or Connections()
     app = http_app(bridge, users, host)
     app.add_middleware(ServedConnection, connections=connections)
@@ -94,9 +96,7 @@ async def serve_http(
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise ABPError(
-            f"cannot listen on {host}:{port} ({error.strerror}); name another with --http, port 0 for a free one"
-        ) from error
+        raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
     server = _Uvicorn(config)
     display_host = f"[{host}]" if ":" in host else host
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))

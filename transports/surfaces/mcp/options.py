@@ -17,6 +17,7 @@ from ...routing import FileLimits
 from ...routing.guard import MAX_BYTES
 from ...session.config_file import read_config
 from ...session.settings import settings_error
+from ..shared.apps import adapter_options
 
 __all__ = ["Options", "is_address"]
 
@@ -47,6 +48,7 @@ _NARROWING = frozenset(
         "idle_minutes",
     }
 )
+_FOLDERS = {"roots", "export_roots"}
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
 Texts = Annotated[tuple[str, ...], NoDecode]
 Folders = Annotated[tuple[Path, ...], NoDecode]
@@ -68,6 +70,8 @@ class Options(BaseSettings):
 
     #: Targets that are connected with the first request of a user.
     apps: Texts = ()
+    #: Script that makes an app of the one page in ``apps`` (docs/adapters.md).
+    adapter: Path | None = None
     #: Whether browsers run without a window; if it is set, a model cannot choose.
     headless: bool | None = None
     #: Hosts that a model may connect, and those it may not, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
@@ -155,6 +159,11 @@ class Options(BaseSettings):
             raise ValueError("jwt_issuer, jwt_audience and either jwt_jwks_url or jwt_key_file go together")
         return self
 
+    @model_validator(mode="after")
+    def _adapted(self) -> Options:
+        adapter_options(self.apps, self.adapter)
+        return self
+
     def shows(self, tool: str, *numbered: str) -> bool:
         """Whether clients see the tool of this name and may call it.
 
@@ -229,9 +238,10 @@ def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) ->
     for key in table.keys() - known.keys():
         close = difflib.get_close_matches(key, known, n=1)
         raise UsageError(f"{file}: {_TABLE}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
-    for key in table.keys() & {"roots", "export_roots"}:
+    for key in table.keys() & _FOLDERS:
         if isinstance(folders := table[key], list):
             table[key] = [file.parent / part if isinstance(part, str) else part for part in folders]
-    if isinstance(key_file := table.get("jwt_key_file"), str):
-        table["jwt_key_file"] = file.parent / key_file
+    for key in table.keys() & {"adapter", "jwt_key_file"}:
+        if isinstance(path := table[key], str):
+            table[key] = file.parent / path
     return table

@@ -152,8 +152,9 @@ class User:
         self._last_used = time.monotonic()
         if self._dormant:
             self._dormant = False
+            options = {"adapter": self._options.adapter} if self._options.adapter else {}
             self._connecting = {
-                target: asyncio.ensure_future(self.connect(target, {})) for target in self._options.apps
+                target: asyncio.ensure_future(self.connect(target, {**options})) for target in self._options.apps
             }
 
     def idle_seconds(self) -> float:

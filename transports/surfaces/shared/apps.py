@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from ...artifacts import ArtifactStore, Scope
+from ...browser.page.adapters import read_adapter
 from ...errors import UsageError
 from ...protocol.elicitation import default_answer
 from ...protocol.payloads import ElicitationRequest
@@ -18,7 +20,7 @@ from ...session.events import Event
 from ...session.session import Session
 from ...tasks import cancel_and_wait, spawn
 
-__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "new_session_key"]
+__all__ = ["App", "AppListener", "Apps", "Connect", "PendingCall", "adapter_options", "new_session_key"]
 
 logger = logging.getLogger("transports")
 
@@ -30,6 +32,22 @@ _NOBODY = Scope()
 def new_session_key() -> str:
     """Return a random name for a session: eight hex digits."""
     return secrets.token_hex(4)
+
+
+def adapter_options(targets: Sequence[str], adapter: Path | None) -> dict[str, object]:
+    """Return the options of :func:`transports.connect` for the one app in ``targets``, which ``adapter`` is for;
+    without an adapter there may be any number.
+
+    Raises :class:`~transports.errors.UsageError` for another number, a target that is no page, and a file that cannot
+    be read."""
+    if adapter is None:
+        return {}
+    if len(targets) != 1:
+        raise UsageError(
+            f"an adapter ({adapter.name}) is for one app, and {len(targets)} are given; name just that app"
+        )
+    read_adapter(adapter, targets[0])
+    return {"adapter": adapter}
 
 
 class PendingCall(Protocol):

@@ -1,5 +1,6 @@
 """Checks whether an app speaks ABP (docs/protocol.md): ``abp conformance TARGET``, and :func:`check_app` from Python.
 
+* :mod:`.plan` — what may be called, and how the app is reached; no I/O.
 * :mod:`.gather` — talks to the app and collects evidence, by means of :mod:`.client`, :mod:`.strict_websocket`,
   :mod:`.page_probe`, :mod:`.inputs` (parameters for calls) and :mod:`.content` (binaries of answers).
 * :mod:`.evidence` — the facts that were collected; no I/O.
@@ -10,12 +11,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...protocol.urls import redact_url
 from .checks import CHECKS, WEBMCP_CHECKS
 from .evidence import Evidence
-from .gather import Plan, gather
+from .gather import gather
+from .plan import Plan
 from .report import Report
 from .rules import Check, Outcome
 
@@ -33,18 +37,34 @@ async def check_app(
     transport: str = "auto",
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
+    adapter: str | Path | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Report:
     """Check the app at ``target`` against every rule, and return the report.
 
-    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe, with ``"webmcp"`` judged by
-    the tools that it registers), ``ws(s)://…`` or ``extension:FOLDER``. ``plan`` says which capabilities may be called:
-    they are called for real. ``browser`` and ``storage_state`` are those of :func:`transports.connect`.
+    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…`` or
+    ``extension:FOLDER``. A page is judged by its ``window.abp``, else by the WebMCP tools that it registers;
+    ``"playwright"`` takes the first only, ``"webmcp"`` the second. ``plan`` says which capabilities may be called: they
+    are called for real. ``browser``, ``storage_state``, ``adapter``, ``headless`` and ``headers`` are those of
+    :func:`transports.connect`.
 
-    An app that cannot be reached is a finding, not an exception. Raises :class:`~transports.errors.UsageError` for a
-    target that makes no sense, and :class:`~transports.errors.BrowserNotFound`.
+    A page that is no app, or refuses to be initialized, is a finding, not an exception. Raises
+    :class:`~transports.errors.UsageError` for a target or an option that makes no sense,
+    :class:`~transports.errors.ConnectFailed` if nothing answers there, and
+    :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()
-    evidence = await gather(target, plan or Plan(), transport=transport, browser=browser, storage_state=storage_state)
+    evidence = await gather(
+        target,
+        plan or Plan(),
+        transport=transport,
+        browser=browser,
+        storage_state=storage_state,
+        adapter=adapter,
+        headless=headless,
+        headers=headers,
+    )
     checks = WEBMCP_CHECKS if evidence.kind == "webmcp" else CHECKS
     about = evidence.session_info.get("app")
     named = [str(about[key]) for key in ("name", "version") if key in about] if isinstance(about, dict) else []

@@ -8,7 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,78 +17,33 @@ from ...adapters.postmessage import PostMessageTransport
 from ...adapters.webmcp import WebMcpTransport
 from ...base import Transport
 from ...binary.params import prepare_params
+from ...browser.page.adapters import read_adapter
+from ...browser.preflight import require_listener
 from ...browser.process.extension import extension_folder
 from ...browser.process.launch import Browser
 from ...browser.source import StorageState
+from ...browser.top_page import TopPageTransport
 from ...browser.transport import PageTransport
-from ...errors import ABPError, ProtocolError, UsageError
+from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...http import discover
 from ...protocol.capabilities import Capabilities
 from ...session.settings import Settings
+from ...session.targets import reject_options
 from .client import Client
 from .content import measured_content
 from .evidence import Cancellation, Evidence, Exchange, Kind, Trial
 from .inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from .page_probe import UNKNOWN_NAME, probe_page
+from .plan import Plan, kind_of
 from .strict_websocket import StrictWebSocket
 
-__all__ = ["Plan", "gather", "kind_of"]
+__all__ = ["gather"]
 
 _MAX_CANCELLED = 3
 #: Seconds that a call runs before it is cancelled.
 _RUNNING = 0.15
 #: Seconds for one download, and the least for opening a page or a connection.
 _DOWNLOAD, _OPENING = 20.0, 15.0
-
-
-class Plan:
-    """What a check may do.
-
-    ``timeout`` in seconds is what each call is given. ``only`` and ``skip`` are patterns (``export.*``) of the
-    capabilities to call and to leave out; with ``calls=False`` none is called. ``on_step`` is called with the name of
-    what is checked next: ``session``, a capability.
-    """
-
-    def __init__(
-        self,
-        *,
-        timeout: float = 5.0,
-        only: Sequence[str] = (),
-        skip: Sequence[str] = (),
-        calls: bool = True,
-        on_step: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        self.timeout, self.only, self.skip, self.calls, self.on_step = timeout, only, skip, calls, on_step
-        #: Whether downloads may go to private addresses (``ABP_ALLOW_PRIVATE_ADDRESSES``).
-        self.allow_private = Settings.load().allow_private_addresses
-
-    def excluded(self, name: str) -> str:
-        """Return why a capability is not to be called, or an empty text if it is."""
-        if not self.calls:
-            return "no capability was to be called"
-        if self.only and not _matches(name, self.only):
-            return "only others were to be called"
-        return "it was to be skipped" if _matches(name, self.skip) else ""
-
-
-def kind_of(target: str, transport: str) -> Kind:
-    """Return how ``target`` is reached. Raises :class:`~transports.errors.UsageError` for a target that is no app, or
-    that ``transport`` does not reach."""
-    if extension_folder(target) is not None:
-        found: Kind = "extension"
-    elif target.lower().startswith(("ws://", "wss://")):
-        found = "websocket"
-    elif target.lower().startswith(("http://", "https://")):
-        found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
-    else:
-        raise UsageError(f"{target!r} is no app; give http(s)://…, ws(s)://… or extension:FOLDER")
-    names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
-    names["webmcp"] = "webmcp"
-    if transport not in ("auto", names[found]):
-        raise UsageError(
-            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[found]!r}"
-        )
-    return found
 
 
 async def gather(
@@ -98,20 +53,26 @@ async def gather(
     transport: str = "auto",
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
+    adapter: str | Path | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Collect the evidence of the app at ``target``. The parameters are those of :func:`.check_app`.
-
-    An app that cannot be reached is evidence too. Raises :class:`~transports.errors.UsageError` and
-    :class:`~transports.errors.BrowserNotFound`.
-    """
+    """Collect the evidence of the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
+    page_options: dict[str, Any] = {"adapter": adapter} if adapter is not None else {}
+    if evidence.kind not in ("page", "webmcp"):
+        reject_options(page_options, "an app that is no page of its own")
+    script = read_adapter(adapter, target) if adapter is not None else None
+    if evidence.kind == "page" and transport == "auto":
+        page_options["protocol"] = "auto"
     async with contextlib.AsyncExitStack() as stack:
         opening = max(plan.timeout, _OPENING)
         if evidence.kind == "websocket":
-            findings = evidence.transport_findings
-            await _drive(evidence, plan, lambda: StrictWebSocket(target, timeout=opening, findings=findings))
+            noting = partial(StrictWebSocket, findings=evidence.transport_findings)
+            await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
             return evidence
-        shared = await _browser(stack, target, browser)
+        reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
+        shared = await _browser(stack, target, browser, headless)
         if evidence.kind != "extension":
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
@@ -119,11 +80,13 @@ async def gather(
             "embedded": PostMessageTransport,
             "webmcp": WebMcpTransport,
         }
+        transport_class = classes.get(evidence.kind, PlaywrightTransport)
         made: list[PageTransport] = []
 
         def make_transport() -> Transport:
-            transport_class = classes.get(evidence.kind, PlaywrightTransport)
-            made.append(transport_class(target, browser=shared, storage_state=storage_state, timeout=opening))
+            made.append(
+                transport_class(target, browser=shared, storage_state=storage_state, timeout=opening, **page_options)
+            )
             return made[-1]
 
         address = await _drive(evidence, plan, make_transport)
@@ -133,22 +96,28 @@ async def gather(
         if not embedded and evidence.kind != "webmcp" and address is not None:
             plan.on_step("page object")
             evidence.page_steps = await probe_page(
-                shared, address, storage_state=storage_state, timeout=opening, long_call=_long_call_of(evidence)
+                shared,
+                address,
+                storage_state=storage_state,
+                timeout=opening,
+                long_call=_long_call_of(evidence),
+                adapter=script,
             )
     return evidence
 
 
-async def _browser(stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None) -> Browser:
-    folder = extension_folder(target)
+async def _browser(
+    stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None, headless: bool | None
+) -> Browser:
     if isinstance(given, Browser):
         return given
-    profile: Mapping[str, Any] = {}
-    if folder is not None:
-        temporary = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
-        )
-        profile = {"extensions": [folder], "profile": Path(temporary)}
-    return await stack.enter_async_context(Browser(name=given, **profile))
+    options: dict[str, Any] = {"headless": Settings.load().headless if headless is None else headless}
+    if (folder := extension_folder(target)) is None:
+        await require_listener(target)
+    else:
+        temporary = tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
+        options |= {"extensions": [folder], "profile": Path(stack.enter_context(temporary))}
+    return await stack.enter_async_context(Browser(name=given, **options))
 
 
 async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
@@ -157,13 +126,14 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         plan.on_step("session")
         try:
             await client.connect()
-        except UsageError:
-            raise
         except ABPError as error:
+            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and "timeout" not in error.details):
+                raise  # nothing answers there; a page that loads too slowly is a finding
             evidence.open_error = error
             return None
-        opened = client.transport
-        address = opened.url
+        address = client.transport.url
+        if client.transport.name == "webmcp":  # what "auto" has found
+            evidence.kind = "webmcp"
         lists = client.transport.features.listing
         evidence.call_before_initialize = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         initialized = await client.initialize()
@@ -180,10 +150,10 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         )
         for trial in _long_calls(evidence.called):
             evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
-        if isinstance(opened, WebMcpTransport):
+        if evidence.kind == "webmcp":
             plan.on_step("tools")
-            if await _reconnected(client) and isinstance(client.transport, WebMcpTransport):
-                evidence.tool_facts = await client.transport.inspect()
+            if await _reconnected(client) and isinstance(client.transport, TopPageTransport):
+                evidence.tool_facts = await client.transport.inspect_tools()
             return address
         plan.on_step("shutdown")
         if await _reconnected(client):
@@ -292,7 +262,3 @@ async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cance
         again = await client.request("capabilities/cancel", cancel)
     ended = await call
     return Cancellation(trial.name, first, again, ended, time.perf_counter() - answered)
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -15,6 +15,7 @@ from .evidence import ProbeStep
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
+    from ...browser.page.adapters import Adapter
     from ...browser.process.launch import Browser
     from ...browser.source import StorageState
 
@@ -34,13 +35,15 @@ async def probe_page(
     storage_state: StorageState | None,
     timeout: float,
     long_call: Mapping[str, object] | None,
+    adapter: Adapter | None = None,
 ) -> Mapping[str, ProbeStep]:
     """Return what the steps of ``page_probe.js`` gave in the page at ``url``, by name.
 
     Three steps are added here: ``ready``, whether the page object was there when the page had loaded; ``reloaded``,
     what ``initialize`` answers after a reload; and ``broke``, why the probe ended early. Steps that could not be made
     are missing. ``timeout`` in seconds is for loading the page. ``long_call`` is a call that runs for a while,
-    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long.
+    ``{name, params, timeout, after}`` in milliseconds, to be cancelled ``after`` so long. ``adapter`` comes before the
+    page's first script.
     """
     own = browser.context is None
     state: Any = storage_state
@@ -50,6 +53,8 @@ async def probe_page(
     options = {"unknownName": UNKNOWN_NAME, "stepTimeout": _STEP_TIMEOUT * 1000}
     try:
         async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
+            if adapter is not None:
+                await page.add_init_script(adapter.source)
             await page.goto(url, timeout=timeout * 1000)
             steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
             await _wait_for_page_object(page, timeout)

@@ -4,7 +4,11 @@
 const context = document.modelContext ?? navigator.modelContext;
 const record = { aborted: [], ordered: [] };
 const block = (value) => ({ content: [{ type: 'text', text: JSON.stringify(value) }] });
-const bytesOf = (size) => Uint8Array.from({ length: size }, (_, at) => at % 251);
+const bytesOf = (size) => {
+  const bytes = new Uint8Array(size);
+  for (let at = 0; at < size; at += 1) bytes[at] = at % 251;
+  return bytes;
+};
 const dataUrl = (bytes, type) => `data:${type};base64,${btoa(String.fromCharCode(...bytes))}`;
 const tool = (name, description, inputSchema, execute, annotations) =>
   context.registerTool({ name, description, inputSchema: { type: 'object', ...inputSchema }, execute, annotations });
@@ -61,8 +65,10 @@ tool('forget', 'The page takes the platform\'s object away', {}, () => {
   return { document: 'modelContext' in document, navigator: 'modelContext' in navigator };
 });
 tool('reload', 'The page reloads and never answers', {}, () => new Promise(() => { location.reload(); }));
-tool('effects', 'Print, and save a file', {}, () => {
+tool('effects', 'Print, save a file, copy a text, and open a window that shows a file', {}, async () => {
   window.print();
+  await navigator.clipboard.writeText('copied');
+  window.open(URL.createObjectURL(new Blob(['shown'], { type: 'text/plain' })));
   const link = Object.assign(document.createElement('a'), { href: URL.createObjectURL(new Blob(['saved'])), download: 'saved.txt' });
   link.click();
   return { asked: window.confirm('Sure?') };

@@ -16,6 +16,16 @@ context?.registerTool({
   },
 });
 context?.registerTool({
+  name: `effects_${window.name}`,
+  description: 'Save a file, and copy a text',
+  async execute() {
+    const href = URL.createObjectURL(new Blob([`of ${window.name}`]));
+    Object.assign(document.createElement('a'), { href, download: `${window.name}.txt` }).click();
+    await navigator.clipboard.writeText(`copied in ${window.name}`);
+    return { done: true };
+  },
+});
+context?.registerTool({
   name: `leave_${window.name}`,
   description: 'The frame navigates and never answers',
   execute: () => new Promise(() => { location.href = 'about:blank'; }),

@@ -1,0 +1,116 @@
+"""Pages without any protocol, driven by a script of the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from playwright.async_api import Error as PlaywrightError
+
+from transports import Browser, PlaywrightTransport, UsageError, connect
+from transports.artifacts import open_store
+from transports.errors import NotAbpApp
+from transports.testing.conformance import Plan, check_app
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPT = EXAMPLES / "adapters" / "report.js"
+
+
+def content(ref: Any) -> bytes:
+    assert ref.path is not None
+    return bytes(ref.path.read_bytes())
+
+
+def page() -> Any:
+    """Serve the page of the example."""
+    return runpy.run_path(str(EXAMPLES / "any_page.py"))["serve_page"]()
+
+
+async def test_an_adapter_makes_an_app_of_any_page(browser: Browser, tmp_path: Path) -> None:
+    async with page() as url, connect(url, adapter=SCRIPT, browser=browser, store=tmp_path) as app:
+        assert set(app.capabilities) == {"table.csv", "chart.png", "report.download"}
+        for _ in range(2):  # again after a reload
+            table = await app.call("table.csv", timeout=15)
+            assert content(table.artifacts["file"]).decode() == 'Month,Sold\r\nJanuary,120\r\n"February, short",150\r\n'
+            chart = await app.call("chart.png")
+            assert content(chart.artifacts["image"]).startswith(b"\x89PNG")
+            report = await app.call("report.download")
+            assert (content(report.artifact()), report.artifact().filename) == (b"Sold: 270\n", "report.txt")
+            with contextlib.suppress(PlaywrightError):  # the page is closed meanwhile, since it is opened again
+                await app.transport.page.reload()  # type: ignore[attr-defined]
+        with pytest.raises(UsageError, match="selector"):
+            await app.call("table.csv", {"selector": 1})
+
+
+async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
+    fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "own.js"
+    script.write_text("window.abp = {initialize: async () => ({}), call: async () => ({success: true, data: 1})}")
+    blank = fixture.url + "static/blank.html"
+    async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out") as app:
+        assert (await app.call("anything")).data == 1
+    async with contextlib.AsyncExitStack() as stack:
+        server = TestServer(web.Application())
+
+        async def leave(_: web.Request) -> web.Response:
+            raise web.HTTPFound(blank)
+
+        server.app.router.add_get("/", leave)
+        await stack.enter_async_context(server)
+        away = str(server.make_url("/"))
+        transport = PlaywrightTransport(away, adapter=script, browser=browser, grace=0.2)
+        with pytest.raises(NotAbpApp, match=r"own\.js is not installed"):
+            async with connect(away, transport=transport, store=tmp_path / "out"):
+                pass
+    monkeypatch.setattr(PlaywrightTransport, "_default_grace", 0.3)
+    for text, reason in (("abp.capability('x'", "no JavaScript: line 1"), ("throw new Error('mine')", "mine")):
+        script.write_text(text)
+        with pytest.raises((UsageError, NotAbpApp), match=reason):
+            async with connect(blank, adapter=script, browser=browser, store=tmp_path / "out"):
+                pass
+    for target, path in ((fixture.ws_url, script), (fixture.url, tmp_path / "missing.js")):
+        with pytest.raises(UsageError, match="adapter"):
+            connect(target, adapter=path)
+
+
+async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) -> None:
+    async with page() as url:
+        report = await check_app(url, Plan(skip=["report.download"]), adapter=SCRIPT, browser=browser)
+        assert [one.findings for one in report.outcomes if one.status == "failed"] == []
+        warned = {one.check.id for one in report.outcomes if one.status == "warning"}
+        assert warned <= {"binary.size_given", "errors.type", "manifest.link", "schema.content"}
+        assert report.kind == "page" and set(report.called) == {"table.csv", "chart.png"}
+        tools = tmp_path / "tools.js"
+        tools.write_text(
+            "document.modelContext.registerTool({name: 'title', description: 'The title of the page', "
+            "execute: () => ({ title: document.title })})"
+        )
+        report = await check_app(url, Plan(), adapter=tools, browser=browser)
+        assert report.kind == "webmcp" and report.called == ("title",) and report.conformant
+    with pytest.raises(UsageError, match="adapter= cannot go with an app that is no page of its own"):
+        await check_app(url, adapter=SCRIPT, browser=browser, transport="postmessage")
+
+
+async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    from mcp import Client
+
+    from transports.surfaces.mcp import Bridge, Options
+
+    async with page() as url:
+        options = Options.load(apps=[url], adapter=SCRIPT)
+        bridge = Bridge(options, open_store(tmp_path), connect=partial(connect, browser=browser))
+        async with Client(bridge.server) as client:
+            assert "abp_table_csv" in {tool.name for tool in (await client.list_tools()).tools}
+            answer = await client.call_tool("abp_table_csv", {})
+            assert answer.structured_content["artifacts"][0]["filename"] == "table.csv"

@@ -1,0 +1,248 @@
+"""Pages with WebMCP tools behind everything that takes an app: recordings, gallery, bridge, command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Route, expect
+
+from tests.e2e.test_browsers import NO_CDP, reach_without_cdp
+from tests.e2e.visits import card, run, visiting
+from tests.support.gallery import open_gallery
+from transports import Browser, CapabilitiesChanged, PlaywrightTransport, Session, WebMcpTransport, connect
+from transports.errors import ABPError, CallTimeout, CapabilityError, NotAbpApp, OutcomeUnknown
+from transports.testing.conformance import Plan, check_app
+from webapp_fixture import Fixture
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+PATIENCE = 15.0
+WITHOUT = "for (const one of [Document, Navigator]) delete one.prototype.modelContext;"
+POLYFILL = """
+Object.defineProperty(document, "modelContext", {
+  value: Object.assign(new EventTarget(), { registerTool() {} }), configurable: true,
+});
+"""
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+def contents(result: Any) -> dict[str, bytes]:
+    return {ref.filename: ref.path.read_bytes() for ref in result.artifacts.values()}
+
+
+async def with_polyfill(route: Route) -> None:
+    response = await route.fetch()
+    await route.fulfill(response=response, body=POLYFILL + await response.text())
+
+
+async def test_side_effects_of_a_tool_belong_to_its_call(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+    async with connect(fixture.url + "webmcp/cases", browser=browser, store=tmp_path) as app:
+        done = await app.call("effects")
+        assert done.data == {"asked": False} and done.warnings == ()
+        assert sorted(effect.kind for effect in done.effects) == ["clipboard", "dialog", "download", "popup", "print"]
+        assert len({effect.call for effect in done.effects}) == 1
+        kept = {ref.mime_type: ref.path.read_bytes() for ref in done.artifacts.values() if ref.path is not None}
+        assert kept.pop("application/pdf").startswith(b"%PDF-")
+        assert contents(done)["saved.txt"] == b"saved"
+        assert {b"copied", b"shown"} <= set(contents(done).values())
+        for name in ("side", "far"):  # a frame of the same origin, and one of another
+            await eventually(lambda name=name: f"effects_{name}" in app.capabilities)  # type: ignore[misc]
+            framed = await app.call(f"effects_{name}")
+            assert framed.data == {"done": True} and framed.warnings == ()
+            assert sorted(effect.kind for effect in framed.effects) == ["clipboard", "download"]
+            assert contents(framed)[f"{name}.txt"] == f"of {name}".encode()
+            assert f"copied in {name}".encode() in contents(framed).values()
+
+
+async def test_a_recording_plays_tools_files_failures_and_changes(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
+    calls: list[tuple[str, Mapping[str, object]]] = [
+        ("echo", {"text": "hi"}),
+        ("bytes", {}),
+        ("file", {"as": "blobUrl"}),
+        ("file", {"as": "dataUrl", "declared": 999}),
+        ("effects", {}),
+        ("fail", {"how": "throw"}),
+        ("take", {"object": b"given"}),
+        ("order", {"item": "tea"}),
+        ("toggle", {}),
+        ("reload", {}),
+        ("echo", {"text": "after"}),
+    ]
+
+    async def outcomes(app: Session) -> list[object]:
+        seen: list[object] = [sorted(app.capabilities["echo"].annotations.items())]
+        async with app.events() as events:
+            for name, params in calls:
+                try:
+                    result = await app.call(name, params, timeout=PATIENCE)
+                except ABPError as error:
+                    seen.append((type(error).__name__, error.code, error.message))
+                else:
+                    files = sorted((ref.size_bytes, ref.sha256) for ref in result.artifacts.values())
+                    data = json.dumps(result.data).replace(str(app.store.url).removeprefix("file://"), "STORE")
+                    seen.append((data, files, result.warnings))
+                if name == "toggle":
+                    async with asyncio.timeout(PATIENCE):
+                        while not isinstance(event := await anext(events), CapabilitiesChanged):
+                            pass
+                    seen.append((event.added, event.removed, "later" in app.capabilities))
+        return seen
+
+    url = fixture.url + "webmcp/cases"
+    async with connect(url, browser=browser, store=tmp_path / "a", record=tmp_path / "rec.jsonl") as app:
+        recorded = await outcomes(app)
+    names = [one[0] for one in recorded if isinstance(one, tuple) and str(one[0])[0].isupper()]
+    assert names == ["SizeMismatch", "CapabilityError", "PersonRequired", "OutcomeUnknown"]
+    async with connect(f"replay:{tmp_path / 'rec.jsonl'}", store=tmp_path / "b") as app:
+        assert await outcomes(app) == recorded
+
+
+async def test_the_gallery_has_forms_for_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
+    page_with_tools = replace(fixture, url=fixture.url + "webmcp/cases")
+    async with (
+        open_gallery(tmp_path, browser, page_with_tools) as gallery,
+        visiting(gallery, browser) as page,
+    ):
+        (app,) = (await gallery.ask("GET", "apps"))["apps"]
+        assert app["transport"] == "webmcp" and app["name"] == "WebMCP cases"
+        work = await run(page, "file")
+        await work.get_by_label("as", exact=True).fill("blobUrl")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        await expect(work.get_by_role("link", name="case.bin")).to_be_visible()
+        work = await run(page, "subscribe")  # a form of the page, with its own required field
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_label("address")).to_be_focused()
+        await work.get_by_label("address").fill("a@b.example")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        work = await run(page, "order")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text(re.compile("waits for a person"))).to_be_visible()
+        work = await run(page, "take")  # a file in the form that the schema asks for
+        await work.get_by_label("Local file for text").set_input_files(
+            {"name": "local.bin", "mimeType": "application/octet-stream", "buffer": b"abc"}
+        )
+        await expect(work.locator("select").first).to_contain_text("local.bin")
+        await work.get_by_role("button", name="Run").click()
+        await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
+        work = await run(page, "toggle")
+        later = page.locator(".capability .name", has_text="later")
+        for there in (1, 0):
+            await work.get_by_role("button", name="Run").click()
+            await expect(later).to_have_count(there)
+        work = await run(page, "wait")
+        await work.get_by_role("button", name="Run").click()
+        await work.get_by_role("button", name="Cancel").click()
+        await expect(work.get_by_text("– Cancelled")).to_be_visible()
+        aborted = (await gallery.call("record"))["id"]
+        assert "aborted" in json.dumps(await gallery.ask("GET", f"calls/{aborted}"))
+        await page.get_by_role("link", name="Artifacts").click()
+        await expect(card(page, "case.bin")).to_be_visible()
+
+
+@pytest.fixture(params=NO_CDP)
+def without_cdp(request: pytest.FixtureRequest, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> Browser:
+    """A browser whose pages are reached by Playwright's own API."""
+    if request.param == "firefox":
+        return request.getfixturevalue("firefox")  # type: ignore[no-any-return]
+    reach_without_cdp(monkeypatch)
+    return browser
+
+
+async def test_the_tools_of_a_polyfill_need_no_cdp(
+    without_cdp: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Firefox and WebKit, which have no WebMCP of their own."""
+    context = await without_cdp.playwright.new_context()
+    try:
+        await context.add_init_script(WITHOUT)
+        for kind, transport in ((PlaywrightTransport, "auto"), (WebMcpTransport, "webmcp")):
+            blank = fixture.url + "static/blank.html"
+            with monkeypatch.context() as patch, pytest.raises(NotAbpApp, match="no WebMCP"):
+                patch.setattr(kind, "_default_grace", 0.3)
+                async with connect(blank, context=context, transport=transport, store=tmp_path):
+                    pass
+        await context.route("**/static/webmcp/*.js", with_polyfill)
+        async with connect(fixture.url + "webmcp/cases", context=context, store=tmp_path) as app:
+            assert app.transport.name == "webmcp" and app.transport._agent.channel.cdp is None  # type: ignore[attr-defined]
+            assert (await app.call("bytes")).artifacts["document"].size_bytes == 300_000
+            for form in ("blobUrl", "stream"):
+                ref = (await app.call("file", {"as": form, "size": 500_000})).artifacts["file"]
+                assert ref.path is not None and ref.path.read_bytes() == bytes(at % 251 for at in range(500_000))
+            await eventually(lambda: "echo@side" in app.capabilities)
+            side: Any = (await app.call("echo@side", {"text": "x"})).data
+            assert side["by"].startswith("side ")
+            with pytest.raises(CapabilityError, match="out of range"):
+                await app.call("fail", {"how": "throw"})
+            with pytest.raises(CallTimeout):
+                await app.call("wait", timeout=0.3)
+            with pytest.raises(OutcomeUnknown):
+                await app.call("reload")
+            assert (await app.call("echo", {"text": "again"})).data == {"text": "again", "by": "top"}
+    finally:
+        await context.close()
+
+
+async def test_the_bridge_and_the_command_line_drive_such_pages(fixture: Fixture, tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    from mcp import Client, StdioServerParameters
+
+    url = fixture.url + "webmcp/cases"
+    abp = [sys.executable, "-m", "transports.surfaces.cli"]
+    environment = {**os.environ, "ABP_OUTPUT_DIR": str(tmp_path / "out")}
+    parameters = StdioServerParameters(command=abp[0], args=[*abp[1:], "mcp", "--app", url], env=environment)
+    async with Client(parameters) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"abp_echo", "abp_file", "abp_subscribe"} <= names
+        answer = await client.call_tool("abp_file", {"as": "blobUrl"})
+        (artifact,) = answer.structured_content["artifacts"]
+        assert (artifact["size_bytes"], artifact["filename"]) == (1000, "case.bin")
+        assert any(block.type == "resource_link" for block in answer.content)
+    command = [*abp, "call", url, "take", "--transport", "webmcp", "--json", "--file", f"text={__file__}"]
+    program = await asyncio.create_subprocess_exec(
+        *command, "--record", str(tmp_path / "rec"), env=environment, stdout=-1
+    )
+    printed, _ = await program.communicate()
+    document = json.loads(printed)
+    assert document["success"] is True and document["transport"] == "webmcp"
+    async with connect(f"replay:{tmp_path / 'rec'}", store=tmp_path / "replayed") as app:
+        again = await app.call("take", {"text": Path(__file__)})
+        assert again.artifacts.keys() == {one["field"] for one in document["artifacts"]}
+
+
+async def test_conformance_judges_a_page_by_its_tools(
+    fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Plan(timeout=1.0, only=("echo", "numbers", "wait"))
+    report = await check_app(fixture.url + "webmcp/cases", plan, browser=browser)  # it has no window.abp
+    found = {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
+    assert "echo: no description of text" in found["webmcp.parameters"]
+    assert found["webmcp.answer"] == ("numbers",)
+    assert report.kind == "webmcp"
+    both = Plan(calls=False, timeout=1)
+    assert (await check_app(fixture.webmcp_url, both, browser=browser)).kind == "page"
+    own = await check_app(fixture.webmcp_url, both, transport="webmcp", browser=browser)
+    assert own.kind == "webmcp"
+    assert [one.findings for one in own.outcomes if one.status == "failed"] == []
+    monkeypatch.setattr(WebMcpTransport, "_default_grace", 0.3)
+    nothing = await check_app(fixture.url, both, transport="webmcp", browser=browser)
+    assert any(one.check.id == "webmcp.reached" and one.status == "failed" for one in nothing.outcomes)
