@@ -21,6 +21,7 @@ from .protocol.messages import Message
 __all__ = [
     "Clip",
     "Features",
+    "Fetch",
     "PageTools",
     "PdfMargins",
     "PdfOptions",
@@ -28,6 +29,7 @@ __all__ = [
     "ResourceTools",
     "ScreenshotOptions",
     "Transport",
+    "WebResource",
 ]
 
 
@@ -118,6 +120,22 @@ class ScreenshotOptions(TypedDict, total=False):
     width: int
 
 
+@dataclass(frozen=True, slots=True)
+class WebResource:
+    """What an address on the web answered: the headers that a browser needs to use the ``body``, and no others."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Fetch(Protocol):
+    """A way to the web for HTML that has no network of its own."""
+
+    async def __call__(self, url: str, accept: str, max_bytes: int) -> WebResource:
+        """Return what is at ``url``. Raises :class:`~transports.errors.ABPError` for what may not be fetched, cannot be
+        fetched or has more than ``max_bytes``."""
+
+
 @runtime_checkable
 class PageTools(Protocol):
     """The tools of a transport that has a page, besides calls. ``timeout`` is in seconds, unlike Playwright's own.
@@ -126,9 +144,9 @@ class PageTools(Protocol):
     :class:`~transports.errors.CallTimeout`.
     """
 
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
         """Return ``html`` as a PDF. It is rendered in a page of its own without a network; the app's page does not
-        change."""
+        change. What it refers to is read with ``fetch``, if there is one."""
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         """Return an image of the app's page as it is now, or of another address."""

@@ -19,6 +19,7 @@ from tests.support.pdf import pages_of, text_of
 from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
 from transports.base import Clip, PdfOptions, ScreenshotOptions
+from transports.http import addresses
 from webapp_fixture import Fixture
 
 __all__ = ["slow_page"]
@@ -104,6 +105,23 @@ async def test_the_html_sees_neither_the_app_nor_the_network(connected: Connect)
         assert listener.heard == []
         context = app.transport._tab.page.context  # type: ignore[attr-defined]
         assert len(context.pages) == 1
+
+
+async def test_with_public_hosts_the_html_reads_from_those_and_from_no_others(
+    connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connected() as app, listening() as listener:
+        html = _NETWORK_HTML.replace("PORT", str(listener.port))
+        shown = text_of((await app.render_to_pdf(html, public_hosts=True)).artifacts["document"].path).split()
+        assert listener.heard == [] and "secret" not in shown  # not one way leads to an address that is not public
+        monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
+        html = html.replace("http://127.0.0.1:", "http://127.0.0.2:", 2)  # the first two stay private
+        document = (await app.render_to_pdf(html, public_hosts=True)).artifacts["document"]
+        heard = {line.split()[1] for line in listener.heard}
+        assert all(line.startswith("GET /") for line in listener.heard)  # neither a beacon nor a datagram
+        assert {"/frame", "/object", "/script", "/fetch", "/last"} <= heard
+        assert not heard & {"/style", "/socket", "/beacon"}
+        assert "secret" in text_of(document.path).split()
 
 
 @pytest.mark.requirement("R3-7a")

@@ -35,6 +35,12 @@ JSON = st.recursive(
         ("use Bearer abc123-def456 here", "use Bearer <redacted> here"),
         ("got Basic dXNlcjpwYXNzd29yZA== from it", "got Basic <redacted> from it"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.sig-n_ature1", "<redacted>"),
+        ("sent Authorization: Basic dXNlcjpwYXNz and left", "sent Authorization: <redacted> and left"),
+        ("curl -H 'authorization: Bearer abcdefgh' u", "curl -H 'authorization: <redacted>' u"),
+        ('log: Proxy-Authorization: Digest username="a", x', "log: Proxy-Authorization: <redacted>"),
+        ("-H 'Cookie: sid=abc; theme=dark' -v", "-H 'Cookie: <redacted>' -v"),
+        ("-H 'X-Api-Key: abcdef' -v", "-H 'X-Api-Key: <redacted>' -v"),
+        ("https://a.test/f?pin=1234&x=1&sessionId=ab", "https://a.test/f?pin=<redacted>&x=1&sessionId=<redacted>"),
     ],
 )
 def test_secrets_in_texts(text: str, left: str) -> None:
@@ -49,6 +55,9 @@ def test_secrets_in_texts(text: str, left: str) -> None:
         "https://a.test/tokens/7?page=2",
         "mail@a.test",
         "authorization is needed",
+        "the authorization: none; see Authorization: required",
+        "a cookie: sweet, and x-axis: 3",
+        "https://a.test/f?shipping=1&spin=2",
         "basic knowledge",
         "YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=",
     ],
@@ -67,6 +76,11 @@ def test_secret_fields_lose_their_values_and_keep_their_shape() -> None:
         "credentials": {"user": "u", "list": ["x", None, True]},
         "inputSchema": {"properties": {"password": {"type": "string", "description": "yours"}}},
         "token": {"content": b"bytes", "mimeType": "a/b"},
+        "pin": 1234,
+        "cardPin": "1234",
+        "map": {"pin": {"x": 1}, "pins": [1], "shipping": "a"},
+        "headers": [{"name": "Authorization", "value": "abc"}, {"name": "Accept", "value": "a/b"}],
+        "pairs": [["cookie", "a"], ["accept", "a/b"]],
     }
     assert Redactor().tree(given_) == {
         **given_,
@@ -74,6 +88,10 @@ def test_secret_fields_lose_their_values_and_keep_their_shape() -> None:
         "api-key": REDACTED,
         "auth": {"type": "bearer", "header": REDACTED},
         "credentials": {"user": REDACTED, "list": [REDACTED, None, True]},
+        "pin": REDACTED,
+        "cardPin": REDACTED,
+        "headers": [{"name": "Authorization", "value": REDACTED}, {"name": "Accept", "value": "a/b"}],
+        "pairs": [["cookie", REDACTED], ["accept", "a/b"]],
     }
 
 
@@ -96,6 +114,7 @@ def test_no_password_is_left(secret: str) -> None:
         *("apiKey", "api-key", "API_KEY", "X-Api-Key", "token", "accessToken", "refresh_token", "id-token"),
         *("Authorization", "authorisation", "Proxy-Authorization", "cookie", "Set-Cookie", "set_cookie", "auth"),
         *("credential", "credentials", "awsCredentials", "passwords", "secrets", "cookies"),
+        *("pwd", "userPwd", "pin", "PIN", "card_pin", "cardPin", "otp", "sessionId", "Mcp-Session-Id", "cvv"),
     ],
 )
 async def test_recordings_and_artifacts_agree_on_the_names_of_secrets(name: str) -> None:
@@ -104,7 +123,10 @@ async def test_recordings_and_artifacts_agree_on_the_names_of_secrets(name: str)
     assert ref.source[name] == REDACTED
 
 
-@pytest.mark.parametrize("name", ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication"])
+@pytest.mark.parametrize(
+    "name",
+    ["tokens", "author", "keyboard", "secretary", "progressToken", "authentication", "spin", "shipping", "session"],
+)
 async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: "hunter2"}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
@@ -131,6 +153,10 @@ def test_basic_credentials_are_found_in_every_spelling_that_the_rule_matches(wor
         "x-key" * 40_000 + " :",
         "authorization" + " " * 200_000,
         "?;&a" * 50_000 + "=",
+        "x-x-key-" * 40_000 + ":",
+        "cookie:a=b " * 20_000 + ";",
+        "cookie:" * 30_000 + "=",
+        "authorization:digest " * 10_000,
     ],
     ids=lambda text: repr(text[:12]),
 )

@@ -79,10 +79,12 @@ def test_a_bad_value_names_its_place(
     assert message in raised.value.message
 
 
-def test_a_file_that_was_only_found_removes_nothing(tmp_path: Path) -> None:
+def test_a_file_that_was_only_found_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "abp.toml").write_text("[retention]\nttl_seconds = 0\n")
-    with pytest.raises(UsageError, match=r"abp\.toml: retention: .*--config abp\.toml"):
-        retention_settings(file=read_config())
+    assert retention_settings(file=read_config(), default=Retention.only(ttl_seconds=9)) == Retention.only(
+        ttl_seconds=9
+    )
+    assert "abp.toml: ignored retention.ttl_seconds: " in caplog.text and "--config abp.toml" in caplog.text
     assert retention_settings(file=read_config(Path("abp.toml"))) == Retention.only(ttl_seconds=0)
 
 

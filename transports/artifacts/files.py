@@ -16,7 +16,7 @@ from ..errors import Corrupt, StoreError, StoreFull, UsageError
 from ..tasks import in_thread
 from .os_errors import map_os_errors, write_all
 
-__all__ = ["PIECE", "ExportFile", "copy_out", "read_pieces", "write_out"]
+__all__ = ["PIECE", "ExportFile", "copy_out", "pieces_of", "read_pieces", "write_out"]
 
 #: Bytes that are read or written at a time.
 PIECE = 1 << 20
@@ -29,15 +29,20 @@ async def read_pieces(file: Path) -> AsyncGenerator[bytes, None]:
     """
     with map_os_errors("read a file", file.parent):
         opened = await in_thread(file.open, "rb", 0)
-    try:
-        while True:
-            with map_os_errors("read a file", file.parent):
-                chunk = await in_thread(opened.read, PIECE)
-            if not chunk:
-                return
-            yield chunk
-    finally:
-        opened.close()
+    with opened:
+        async with aclosing(pieces_of(opened)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
+    """Yield what follows in an open file, as :func:`read_pieces`. It stays open."""
+    while True:
+        with map_os_errors("read a file", Path(str(opened.name)).parent):
+            piece = await in_thread(opened.read, PIECE)
+        if not piece:
+            return
+        yield piece
 
 
 class ExportFile:

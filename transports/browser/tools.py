@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from ..base import PdfOptions, ScreenshotOptions
+from ..base import Fetch, PdfOptions, ScreenshotOptions
 from ..binary import BinaryData
 from ..errors import CallTimeout, TransportError, UsageError, first_line, format_seconds
 from ..protocol.urls import redact_url
+from .fetching import FetchedRequests
 from .page.navigation import explain_load_failure
 from .source import Tab, close_quietly
 from .timeouts import playwright_timeout
@@ -40,16 +41,16 @@ _NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
 _NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
 
 
-async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
+async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
     """Return ``html`` as a PDF; ``timeout`` in seconds.
 
     The HTML is loaded in a context of its own without a network: it sees neither the app nor its cookies, and only
-    what is in it (``data:`` and ``blob:`` URLs too) is in the PDF. Raises :class:`~transports.errors.UsageError` if
-    the browser of a caller's page opens no other context.
+    what is in it (``data:`` and ``blob:`` URLs too) and what ``fetch`` gives is in the PDF. Raises
+    :class:`~transports.errors.UsageError` if the browser of a caller's page opens no other context.
     """
     given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
     with _map_errors("render_to_pdf", timeout):
-        async with asyncio.timeout(timeout), _offline_page(tab) as page:
+        async with asyncio.timeout(timeout), _page_without_network(tab, fetch) as page:
             await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
             return BinaryData(await page.pdf(**given), "application/pdf")
 
@@ -170,19 +171,21 @@ async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
 
 
 @contextlib.asynccontextmanager
-async def _offline_page(tab: Tab) -> AsyncIterator[Page]:
+async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
     """Open a page in a context without a network, so also without the app's cookies and cache.
 
     The context has a proxy at which nothing answers: it takes whatever the browser would connect to or look up, in
     frames, workers, popups and speculative connections too. Being offline makes requests fail at once, before the
-    proxy. WebRTC is the only way past the proxy.
+    proxy. WebRTC is the only way past the proxy. With ``fetch``, requests are answered before they come to the proxy.
     """
     browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
     if browser is None:
         raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
-    context = await browser.new_context(offline=True, service_workers="block", proxy=_NO_PROXY)
+    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=_NO_PROXY)
     try:
         await context.add_init_script(_NO_WEBRTC)
+        if fetch is not None:
+            await context.route("**/*", FetchedRequests(fetch).answer)
         yield await context.new_page()
     finally:
         await close_quietly(context)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifacts.base import DEFAULT_MAX_BYTES, ArtifactStore
-from ..base import PdfOptions, ScreenshotOptions, Transport
+from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
 from ..binary import BinaryData, Handle
 from ..errors import BrowserCrashed, CallTimeout, Disconnected, ProtocolError, TransportError, UsageError
 from ..protocol.messages import Message
@@ -274,9 +274,9 @@ class PageTransport(Transport):
 
     # --- page tools ---------------------------------------------------------------------------------------------------
 
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
         """Return HTML as a PDF, as :func:`transports.browser.tools.render_to_pdf`."""
-        return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout)
+        return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout, fetch=fetch)
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
         """Return a picture of a page, as :func:`transports.browser.tools.screenshot`."""

@@ -5,6 +5,7 @@
 * :mod:`.transfer` — one attempt: redirects, credentials, resuming, the body.
 * :mod:`.discovery` — :func:`discover`: page → link → manifest, without a browser; :mod:`.page_head` and
   :mod:`.manifest` read what came, :mod:`.cache` keeps it (RFC 9111).
+* :mod:`.public` — :func:`fetch_public`: what HTML refers to that is rendered as a PDF.
 * :mod:`.request` — one request on a connection of its own; :mod:`.redirects` follows redirects of a GET.
 * :mod:`.addresses` — which addresses may be connected to, checked at the socket.
 * :mod:`.urls` — parsing, origins, and which credentials go to which of them; :mod:`.headers` — reading headers.
@@ -19,6 +20,7 @@ from .discovery import Discovery, discover
 from .download_request import MAX_REDIRECTS, Cookies, Downloads, Fetched
 from .downloads import RETRIES, download
 from .manifest import missing_capabilities
+from .public import fetch_public
 
 __all__ = [
     "MAX_REDIRECTS",
@@ -30,5 +32,6 @@ __all__ = [
     "ManifestCache",
     "discover",
     "download",
+    "fetch_public",
     "missing_capabilities",
 ]

@@ -1,4 +1,4 @@
-"""A GET request of discovery, with its redirects followed by hand: each hop is checked before it is requested."""
+"""A GET request whose redirects are followed by hand: each hop is checked before it is requested."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class UserHost:
 class RedirectedGet:
     """A GET request and the redirects after it. ``target`` is where the next request goes, or the last one went.
 
-    ``user_host`` is that of the address that the user gave: it may be private, while any other must be public unless
-    ``allow_private``; the credentials of that address go to its own origin until the first redirect away from it.
+    ``user_host`` is that of the address that the user gave, if the user gave one: it may be private, while any other
+    must be public unless ``allow_private``; the credentials of that address go to its own origin until the first
+    redirect away from it.
     ``what`` names the document in messages; ``timeout`` in seconds covers all requests.
     """
 
@@ -53,7 +54,7 @@ class RedirectedGet:
         self,
         what: str,
         target: Target,
-        user_host: UserHost,
+        user_host: UserHost | None,
         *,
         accept: str,
         timeout: float,
@@ -63,12 +64,11 @@ class RedirectedGet:
         self.target = target
         self._what = what
         self._user_host = user_host
-        self._user_target = user_host.target
         self._accept = accept
         self._timeout = timeout
         self._allow_private = allow_private
         self._resolver = resolver
-        self._trusted = target.origin == user_host.target.origin
+        self._trusted = user_host is not None and target.origin == user_host.target.origin
         self._seen = {target.url}
 
     @property
@@ -79,7 +79,7 @@ class RedirectedGet:
     @property
     def authorization(self) -> str | None:
         """The user's credentials as an ``Authorization`` header, if they may be sent to ``target``."""
-        return self._user_target.authorization if self._trusted else None
+        return self._user_host.target.authorization if self._user_host and self._trusted else None
 
     def error(
         self, message: str, *, code: str | None = None, retryable: bool = False, **details: object
@@ -108,7 +108,9 @@ class RedirectedGet:
         headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
         if self.authorization:
             headers["Authorization"] = self.authorization
-        guard = self._user_host.guard(self.target, allow_private=self._allow_private)
+        guard = AddressGuard(allow_private=self._allow_private)
+        if self._user_host is not None:
+            guard = self._user_host.guard(self.target, allow_private=self._allow_private)
         try:
             async with get(
                 self.target.url,
@@ -118,7 +120,8 @@ class RedirectedGet:
                 stall_timeout=self._timeout,
                 resolver=self._resolver,
             ) as response:
-                self._user_host.reached(guard)
+                if self._user_host is not None:
+                    self._user_host.reached(guard)
                 yield response
         except (RetryRequest, DownloadFailed) as failure:
             error = failure.error if isinstance(failure, RetryRequest) else failure
@@ -147,7 +150,8 @@ class RedirectedGet:
             raise self.error(f"{self.label}: more than {MAX_REDIRECTS} redirects")
         self._seen.add(target.url)
         self.target = target
-        self._trusted = self._trusted and target.origin == self._user_target.origin
+        if self._user_host is not None:
+            self._trusted = self._trusted and target.origin == self._user_host.target.origin
         return True
 
     def raise_for_status(self, response: aiohttp.ClientResponse) -> None:

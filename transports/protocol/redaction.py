@@ -21,6 +21,7 @@ _SECRET_NAMES = (
     "passwords",
     "passwd",
     "passphrase",
+    "pwd",
     "secret",
     "secrets",
     "token",
@@ -33,17 +34,30 @@ _SECRET_NAMES = (
     "cookies",
     "credential",
     "credentials",
+    "sessionid",
 )
+#: Last words of names, such as ``cardPin``, whose values are secret if they are texts or numbers.
+_SECRET_WORD = re.compile(r"(?:(?:^|[^A-Za-z])(?i:pin|otp|cvv|cvc)|(?<=[a-z])(?:Pin|PIN|Otp|OTP|Cvv|CVV|Cvc|CVC))$")
 #: An id of a call, which an app gives back in its progress; and schemas, which describe values and hold none.
 _NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
 #: In a URL's query a signature is as good as a password, and short names have no other meaning.
-_SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "pwd", "auth", "code")
+_SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "auth", "code")
+#: Headers that hold credentials.
+_HEADER_NAME = r"(?:(?:proxy-)?(?:authorization|cookie|set-cookie)|x-[\w-]*(?:key|token|secret))"
+_HEADER = re.compile(_HEADER_NAME, re.IGNORECASE)
+#: Fields that name what another field, ``value``, holds.
+_NAMING = ("name", "key", "header")
 #: An app chooses the text: the time of each must be in proportion to its length, so nothing here may backtrack far.
 _PATTERNS = (
     r"://(?P<secret>[^/\s@\"'<>]+)@",  # user info
     r"\bbearer\s++(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
     r"\bbasic\s++(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
-    r"(?m)^[^\S\n]*+(?:proxy-)?(?:authorization|cookie|set-cookie|x-[\w-]*(?:key|token|secret))\s*+:\s*+(?P<secret>\S.*)$",
+    rf"(?m)^[^\S\n]*+{_HEADER_NAME}\s*+:\s*+(?P<secret>\S.*)$",
+    # within a line, only what cannot be prose
+    r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:basic|bearer|token|apikey|negotiate|ntlm)\s++[^\s\"'<>,;]++)",
+    r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:digest|aws4-hmac-sha256)\s[^\n]*)",
+    r"(?<![\w-])(?:set-)?cookie\s*+:\s*+(?P<secret>[^\s=;:\"'<>]++=[^\s\"'<>]++(?:\s[^\s=;:\"'<>]++=[^\s\"'<>]++)*+)",
+    r"(?<![\w-])x-[\w-]*(?:key|token|secret)\s*+:\s*+(?P<secret>[^\s\"'<>,;]++)",
 )
 _DOTTED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+){2,}+")
 _JWT_HEAD = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}", re.IGNORECASE)
@@ -65,9 +79,12 @@ class Redactor:
 
     def is_secret(self, name: str) -> bool:
         """Return whether values of this name are secret: ``auth``, and names that end with ``password``, ``token``,
-        ``api_key`` and their like, in any case and punctuation."""
+        ``api_key`` and their like, in any case and punctuation, or with the word ``pin``."""
+        return name not in _NEVER_SECRET and (self._is_secret_whole(name) or _ends_in_secret_word(name))
+
+    def _is_secret_whole(self, name: str) -> bool:
         bare = _bare(name)
-        return name not in _NEVER_SECRET and (bare == "auth" or bare.endswith(self._names))
+        return bare == "auth" or bare.endswith(self._names)
 
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
@@ -86,7 +103,13 @@ class Redactor:
             case str():
                 return self.text(node)
             case dict():
-                return {key: self.field(key, value) for key, value in node.items()}
+                redacted = {key: self.field(key, value) for key, value in node.items()}
+                named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
+                if "value" in node and any(map(self.is_secret, named)):
+                    redacted["value"] = _blank(node["value"])
+                return redacted
+            case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
+                return [name, _blank(value)]
             case list() | tuple():
                 return [self.tree(item) for item in node]
             case _:
@@ -103,6 +126,8 @@ class Redactor:
             return self.tree(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):
             return {key: item if key == "type" else _blank(item) for key, item in value.items()}
+        if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
+            return self.tree(value)  # a pin on a map, say
         return _blank(value)
 
     def _texts(self, node: object) -> object:
@@ -122,7 +147,8 @@ class Redactor:
         done: list[str] = []
         at = 0
         for field in _QUERY.finditer(text):
-            if field.start() >= at and _bare(field[1]).endswith(self._in_queries):
+            secret = _bare(field[1]).endswith(self._in_queries) or _ends_in_secret_word(field[1])
+            if field.start() >= at and secret:
                 value = _QUERY_VALUE.match(text, field.end())
                 if value is not None:
                     done += (text[at : field.end()], REDACTED)
@@ -169,6 +195,15 @@ def _may_hold_secrets(folded: str) -> bool:
     none, and need no search. "bas" stands for "basic": without regard to case a pattern's "i" is the Turkish ones too,
     which do not fold to it."""
     return "=" in folded or "@" in folded or ":" in folded or "bas" in folded or "bearer" in folded or "eyj" in folded
+
+
+@lru_cache(maxsize=1024)
+def _word_of_short(name: str) -> bool:
+    return _SECRET_WORD.search(name) is not None
+
+
+def _ends_in_secret_word(name: str) -> bool:
+    return _word_of_short(name[-16:])
 
 
 def _bare(name: str) -> str:

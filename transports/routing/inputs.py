@@ -4,13 +4,16 @@ small enough to be read into a model."""
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from io import FileIO
 from pathlib import Path
 from typing import TypedDict
 
-from ..artifacts import ArtifactRef, ArtifactStore
+from ..artifacts import ArtifactRef, ArtifactStore, PutOptions
+from ..artifacts.files import pieces_of
 from ..binary import BinaryData, Encoded, LocalFile
 from ..binary.media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime
 from ..binary.signatures import sniff
@@ -20,6 +23,7 @@ __all__ = [
     "Accepted",
     "FileLimits",
     "GivenFile",
+    "OpenFile",
     "accept_files",
     "auto_read_safe",
     "estimated_tokens",
@@ -61,6 +65,16 @@ class GivenFile(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file that is open for reading at its beginning: what is checked is what is stored, whatever its path leads to
+    meanwhile. Whoever opened it closes it."""
+
+    file: FileIO
+    mime_type: str | None
+    filename: str
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """A file that was checked and stored.
 
@@ -73,7 +87,7 @@ class Accepted:
 
 
 async def accept_files(
-    files: Mapping[str, GivenFile | BinaryData | Path | bytes],
+    files: Mapping[str, GivenFile | BinaryData | OpenFile | Path | bytes],
     *,
     store: ArtifactStore,
     limits: FileLimits | None = None,
@@ -89,11 +103,12 @@ async def accept_files(
     and :class:`~transports.errors.ArtifactNotFound`, each with the key as ``details["field"]``.
     """
     limits = limits or FileLimits()
-    checked: dict[str, ArtifactRef | BinaryData] = {}
+    checked: dict[str, ArtifactRef | BinaryData | OpenFile] = {}
     for key, given in files.items():
         try:
             known = await _artifact(given, store)
-            checked[key] = _check(known or _binary(given), limits)
+            item = given if isinstance(given, OpenFile) else known or _binary(given)
+            checked[key] = _check_open(item, limits) if isinstance(item, OpenFile) else _check(item, limits)
         except BadEncoding as error:
             raise _bad_argument(key, error) from error
         except ABPError as error:
@@ -101,7 +116,7 @@ async def accept_files(
             raise
     accepted: dict[str, Accepted] = {}
     for key, item in checked.items():
-        ref = item if isinstance(item, ArtifactRef) else await _stored(item, store, capability)
+        ref = item if isinstance(item, ArtifactRef) else await _stored(item, store, limits, capability)
         accepted[key] = Accepted(ref, await _parameter(ref, item, store))
     return accepted
 
@@ -177,7 +192,19 @@ def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | 
     return BinaryData(item.content, mime_type, size, item.filename, item.extra)
 
 
-def _type(head: bytes, item: BinaryData) -> str:
+def _check_open(item: OpenFile, limits: FileLimits) -> OpenFile:
+    """The same file with its type known."""
+    fd = item.file.fileno()
+    try:
+        size, head = os.fstat(fd).st_size, os.pread(fd, _HEAD, 0)
+    except OSError as error:
+        raise UsageError(f"cannot read {item.filename!r}: {error.strerror}") from error
+    mime_type = _type(head, item)
+    _check_allowed(size, mime_type, limits)
+    return OpenFile(item.file, mime_type, item.filename)
+
+
+def _type(head: bytes, item: BinaryData | OpenFile) -> str:
     declared = normalise_mime(item.mime_type) or normalise_mime(mimetypes.guess_type(item.filename or "")[0])
     signed = sniff(head)
     if signed and (declared in (None, OCTET_STREAM) or contradicts(declared or "", signed)):
@@ -199,29 +226,36 @@ def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None
         )
 
 
-async def _stored(binary: BinaryData, store: ArtifactStore, capability: str) -> ArtifactRef:
-    source = {"input_of": capability}
+async def _stored(
+    binary: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
+) -> ArtifactRef:
+    options: PutOptions = {
+        "mime_type": binary.mime_type,
+        "filename": binary.filename,
+        "namespace": capability,
+        "meta": {"input_of": capability},
+    }
+    if isinstance(binary, OpenFile):
+        return await store.put_stream(_limited(binary.file, limits), **options)
     if isinstance(binary.content, LocalFile):
-        return await store.put_file(
-            binary.content.path,
-            size=binary.size,
-            mime_type=binary.mime_type,
-            filename=binary.filename or binary.content.path.name,
-            namespace=capability,
-            meta=source,
-        )
-    return await store.put_bytes(
-        binary.read(),
-        mime_type=binary.mime_type,
-        filename=binary.filename,
-        namespace=capability,
-        meta=source,
-    )
+        options["size"] = binary.size
+        options["filename"] = binary.filename or binary.content.path.name
+        return await store.put_file(binary.content.path, **options)
+    return await store.put_bytes(binary.read(), **options)
 
 
-async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData, store: ArtifactStore) -> BinaryData:
+async def _limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
+    """The content of an open file, which may have grown since it was checked."""
+    size = 0
+    async for piece in pieces_of(file):
+        size += len(piece)
+        _check_allowed(size, None, limits)
+        yield piece
+
+
+async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile, store: ArtifactStore) -> BinaryData:
     """The stored file as a parameter: by path if there is one, else the content in memory, else the store's bytes."""
-    content = None if isinstance(item, ArtifactRef) else item.content
+    content = item.content if isinstance(item, BinaryData) else None
     if ref.path is not None:
         content = LocalFile(ref.path)
     elif content is None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UsageError
 from ..routing import RoutingConfig
 from .settings import Settings
+from .trust import is_trusted, trust
 
-__all__ = ["ConfigFile", "read_config", "read_routing"]
+__all__ = ["ConfigFile", "read_config", "read_routing", "trust_found_file"]
+
+logger = logging.getLogger("transports")
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"
@@ -22,17 +26,30 @@ _TABLES = ("mcp", "retention", "routing")
 class ConfigFile:
     """A file of settings; without ``path``, none.
 
-    ``named`` is whether somebody asked for this file. One that was only found may be part of a folder from somebody
-    else, so not all of its settings can be taken as they are.
+    A ``trusted`` one was named by the user, or was found and has the content that the user trusts. Any other file may
+    be part of a folder from somebody else, so its settings may only narrow what is allowed without it.
     """
 
     path: Path | None = None
-    named: bool = False
+    trusted: bool = False
     tables: Mapping[str, dict[str, object]] | None = None
+    #: What the file holds.
+    content: bytes = field(default=b"", repr=False)
 
     def table(self, name: str) -> dict[str, object]:
         """Return a copy of one table; empty if the file has none of that name."""
         return dict((self.tables or {}).get(name, {}))
+
+    def warn_ignored(self, keys: Collection[str]) -> None:
+        """Log that these keys are ignored, and how they are allowed."""
+        if keys:
+            logger.warning(
+                "%s: ignored %s: this file was only found and may be somebody else's; if you trust it, say "
+                "`abp mcp --trust` in its folder, or name it with --config %s",
+                self.path,
+                ", ".join(sorted(keys)),
+                self.path,
+            )
 
 
 def read_config(named: Path | None = None) -> ConfigFile:
@@ -46,7 +63,8 @@ def read_config(named: Path | None = None) -> ConfigFile:
     if named is None and not file.is_file():
         return ConfigFile()
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
+        document = tomllib.loads(content.decode())
     except (OSError, ValueError, RecursionError) as error:  # the last for arrays that are nested hundreds of times
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read: {reason}") from error
@@ -56,7 +74,18 @@ def read_config(named: Path | None = None) -> ConfigFile:
             raise UsageError(f"{file}: {key}: unknown; settings stand in the tables {known}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {key}: must be a table, [{key}]")
-    return ConfigFile(file, named is not None, document)
+    return ConfigFile(file, named is not None or is_trusted(file, content), document, content)
+
+
+def trust_found_file() -> ConfigFile:
+    """Trust the ``abp.toml`` of the working folder with the content that it has now, and return it.
+
+    Raises :class:`~transports.errors.UsageError` if there is none, and as :func:`read_config`."""
+    if not Path(_FILE).is_file():
+        raise UsageError(f"--trust: there is no {_FILE} in this folder")
+    file = read_config(Path(_FILE))
+    trust(Path(_FILE), file.content)
+    return file
 
 
 def read_routing(named: Path | None = None) -> RoutingConfig:

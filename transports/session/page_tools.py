@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from ..base import PageTools, Transport
+from ..base import Fetch, PageTools, Transport, WebResource
 from ..errors import UsageError
+from ..http import fetch_public
 from ..protocol.ids import new_id
 from ..routing import Result
 from .calls import Calls
 from .results import Results
 
-__all__ = ["run_page_tool"]
+__all__ = ["public_fetch", "run_page_tool"]
+
+#: Seconds for one request of HTML that is printed.
+_FETCH_TIMEOUT = 30.0
 
 
 async def run_page_tool(
@@ -35,3 +39,14 @@ async def run_page_tool(
         return await results.from_data({field: await use(transport)}, tool, started, call)
 
     return await calls.with_events(call, tool, work())
+
+
+def public_fetch(*, allow_private: bool) -> Fetch:
+    """Return a way to public hosts for HTML that is printed; to private ones too with ``allow_private``."""
+
+    async def fetch(url: str, accept: str, max_bytes: int) -> WebResource:
+        return await fetch_public(
+            url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=allow_private
+        )
+
+    return fetch

@@ -81,15 +81,13 @@ def retention_settings(
 
     ``options`` go before ``ABP_RETENTION_*`` variables, and these before the table ``[retention]`` of ``file``. Only
     what is set is a limit. Raises :class:`~transports.errors.UsageError`, which names the option, the variable or the
-    key at fault. A file that was only found is refused: it would have artifacts removed.
+    key at fault. The table of a file that is not trusted is ignored: it would have artifacts removed.
     """
     options, file = options or {}, file or ConfigFile()
     table = file.table(_TABLE)
-    if table and not file.named:
-        raise UsageError(
-            f"{file.path}: {_TABLE}: a file that was only found may not have artifacts removed; if you trust it, say "
-            f"--config {file.path}"
-        )
+    if not file.trusted:
+        file.warn_ignored([f"{_TABLE}.{key}" for key in table])
+        table = {}
     from_file = {key: value for key, value in table.items() if not os.environ.get(_PREFIX + key.upper())}
     sources = {key: f"--retention {key}" for key in options}
     sources = {key: f"{file.path}: {_TABLE}.{key}" for key in from_file} | sources

@@ -30,7 +30,7 @@ from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
 from .events import Event
 from .handshake import Handshake
-from .page_tools import run_page_tool
+from .page_tools import public_fetch, run_page_tool
 from .resources import Resources
 from .results import Results
 from .settings import Settings
@@ -73,6 +73,7 @@ class Session:
         self.store = store.scoped(Scope(session=uuid.uuid4().hex)) if needs_scope else store
         self._connect_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
+        self._allow_private = settings.allow_private_addresses
         self._discover = discover
         self._close_store = close_store
         self._state: Literal["new", "open", "closed"] = "new"
@@ -249,19 +250,22 @@ class Session:
 
     @short_traceback
     async def render_to_pdf(
-        self, /, html: str, *, timeout: float | None = None, **options: Unpack[PdfOptions]
+        self, /, html: str, *, public_hosts: bool = False, timeout: float | None = None, **options: Unpack[PdfOptions]
     ) -> Result:
         """Print ``html`` with the app's browser and store the PDF as the artifact ``document``.
 
-        ``options`` are those of Playwright's ``page.pdf``: ``format="A4"``, ``landscape=True``, … (:class:`PdfOptions
-        <transports.base.PdfOptions>`). ``timeout`` is in seconds; Playwright's own would be milliseconds. Raises
+        The HTML has no network. With ``public_hosts``, what it refers to is fetched from hosts with public addresses,
+        without cookies (``ABP_ALLOW_PRIVATE_ADDRESSES`` holds here too). ``options`` are those of Playwright's
+        ``page.pdf``: ``format="A4"``, ``landscape=True``, … (:class:`PdfOptions <transports.base.PdfOptions>`).
+        ``timeout`` is in seconds; Playwright's own would be milliseconds. Raises
         :class:`~transports.errors.UsageError` if the app is not in a page or an option does not exist, and
         :class:`~transports.errors.CallTimeout`.
         """
         self._require_open()
         print_it = partial(run_page_tool, self.transport, self._results, self._calls, "render_to_pdf", "document")
         seconds = self._timeout_or_default(timeout)
-        return await print_it(lambda page: page.render_to_pdf(html, options, timeout=seconds))
+        fetch = public_fetch(allow_private=self._allow_private) if public_hosts else None
+        return await print_it(lambda page: page.render_to_pdf(html, options, timeout=seconds, fetch=fetch))
 
     @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:

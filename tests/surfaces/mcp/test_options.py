@@ -13,18 +13,21 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 
+from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_with_tool, serve, words
+from tests.surfaces.cli.conftest import abp
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import Bridge, Options
 
-__all__ = ["era", "serve"]
+__all__ = ["abp", "era", "serve"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder."""
+    """The working folder, of a user who trusts nothing yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -36,11 +39,12 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "in").mkdir()
-    (folder / "abp.toml").write_text(
+    (folder / "own.toml").write_text(
         '[mcp]\napps = ["https://a.example/", "https://b.example/"]\nheadless = true\nmax_answer_bytes = 5000\n'
         'max_file_bytes = 7\nallowed_types = ["image/*", "text/plain"]\nroots = ["in"]\nidle_minutes = 1.5\n'
         'hide_tools = ["abp_screenshot"]\nblocked_hosts = ["evil.example"]\n'
     )
+    monkeypatch.setenv("ABP_CONFIG", "own.toml")
     options = Options.load()
     assert options.apps == ("https://a.example/", "https://b.example/")
     assert options.headless is True and options.max_answer_bytes == 5000 and options.idle_minutes == 1.5
@@ -72,8 +76,6 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ("[mcp", r"abp\.toml cannot be read"),
         ("[mcp]\nmax_sessions = 0", r"abp\.toml: mcp\.max_sessions: .*greater than 0"),
         ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: there is no folder .*gone"),
-        ('[mcp]\nroots = [".."]', r"abp\.toml: mcp\.roots: .*--config"),
-        ('[mcp]\napps = ["mcp+stdio:rm -rf /"]', r"abp\.toml: mcp\.apps: .*--config"),
         ('[mcp]\nadapter = "../own.js"', r"an adapter \(own\.js\) is for one app, and 0 are given"),
         ('[mcp]\napps = ["http://a.example/"]\nadapter = "gone.js"', r"the adapter .*gone\.js.* cannot be read"),
         ('[mcp]\napps = ["ws://a.example/"]\nadapter = "own.js"', "an adapter is for a page"),
@@ -84,28 +86,77 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
 def test_errors_name_the_file_and_the_key(folder: Path, text: str, said: str) -> None:
     (folder / "abp.toml").write_text(text)
     with pytest.raises(UsageError, match=said):
-        Options.load()
+        Options.load(config=Path("abp.toml"))
 
 
-def test_a_file_that_is_named_is_trusted(folder: Path) -> None:
-    (folder / "abp.toml").write_text('[mcp]\nroots = [".."]\napps = ["extension:/somewhere"]\n')
-    assert Options.load(config=Path("abp.toml")).roots == (folder.parent.resolve(),)
+_GRANTING = """[mcp]
+apps = ["https://a.example/"]
+roots = ["."]
+export_roots = ["."]
+token = "0123456789abcdef0123"
+jwt_issuer = "i"
+jwt_audience = "a"
+jwt_jwks_url = "https://i.example/"
+jwt_algorithms = ["EdDSA"]
+max_sessions = 9
+max_file_bytes = 3
+isolate_sessions = true
+allowed_hosts = ["127.*"]
+hide_tools = ["abp_screenshot"]
+"""
+
+
+def _is_granted(options: Options) -> bool:
+    """Whether all of the settings that grant something hold, or none."""
+    granted = {bool(getattr(options, key)) for key in ("apps", "roots", "export_roots", "token", "jwt_issuer")}
+    granted |= {options.max_sessions == 9, options.jwt_algorithms == ("EdDSA",), bool(options.private_hosts)}
+    assert len(granted) == 1
+    return granted.pop()
+
+
+def test_a_found_file_only_narrows_until_its_content_is_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, abp: CommandLine
+) -> None:
+    file = folder / "abp.toml"
+    file.write_text(_GRANTING)
+    options = Options.load()
+    assert not _is_granted(options)
+    assert options.max_file_bytes == 3 and options.isolate_sessions and options.hide_tools == ("abp_screenshot",)
+    assert options.allowed_hosts == ("127.*",)  # nothing else may be connected
+    (said,) = caplog.messages
+    ignored = "mcp.apps, mcp.export_roots, mcp.jwt_algorithms, mcp.jwt_audience, mcp.jwt_issuer, mcp.jwt_jwks_url"
+    assert said.startswith(f"abp.toml: ignored {ignored}, mcp.max_sessions, mcp.roots, mcp.token: ")
+    assert "`abp mcp --trust`" in said and "--config abp.toml" in said
+    assert _is_granted(Options.load(config=Path("abp.toml")))  # named
+    with monkeypatch.context() as named:
+        named.setenv("ABP_CONFIG", "abp.toml")
+        assert _is_granted(Options.load())
+    trusted = abp("mcp", "--trust")
+    assert trusted.status == 0 and "mcp.roots = ['.']" in trusted.out
+    assert "0123456789abcdef" not in trusted.out + trusted.err
+    assert _is_granted(Options.load())
+    file.write_text(_GRANTING + "# \n")  # another content
+    assert not _is_granted(Options.load())
+    file.write_text(_GRANTING)
+    (folder / "copy").mkdir()
+    monkeypatch.chdir(folder / "copy")
+    Path("abp.toml").write_text(_GRANTING)  # another place
+    assert not _is_granted(Options.load())
+    Path("abp.toml").unlink()
+    assert abp("mcp", "--trust").status == 2
 
 
 def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     own, elsewhere = folder / "own.js", tmp_path_factory.mktemp("elsewhere") / "own.js"
     for script in (own, elsewhere):
         script.write_text("abp.capability('x', {}, () => 1)")
-    app = 'apps = ["http://a.example/"]\n'
-    (folder / "abp.toml").write_text(f'[mcp]\n{app}adapter = "own.js"\n')
-    assert Options.load().adapter == Path("own.js")
-    assert Options.load(adapter=elsewhere).adapter == elsewhere
+    file = Path("abp.toml")
+    file.write_text('[mcp]\napps = ["http://a.example/"]\nadapter = "own.js"\n')
+    assert Options.load(config=file).adapter == Path("own.js")
+    assert Options.load(config=file, adapter=elsewhere).adapter == elsewhere
     with pytest.raises(UsageError, match="and 2 are given"):
-        Options.load(apps=["http://a.example/", "http://b.example/"])
-    (folder / "abp.toml").write_text(f'[mcp]\n{app}adapter = "{elsewhere}"\n')
-    with pytest.raises(UsageError, match=r"mcp\.adapter: a file that was only found .*--config"):
-        Options.load()
-    assert Options.load(config=Path("abp.toml")).adapter == elsewhere
+        Options.load(config=file, apps=["http://a.example/", "http://b.example/"])
+    assert Options.load(apps=["http://a.example/"]).adapter is None  # of a file that was only found
 
 
 async def test_the_app_of_the_options_gets_its_adapter(serve: Serve, tmp_path: Path) -> None:

@@ -92,12 +92,16 @@ async def test_the_subject_is_the_user(tmp_path: Path, algorithm: str) -> None:
             client_of(url, token(key, algorithm), "2026-07-28") as carol,
             client_of(url, token(key, algorithm, sub="dave"), "2026-07-28") as dave,
             client_of(url, ANN, "2026-07-28") as ann,
+            client_of(url, token(key, algorithm, sub="ann"), "2026-07-28") as namesake,
         ):
             await called(carol, "abp_connect", url=URL)
             uri = (await called(carol, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
             for other in (dave, ann):
                 assert (await called(other, "abp_status"))["sessions"] == []
                 assert (await other.call_tool("abp_read_artifact", {"id": uri})).is_error
+            made = await called(ann, "abp_connect", url=URL)
+            assert (await called(namesake, "abp_status"))["sessions"] == []  # the issuer's Ann is not the operator's
+            assert (await namesake.call_tool("abp_disconnect", {"session": made["session"]})).is_error
             async with client_of(url, token(key, algorithm), "legacy") as again:
                 assert len((await called(again, "abp_status"))["sessions"]) == 1
 

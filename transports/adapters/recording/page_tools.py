@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...base import PageTools, PdfOptions, ScreenshotOptions, Transport
+from ...base import Fetch, PageTools, PdfOptions, ScreenshotOptions, Transport
 from ...binary import BinaryData
 from .content import unpack_content
 from .entries import Kind
@@ -30,13 +30,13 @@ def replay_transport(path: str | Path) -> ReplayTransport:
 class PageRecorder(Recorder):
     """A recorder of a transport with a page's tools."""
 
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
         """Pass the call on, and record the PDF."""
         tools = self._tools()
         arguments = {"html": html, "options": dict(options)}
         return await self._record(
             "render_to_pdf",
-            lambda: tools.render_to_pdf(html, options, timeout=timeout),
+            lambda: tools.render_to_pdf(html, options, timeout=timeout, fetch=fetch),
             self._binary_fields,
             payload=arguments,
         )
@@ -60,7 +60,7 @@ class PageRecorder(Recorder):
 class PageReplay(ReplayTransport):
     """A replay of a transport with a page's tools."""
 
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float) -> BinaryData:
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
         """Return the recorded PDF for the same HTML and options."""
         return await self._play_binary("render_to_pdf", {"html": html, "options": dict(options)})
 

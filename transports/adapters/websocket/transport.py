@@ -18,7 +18,6 @@ from itertools import count
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
-from websockets.asyncio.client import connect as open_connection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI, WebSocketException
 from websockets.typing import Origin, Subprotocol
 
@@ -30,6 +29,7 @@ from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay
 from .connection import Connection
 from .connection_errors import close_error, open_error
+from .handshake import open_connection
 from .incoming import Incoming
 
 __all__ = ["State", "WebSocketTransport"]
@@ -47,7 +47,8 @@ _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
 class WebSocketTransport(Transport):
     """One connection to an ABP app behind a ``ws://`` or ``wss://`` address.
 
-    ``headers`` are sent with the handshake, ``token`` as its ``Authorization: Bearer``; neither is ever logged.
+    ``headers`` are sent with the handshake, ``token`` as its ``Authorization: Bearer``; neither is ever logged, or sent
+    on to another origin that the handshake is redirected to.
     ``ssl`` is an :class:`ssl.SSLContext` for CAs or client certificates of your own; the default trusts the system's.
     ``proxy`` is a URL, ``None`` for no proxy, or ``True`` for the environment's (``HTTPS_PROXY`` and its like).
 
@@ -86,16 +87,14 @@ class WebSocketTransport(Transport):
         self._timeout = timeout
         self._close_timeout = close_timeout
         self._silence = ping_interval + ping_timeout
-        handshake_headers = dict(headers or {})
+        self._headers = dict(headers or {})
         if token is not None:
-            handshake_headers["Authorization"] = f"Bearer {token}"
+            self._headers["Authorization"] = f"Bearer {token}"
         self._options: dict[str, Any] = {
-            "additional_headers": handshake_headers,
             "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
             "origin": Origin(origin) if origin is not None else None,
             "proxy": proxy,
             "compression": None,
-            "open_timeout": timeout,
             "ping_interval": ping_interval,
             "ping_timeout": ping_timeout,
             "close_timeout": close_timeout,
@@ -145,7 +144,9 @@ class WebSocketTransport(Transport):
 
     async def _connect(self) -> Connection:
         try:
-            connection = await open_connection(self._target, **self._options)
+            connection = await open_connection(
+                self._target, headers=self._headers, timeout=self._timeout, options=self._options
+            )
         except (InvalidURI, InvalidHandshake, OSError) as error:  # TimeoutError and SSLError are kinds of OSError
             raise open_error(self._target, error, timeout=self._timeout) from None
         assert isinstance(connection, Connection)

@@ -7,7 +7,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .output import print_note, print_text, printable
+from ...protocol.plain_text import plain_text
+from .output import print_note, print_text
 
 if TYPE_CHECKING:
     from ...routing import Result
@@ -39,7 +40,7 @@ def _print_value(value: object) -> None:
     from rich.console import Console
     from rich.highlighter import JSONHighlighter
 
-    text = printable(json.dumps(value, indent=2, ensure_ascii=False))
+    text = plain_text(json.dumps(value, indent=2, ensure_ascii=False))
     encoding = sys.stdout.encoding or "utf-8"
     coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
     Console(file=sys.stdout).print(coloured, soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...protocol.plain_text import plain_line
 from .answers import print_result, print_warnings
 from .describe import flags_of, print_capability
 from .each import call_each, read_each
@@ -179,7 +180,8 @@ def capabilities(
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
     """Print one line for the app and one for each capability."""
-    print_text(f"{app.name} {app.version} ({app.id})")
-    width = max((len(capability.name) for capability in capabilities), default=0)
-    for capability in capabilities:
-        print_text(f"  {capability.name:<{width}}  {capability.description}{flags_of(capability)}")
+    print_text(plain_line(f"{app.name} {app.version} ({app.id})"))
+    names = [plain_line(capability.name) for capability in capabilities]
+    width = max(map(len, names), default=0)
+    for name, capability in zip(names, capabilities, strict=True):
+        print_text(f"  {name:<{width}}  {plain_line(capability.description)}{flags_of(capability)}")

@@ -69,10 +69,15 @@ def mcp(
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
+    ] = False,
     ttl: Ttl = None,
     limits: Limits = None,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
+    if trust:
+        return _trust_found_file()
 
     async def work() -> int:
         from ...artifacts import sweeping
@@ -99,15 +104,38 @@ def mcp(
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
             served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
-            activity, link = (served.activity, served.link) if served else (None, None)
+            activity, link, connections = (
+                (served.activity, served.link, served.connections) if served else (None, None, None)
+            )
             bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
             if http is None:
                 await serve_stdio(bridge)
             else:
-                await serve_http(bridge, host, port, users, lambda url: print_note(f"serving at {url}", always=True))
+                await serve_http(
+                    bridge,
+                    host,
+                    port,
+                    users,
+                    lambda url: print_note(f"serving at {url}", always=True),
+                    connections=connections,
+                )
         return 0
 
     return run_async(work)
+
+
+def _trust_found_file() -> int:
+    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
+    for good, it would trust whatever the file becomes."""
+    from ...protocol.redaction import Redactor
+    from ...session.config_file import trust_found_file
+
+    file, redactor = trust_found_file(), Redactor()
+    print_text(f"Trusted as long as it stays as it is: {file.path}")
+    for table, settings in sorted((file.tables or {}).items()):
+        for key, value in settings.items():
+            print_text(f"  {table}.{key} = {redactor.field(key, value)!r}")
+    return 0
 
 
 @asynccontextmanager

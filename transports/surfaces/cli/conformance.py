@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...protocol.plain_text import plain_line, plain_text
 from .options import (
     AdapterFile,
     BrowserName,
@@ -103,11 +104,9 @@ def _print(report: Report) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from .output import printable
-
     console = Console(soft_wrap=True)
     for text, status in report.lines():
-        console.print(Text(printable(text), style=_STYLES[status] if status else ""))
+        console.print(Text(plain_text(text), style=_STYLES[status] if status else ""))
 
 
 class _StatusLine:
@@ -133,6 +132,4 @@ class _StatusLine:
         if self._status is not None:
             from rich.markup import escape
 
-            from .output import printable
-
-            self._status.update(f"looking at {escape(printable(check))} …")
+            self._status.update(f"looking at {escape(plain_line(check))} …")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.plain_text import plain_line
 from .output import print_text
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ def flags_of(capability: Capability) -> str:
 def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
     """Print a capability, its parameters and an example. ``target`` are the arguments of ``abp call`` that name the
     app; without them the example is a line of ``abp shell``."""
-    print_text(f"{capability.name}{flags_of(capability)}")
+    print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
-        print_text(capability.description)
-    rows = list(islice(_rows(capability.input_schema), _MAX_ROWS + 1))
+        print_text(plain_line(capability.description))
+    rows = [tuple(map(plain_line, row)) for row in islice(_rows(capability.input_schema), _MAX_ROWS + 1)]
     if rows:
         if len(rows) > _MAX_ROWS:
             rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
@@ -49,11 +50,11 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
         widths = [max(len(row[n]) for row in (head, *rows)) for n in range(4)]
         print_text("")
         for row in (head, *rows):
-            cells = (f"{' '.join(cell.split()):<{width}}" for cell, width in zip(row, (*widths, 0), strict=True))
+            cells = (f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True))
             print_text("  " + "  ".join(cells).rstrip())
     else:
         print_text("It declares no parameters.")
-    print_text(f"\nexample: {_example(capability, target)}")
+    print_text(f"\nexample: {plain_line(_example(capability, target))}")
 
 
 def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
 from ...errors import ABPError, CapabilityError, NotRecorded, UsageError
+from ...protocol.plain_text import plain_line, plain_text
 from .option_names import naming_options
 from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
@@ -25,7 +26,6 @@ __all__ = [
     "print_line",
     "print_note",
     "print_text",
-    "printable",
     "report_error",
     "run_async",
     "start_output",
@@ -34,9 +34,6 @@ __all__ = [
 
 logger = logging.getLogger("transports.cli")
 
-#: Characters that a terminal might obey: control characters except tab and newline, and those that change the
-#: direction of writing.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 #: Characters of a note on stderr.
 _MAX_NOTE = 2000
 #: Exit status that a shell shows for a program that SIGPIPE ended.
@@ -54,10 +51,14 @@ def start_output() -> None:
     reset()
 
 
-def printable(text: str) -> str:
-    """Return ``text`` with replacement characters for whatever a terminal might obey: texts of an app are shown and
-    have no other effect."""
-    return _UNPRINTABLE.sub("\ufffd", text)
+class _PlainFormatter(logging.Formatter):
+    """Each message in one line, and a traceback below it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return plain_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_text(super().format(record))
 
 
 def is_dumb_terminal() -> bool:
@@ -69,7 +70,7 @@ def print_text(text: str) -> None:
     """Print text on stdout, with replacements for what its encoding does not have."""
     if sys.stdout is not None:
         encoding = sys.stdout.encoding or "utf-8"
-        _write(sys.stdout, (printable(text) + "\n").encode(encoding, "replace").decode(encoding))
+        _write(sys.stdout, (plain_text(text) + "\n").encode(encoding, "replace").decode(encoding))
 
 
 def print_json(document: Mapping[str, object]) -> None:
@@ -111,7 +112,7 @@ def print_line(text: str) -> None:
     """Print text on stderr as it is, if there is one, such as the words of a question."""
     with suppress(OSError):
         if sys.stderr is not None:
-            sys.stderr.write(printable(text) + "\n")
+            sys.stderr.write(plain_text(text) + "\n")
             sys.stderr.flush()
 
 
@@ -123,7 +124,9 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
     from ...session.settings import Settings  # late: `abp --help` need not wait for this import
 
     level = log_level(Settings.load().log_level)
-    logging.basicConfig(level=level, stream=sys.stderr, format="abp: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_PlainFormatter("abp: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return asyncio.run(_until_stopped(work()))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .output import is_dumb_terminal, printable
+from ...protocol.plain_text import plain_line
+from .output import is_dumb_terminal
 from .verbosity import is_quiet
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class ProgressBar:
             TimeElapsedColumn(),
         )
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._progress.add_task(printable(label), total=None, stage="")
+        self._task = self._progress.add_task(plain_line(label), total=None, stage="")
         self.on_progress = self._update
 
     def __enter__(self) -> ProgressBar:
@@ -54,7 +55,7 @@ class ProgressBar:
         """Begin again, under another label."""
         if self.on_progress is not None:
             self._progress.remove_task(self._task)
-            self._task = self._progress.add_task(printable(label), total=None, stage="")
+            self._task = self._progress.add_task(plain_line(label), total=None, stage="")
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -68,7 +69,7 @@ class ProgressBar:
                 self.__enter__()
 
     def _update(self, progress: Progress) -> None:
-        stage = " ".join(printable(progress.stage or progress.status or "").split())
+        stage = plain_line(progress.stage or progress.status or "")
         if progress.fraction is None:
             self._progress.update(self._task, stage=stage)
         else:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import UsageError
 from ...protocol.elicitation import DECLINED, default_answer
 from ...protocol.payloads import ElicitationRequest
+from ...protocol.plain_text import plain_text
 from ...protocol.redaction import Redactor
-from .output import print_line, print_note, printable
+from .output import print_line, print_note
 
 if TYPE_CHECKING:
     from ...session.events import Event
@@ -160,7 +161,7 @@ class Questions:
 
         reader = LineReader(PathCompleter(expanduser=True) if paths else None, secret=secret)
         try:
-            return await reader.read(f"{printable(prompt)}: ")
+            return await reader.read(f"{plain_text(prompt)}: ")
         except (reader.Interrupted, EOFError):
             raise _Declined from None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...protocol.plain_text import plain_line
 from .options import Headers, Json, Output, Timeout, Token, connection
 from .output import print_json, print_text, run_async
 
@@ -90,10 +91,14 @@ async def _print_list(app: Session, timeout: float | None, as_json: bool) -> Non
             }
         )
         return
-    lines = [f"{app.info.name} has {len(listed)} resources and {len(templates)} templates of addresses"]
+    lines = [f"{plain_line(app.info.name)} has {len(listed)} resources and {len(templates)} templates of addresses"]
     for one in listed:
         size = None if one.size is None else f"{one.size:,} bytes"
-        lines.append("  ".join(part for part in (one.uri, one.mime_type, size, one.title or one.name) if part))
+        lines.append(_line(one.uri, one.mime_type, size, one.title or one.name))
     for template in templates:
-        lines.append("  ".join(part for part in (template.uri_template, template.mime_type, template.name) if part))
+        lines.append(_line(template.uri_template, template.mime_type, template.name))
     print_text("\n".join(lines))
+
+
+def _line(*parts: str | None) -> str:
+    return "  ".join(plain_line(part) for part in parts if part)

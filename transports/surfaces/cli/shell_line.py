@@ -11,6 +11,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from ...errors import ProtocolError, UsageError
+from ...protocol.plain_text import plain_line
 from .params import parse_value, read_file, set_param
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class LineCompleter(Completer):
         described = {name: capability.description for name, capability in known.items()}
         for name, description in sorted(((COMMANDS if commands else {}) | described).items()):
             if name.startswith(typed):
-                yield Completion(name, -len(typed), display_meta=description)
+                yield Completion(name, -len(typed), plain_line(name), plain_line(description))
 
     def _parameters(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
         word = rest.rpartition(" ")[2]
@@ -117,7 +118,8 @@ class LineCompleter(Completer):
                 full = f"{above}{dot}{name}"
                 if name.startswith(typed) and full not in given:
                     ends = "." if _properties(one) else "="
-                    yield Completion(f"{name}{ends}", -len(typed), display_meta=str(one.get("description", "")))
+                    described = plain_line(str(one.get("description", "")))
+                    yield Completion(f"{name}{ends}", -len(typed), plain_line(f"{name}{ends}"), described)
         elif match[2] == "@":
             yield from self._paths.get_completions(Document(match[3]), event)
         else:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from mcp_types import Annotations, Resource, ResourceLink
 
 from ...artifacts import ArtifactRef
+from ...protocol.plain_text import plain_line
 from ...routing import FileLimits, auto_read_safe, estimated_tokens, large_file_warning
 
 __all__ = ["ArtifactView", "Link"]
@@ -19,6 +20,8 @@ Link: TypeAlias = Callable[[ArtifactRef], str | None]
 _LARGE = "large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file"
 #: URLs of artifacts in one text.
 _MAX_URLS = 5
+#: Characters of the name of a capability.
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class ArtifactView:
         The hints ``readOnlyHint`` and ``idempotentHint`` say that reading changes nothing and may be repeated; MCP has
         no annotations of that name for resources."""
         listed = ref.source.get("warnings")
-        warnings = [str(item) for item in listed][:5] if isinstance(listed, list) else []
+        warnings = [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
         meta = {
             "size_bytes": ref.size_bytes,
             "sha256": ref.sha256,
@@ -70,7 +73,7 @@ class ArtifactView:
     def resource(self, ref: ArtifactRef) -> Resource:
         """Return an artifact as an entry of a list of resources."""
         capability, created = ref.source.get("capability"), ref.source.get("created")
-        parts = [f"{ref.size_bytes:,} bytes", *([f"from {capability}"] if capability else [])]
+        parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
         if self.is_large(ref):
             parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
         return Resource(

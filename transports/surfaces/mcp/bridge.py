@@ -64,7 +64,8 @@ _FILE_INSTRUCTIONS = (
     " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
     "calls by their id, in `files`."
 )
-_PAGE = 100
+#: Tools in one page, and characters of a cursor.
+_PAGE, _MAX_CURSOR = 100, 9
 #: Seconds that a list of tools waits for the apps of the options; those that come later are announced as a change.
 _READY_TIMEOUT = 10.0
 #: Seconds between two checks for idle users, at most.
@@ -188,7 +189,7 @@ class Bridge:
         tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name)]
         tools += [tool.definition() for tool in own.values() if self.options.shows(*tool.names)]
         cursor = params.cursor if params else None
-        if cursor is not None and not (cursor.isascii() and cursor.isdigit()):
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR):
             raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
         start = int(cursor or 0)
         more = str(start + _PAGE) if len(tools) > start + _PAGE else None

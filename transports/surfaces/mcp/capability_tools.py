@@ -10,6 +10,7 @@ from itertools import islice
 from mcp_types import Tool, ToolAnnotations
 
 from ...protocol.declarations import Capability
+from ...protocol.plain_text import plain_line, plain_schema
 from ...protocol.strict_json import encode_json
 from ..shared.apps import Apps
 from .fixed_tools import FILES, FIXED_TOOLS, SESSION
@@ -18,8 +19,8 @@ __all__ = ["CapabilityTool", "capability_tools", "tool_name"]
 
 #: Capabilities that get a tool of their own; the others are called with ``abp_call``.
 _MAX_TOOLS = 200
-#: Characters of a tool's name and of its description, and bytes of its schema.
-_MAX_NAME, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 1000, 16 * 1024
+#: Characters of a tool's name, its title and its description, and bytes of its schema.
+_MAX_NAME, _MAX_TITLE, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 200, 1000, 16 * 1024
 _HEADER = "x-mcp-header"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 #: Hints of behaviour that MCP knows.
@@ -52,7 +53,7 @@ class CapabilityTool:
         """Return the tool as MCP lists it."""
         return Tool(
             name=self.name,
-            title=self.capability,
+            title=plain_line(self.capability, _MAX_TITLE),
             description=self.description,
             input_schema=self._input_schema(),
             annotations=ToolAnnotations.model_validate(self.hints) if self.hints else None,
@@ -118,7 +119,7 @@ def _capability_tool(capability: Capability, taken: set[str], *, files: bool) ->
     description = capability.description or f"The capability {capability.name}."
     marks = [word for word in ("experimental", "deprecated") if getattr(capability, word)]
     marks += [] if capability.available else ["not available now"]
-    text = description[:_MAX_DESCRIPTION] + (f" ({', '.join(marks)})" if marks else "")
+    text = plain_line(description, _MAX_DESCRIPTION) + (f" ({', '.join(marks)})" if marks else "")
     return CapabilityTool(
         name,
         capability.name,
@@ -133,7 +134,8 @@ def _capability_tool(capability: Capability, taken: set[str], *, files: bool) ->
 def _schema(capability: Capability) -> dict[str, object]:
     if len(encode_json(capability.input_schema)) > _MAX_SCHEMA:
         return {"type": "object"}
-    return {key: _without_headers(value) for key, value in capability.input_schema.items()}
+    plain = plain_schema(capability.input_schema)
+    return {"type": "object"} if plain is None else {key: _without_headers(value) for key, value in plain.items()}
 
 
 def _without_headers(schema: object) -> object:

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 
 from ...protocol.elicitation import DECLINED
 from ...protocol.payloads import ElicitationRequest
+from ...protocol.plain_text import plain_schema, plain_text
 from ..shared.question import Question, question_of
 
 __all__ = ["ClientRequest", "Form", "Prompt", "client_request_for"]
@@ -47,7 +48,10 @@ class Form:
     def request(self) -> ElicitRequest:
         """Return the form as MCP sends it."""
         return ElicitRequest(
-            params=ElicitRequestFormParams(message=self.question.message, requested_schema=self.question.schema)
+            params=ElicitRequestFormParams(
+                message=plain_text(self.question.message),
+                requested_schema=plain_schema(self.question.schema) or self.question.schema,
+            )
         )
 
     def answer(self, given: object) -> Mapping[str, object]:

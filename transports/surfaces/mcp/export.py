@@ -10,10 +10,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...artifacts.local.tree import Tree, create, temporary_name, unlink
+from ...artifacts.local.tree import create, temporary_name, unlink
 from ...artifacts.os_errors import write_all
 from ...errors import StoreError, UsageError
 from ...tasks import in_thread
+from .beneath import folder_beneath
 
 __all__ = ["export_artifact"]
 
@@ -28,25 +29,18 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     :class:`~transports.errors.UsageError` for a path that is not allowed, is taken, or cannot be written."""
     refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
                          "ABP_MCP_EXPORT_ROOTS, or read the artifact instead")  # fmt: skip
-    if not roots or "\0" in path or not Path(path).is_absolute():
-        raise refused
     target = Path(path)
-    try:
-        folder = target.parent.resolve(strict=True)
-    except (OSError, RuntimeError):
-        raise refused from None
-    root = next((root for root in roots if folder.is_relative_to(root)), None)
-    if root is None or target.name in ("", ".", ".."):
+    if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
         raise refused
     try:
-        with Tree(root, own=False).folder(*folder.relative_to(root).parts) as fd:
+        with folder_beneath(target.parent, roots, refused) as (folder, fd):
             await _write(store, ref, fd, target.name)
+            return folder / target.name
     except FileExistsError:
         raise UsageError(f"path: {target.name} is there already with other content; choose another name") from None
     except (OSError, StoreError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
         raise UsageError(f"path: cannot write there: {reason}") from error
-    return folder / target.name
 
 
 async def _write(store: ArtifactStore, ref: ArtifactRef, folder: int, name: str) -> None:

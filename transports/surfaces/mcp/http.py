@@ -6,19 +6,22 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import uvicorn
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...errors import UsageError
 from ...protocol.urls import is_loopback
 from ...tasks import cancel_and_wait
+from ..shared.connections import Connections
 from ..shared.listening import cannot_listen
 from .bridge import Bridge
-from .request_limit import TooLargeReply
+from .request_limit import ServedConnection, SlowReply, TooLargeReply
 from .tokens import BearerVerifier, JwtVerifier
 
 __all__ = ["http_app", "parse_address", "serve_http"]
@@ -49,6 +52,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
         auth=AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None),
     )
     app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
+    app.add_middleware(SlowReply)
     return app
 
 
@@ -59,14 +63,30 @@ class _Uvicorn(uvicorn.Server):
 
 
 async def serve_http(
-    bridge: Bridge, host: str, port: int, users: Mapping[str, str], on_started: Callable[[str], object]
+    bridge: Bridge,
+    host: str,
+    port: int,
+    users: Mapping[str, str],
+    on_started: Callable[[str], object],
+    *,
+    connections: Connections | None = None,
 ) -> None:
-    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL.
+    """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL; ``connections`` are those
+    of another server of this process, which share its limits.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
     takes a free one."""
+    connections = connections or Connections()
+    app = http_app(bridge, users, host)
+    app.add_middleware(ServedConnection, connections=connections)
+
+    def protocol(**options: Any) -> asyncio.Protocol:
+        return connections.protocol_factory(lambda: H11Protocol(**options))()
+
     config = uvicorn.Config(
-        http_app(bridge, users, host),
+        app,
+        http=cast("type[asyncio.Protocol]", protocol),  # it is only called
+        ws="none",
         host=host,
         port=port,
         log_config=None,

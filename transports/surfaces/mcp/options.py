@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
@@ -25,6 +25,29 @@ __all__ = ["Options", "is_address"]
 _REQUEST_BYTES = 1 << 20
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
+#: Settings that can only narrow what a bridge without them allows, if numbers are no larger than the default.
+_NARROWING = frozenset(
+    {
+        "headless",
+        "allowed_hosts",
+        "blocked_hosts",
+        "show_tools",
+        "hide_tools",
+        "max_answer_bytes",
+        "max_image_bytes",
+        "max_resource_bytes",
+        "max_sessions",
+        "max_files",
+        "max_file_bytes",
+        "allowed_types",
+        "large_file_threshold_tokens",
+        "max_auto_read_size_bytes",
+        "enable_file_tools",
+        "enable_artifact_resources",
+        "isolate_sessions",
+        "idle_minutes",
+    }
+)
 _FOLDERS = {"roots", "export_roots"}
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
 Texts = Annotated[tuple[str, ...], NoDecode]
@@ -95,6 +118,9 @@ class Options(BaseSettings):
     jwt_key_file: Path | None = None
     jwt_algorithms: Annotated[tuple[Literal["RS256", "ES256", "EdDSA"], ...], NoDecode] = ("RS256", "ES256", "EdDSA")
 
+    #: False if the allowed hosts are those of a file that may only narrow.
+    _private_hosts_allowed: bool = PrivateAttr(default=True)
+
     @field_validator("roots", "export_roots", mode="before")
     @classmethod
     def _folders(cls, value: object) -> object:
@@ -149,6 +175,11 @@ class Options(BaseSettings):
         )
 
     @property
+    def private_hosts(self) -> tuple[str, ...]:
+        """Patterns of hosts that may have an address which is not public, where only public ones are allowed."""
+        return self.allowed_hosts if self._private_hosts_allowed else ()
+
+    @property
     def max_request_bytes(self) -> int:
         """The largest request over HTTP in bytes: it may hold ``max_file_bytes`` as base64."""
         return -(-self.max_file_bytes // 3) * 4 + _REQUEST_BYTES
@@ -168,40 +199,38 @@ class Options(BaseSettings):
         """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. Arguments
         ``given`` that are not ``None`` go before both.
 
-        A file that is not named but found may be part of a folder from somebody else: its apps must be URLs, and its
-        folders must be below its own. Raises :class:`~transports.errors.UsageError`, which names the file or variable
-        and the key at fault.
+        A file that is not trusted may only narrow what is allowed without it; the rest of it is ignored, with a
+        warning. Raises :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault.
         """
         read = read_config(config)
         file = read.path
         from_file = {} if file is None else _table(file, read.table(_TABLE), cls.model_fields)
-        from_file = {key: value for key, value in from_file.items() if not os.environ.get(_PREFIX + key.upper())}
         chosen = {key: value for key, value in given.items() if value is not None}
+        from_file = {
+            key: value
+            for key, value in from_file.items()
+            if key not in chosen and not os.environ.get(_PREFIX + key.upper())
+        }
+        if not read.trusted:
+            ignored = [key for key, value in from_file.items() if not _narrows(key, value)]
+            read.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
+            from_file = {key: value for key, value in from_file.items() if key not in ignored}
         try:
             options = cls(**{**from_file, **chosen})  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(
                 error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
             ) from error
-        if file is not None and not read.named:
-            options._check_found_file(file, from_file, chosen)
+        if not read.trusted and "allowed_hosts" in from_file:
+            options._private_hosts_allowed = False
         return options
 
-    def _check_found_file(self, file: Path, from_file: Mapping[str, object], chosen: Mapping[str, object]) -> None:
-        folder = file.resolve().parent
-        for key in from_file.keys() - chosen.keys():
-            if key == "apps" and not all(is_address(app) for app in self.apps):
-                raise UsageError(
-                    f"{file}: {_TABLE}.apps: a file that was only found may name http(s) and ws(s) addresses; "
-                    "if you trust it, say --config abp.toml"
-                )
-            value = getattr(self, key)
-            named = value if key in _FOLDERS else (value,) if key == "adapter" else ()
-            if not all(path.resolve().is_relative_to(folder) for path in named):
-                raise UsageError(
-                    f"{file}: {_TABLE}.{key}: a file that was only found may name what is below its own folder; "
-                    "if you trust it, say --config abp.toml"
-                )
+
+def _narrows(key: str, value: object) -> bool:
+    """Whether a setting of a file can only narrow what is allowed. A value of a wrong type can: it becomes an error."""
+    default = Options.model_fields[key].default
+    larger = isinstance(value, int | float) and isinstance(default, int | float) and value > default
+    return key in _NARROWING and (isinstance(value, bool) or not larger)
 
 
 def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) -> dict[str, object]:

@@ -17,6 +17,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...protocol.elicitation import default_answer
 from ...protocol.payloads import ElicitationRequest, Progress
+from ...protocol.plain_text import plain_line
 from ...routing import Result
 from ...tasks import cancel_and_wait
 from .elicitation import ClientRequest, client_request_for
@@ -97,7 +98,7 @@ class ToolCall:
         if value is None or value <= self._reported:
             return
         self._reported = value
-        await self.ctx.session.report_progress(value, total, progress.text or None)
+        await self.ctx.session.report_progress(value, total, plain_line(progress.text) or None)
 
     async def ask(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Pass an app's question on to the client and return its answer. A client that cannot be asked, or not in this

@@ -1,4 +1,5 @@
-"""What a client reads when its request over HTTP is too large: a typed error, where it would see a reset connection."""
+"""Limits of one request over HTTP, as ASGI middleware: its size and its time. A client reads a typed error, where it
+would see a reset connection."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from mcp_types import INVALID_REQUEST
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...errors import TooLarge
+from ...errors import CallTimeout, TooLarge
+from ..shared.body_deadline import SLOW_BODY, BodyDeadline
+from ..shared.connections import Connections
 
-__all__ = ["TooLargeReply"]
+__all__ = ["ServedConnection", "SlowReply", "TooLargeReply"]
 
 #: Bytes of a request that are read to its end and dropped, as a multiple of the limit, and seconds that this may take.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0
@@ -30,12 +33,7 @@ class TooLargeReply:
             f"the request has more than {max_bytes:,} bytes; files in it may have {max_file_bytes:,} together "
             "(max_file_bytes): send fewer at once, name an artifact, or have the user raise the limit"
         )
-        data = {"code": TooLarge.code, "limit": max_file_bytes}
-        self._error = {
-            "jsonrpc": "2.0",
-            "id": None,
-            "error": {"code": INVALID_REQUEST, "message": message, "data": data},
-        }
+        self._error = _error(message, code=TooLarge.code, limit=max_file_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -62,3 +60,70 @@ class TooLargeReply:
                 while not complete and left > 0:
                     left -= len((await tracked_receive()).get("body", b""))
         await JSONResponse(self._error, 413)(scope, receive, send)
+
+
+class SlowReply:
+    """ASGI middleware that ends a request whose body takes too long, with the status 408 and a JSON-RPC error whose
+    ``data`` has the code ``TIMEOUT``. To the application it is a client that is gone."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        deadline, complete, late, started = BodyDeadline(), False, False, False
+
+        async def timed_receive() -> Message:
+            nonlocal complete, late
+            if complete:  # it ends with the connection, whenever that is
+                return await receive()
+            try:
+                message = await deadline.wait(receive())
+            except TimeoutError:
+                complete = late = True
+                return {"type": "http.disconnect"}
+            deadline.count(len(message.get("body", b"")))
+            complete = not message.get("more_body", False)
+            return message
+
+        async def timed_send(message: Message) -> None:
+            nonlocal started
+            if not late or started:
+                started = True
+                await send(message)
+
+        try:
+            await self._app(scope, timed_receive, timed_send)
+        except Exception:
+            if not late or started:
+                raise
+        if late and not started:
+            error = _error(SLOW_BODY, code=CallTimeout.code)
+            await JSONResponse(error, 408, headers={"Connection": "close"})(scope, receive, send)
+
+
+class ServedConnection:
+    """ASGI middleware that counts the connection of a request as one that is served."""
+
+    def __init__(self, app: ASGIApp, *, connections: Connections) -> None:
+        self._app = app
+        self._connections = connections
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with self._connections.serving():
+            await self._app(scope, receive, send)
+
+
+def _error(message: str, **data: object) -> dict[str, object]:
+    return {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": INVALID_REQUEST, "message": message, "data": data},
+    }

@@ -38,7 +38,7 @@ async def screenshot_url(
     async def check(address: str) -> None:
         check_host(address, options.allowed_hosts, options.blocked_hosts)
         if not settings.allow_private_addresses:
-            await check_public_host(address, options.allowed_hosts, known)
+            await check_public_host(address, options.private_hosts, known)
 
     await check(url)
     # Not before a picture is wanted: the import takes longer than the rest of the bridge.

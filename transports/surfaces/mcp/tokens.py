@@ -52,7 +52,8 @@ def parse_tokens(tokens: str) -> dict[str, str]:
 
 
 class JwtVerifier:
-    """Verifies JSON Web Tokens (RFC 7519) of one issuer for one audience; the user is ``sub``.
+    """Verifies JSON Web Tokens (RFC 7519) of one issuer for one audience. The user is ``signed:`` and the ``sub``: an
+    issuer's names are not those that the operator gave to secrets.
 
     The algorithms are a fixed list of those with public keys, so that a token cannot choose another (RFC 8725).
     """
@@ -75,8 +76,9 @@ class JwtVerifier:
         except (jwt.PyJWTError, TypeError, ValueError) as error:
             logger.warning("refused a signed token: %s", error)
             return None
-        subject = claims["sub"]
+        subject = f"signed:{claims['sub']}"
         try:
+            Scope(user=claims["sub"])
             Scope(user=subject)
         except UsageError as error:  # too long, say, for the scope of artifacts
             logger.warning("refused a signed token: %s", error.message)

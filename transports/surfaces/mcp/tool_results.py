@@ -12,6 +12,7 @@ from mcp_types.version import is_version_at_least
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.detect import Place, field_of, replace
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError
+from ...protocol.plain_text import plain_line, plain_text, plain_tree
 from ...protocol.strict_json import JSONValue
 from ...routing import Result, clamp
 from ...routing.guard import MIN_BYTES, json_size
@@ -46,7 +47,10 @@ async def call_result(
     Data that is left out is in an artifact, or the result says that it is left out. A file that was not stored has no
     link."""
     result = _with_tool_names(result)
-    document: dict[str, object] = {**result.as_dict(), "session": session}
+    document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
+    document["warnings"] = [plain_line(warning) for warning in result.warnings]
+    if "effects" in document:
+        document["effects"] = plain_tree(document["effects"])
     if json_size(document["data"]) > max_bytes // 4:
         document |= {
             key: value for key, value in result.for_agent(max_bytes=max_bytes // 4).items() if key in _AGENT_KEYS
@@ -57,7 +61,8 @@ async def call_result(
     images = await read_images(files, store, max_image_bytes)
     texts = await read_texts(files, store, max_bytes // 4)
     notes = [images.note] if images.note else []
-    text = "\n".join([result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs), *notes, *texts])
+    summary = plain_text(result.summary(max_chars=_MAX_SUMMARY))
+    text = "\n".join([summary, *view.url_lines(refs), *notes, *texts])
     labels = sum(len(block.model_dump_json().encode()) for block in images.blocks if isinstance(block, TextContent))
     result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
     if result_message.structured_content != document:  # a message with many references
@@ -91,7 +96,7 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
     """Return a result without artifacts."""
-    return _fit(text, dict(document), (), max_bytes, ArtifactView(), is_error=False)
+    return _fit(plain_text(text), dict(document), (), max_bytes, ArtifactView(), is_error=False)
 
 
 def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
@@ -109,7 +114,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
     refs: list[ArtifactRef] = []
     document: dict[str, object] = {
         "success": False,
-        "error": error.as_dict(),
+        "error": plain_tree(error.as_dict()),
         "cancelled": isinstance(error, CapabilityError) and error.cancelled,
     }
     if isinstance(error.result, Result):  # part of the answer is in the store
@@ -117,7 +122,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
         document["artifacts"] = error.result.as_dict()["artifacts"]
         heading = "Stored all the same:" if refs else "The rest of the answer:"
         lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs)]
-    return _fit("\n".join(lines), document, refs, max_bytes, view, is_error=True)
+    return _fit(plain_text("\n".join(lines)), document, refs, max_bytes, view, is_error=True)
 
 
 _NEXT = {

@@ -12,6 +12,7 @@ from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError, UsageError
 from ...protocol.capabilities import unknown_capability
+from ...protocol.plain_text import plain_line, plain_tree
 from ...protocol.schema import check_params
 from ...protocol.urls import redact_url
 from ...routing import Result
@@ -35,6 +36,8 @@ __all__ = ["Tools"]
 
 #: Capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40
+#: Characters of the name of an app or a capability, and of a description, in these.
+_MAX_NAME, _MAX_DESCRIPTION = 200, 200
 #: Artifacts in one page of `abp_artifacts`, and the bytes of a page besides them.
 _PAGE, _HEADER_BYTES = 20, 1024
 #: The key of the one question in an :class:`InputRequiredResult`.
@@ -175,10 +178,10 @@ class Tools:
             raise UsageError("url must begin with http://, https://, ws:// or wss://; other targets are for --app")
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
         app = await self._user.connect(target, options)
-        names = list(islice(app.session.capabilities, _MAX_NAMED))
+        names = _names(app)
         more = len(app.session.capabilities) - len(names)
         text = (
-            f"Connected: {app.session.info.name} (session {app.key}, {app.session.transport.name})\n"
+            f"Connected: {_name(app)} (session {app.key}, {app.session.transport.name})\n"
             f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
@@ -192,11 +195,11 @@ class Tools:
             if capability not in known:
                 raise unknown_capability(app.session.info.name, capability, known)
             one = known[capability]
-            document = {"success": True, "session": app.key, "capability": one.model_dump(by_alias=True)}
-            return text_result(f"{one.name}: {one.description}", document, self._options.max_answer_bytes)
+            document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
+            return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
         chosen = [apps.select(key)] if (key := arguments.get("session")) else list(apps.values())
-        lines = [f"{app.key}: {app.session.info.name} at {redact_url(app.target)}" for app in chosen]
-        lines += [f"  {', '.join(islice(app.session.capabilities, _MAX_NAMED))}" for app in chosen[:1]]
+        lines = [f"{app.key}: {_name(app)} at {redact_url(app.target)}" for app in chosen]
+        lines += [f"  {', '.join(_names(app))}" for app in chosen[:1]]
         lines = lines or ["No app is connected; call abp_connect with the address of one."]
         document = {"success": True, "sessions": [_app_document(app) for app in chosen]}
         if retention := self._user.store.retention:
@@ -207,7 +210,7 @@ class Tools:
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
         app = self._user.apps.select(arguments.get("session"))
         await self._user.disconnect(app)
-        text = f"Disconnected {app.session.info.name} (session {app.key}); its artifacts are kept."
+        text = f"Disconnected {_name(app)} (session {app.key}); its artifacts are kept."
         return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
 
     async def _artifacts(self, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -269,16 +272,28 @@ async def _listed_in(
         pending.remove(call)
 
 
+def _name(app: App) -> str:
+    return plain_line(app.session.info.name, _MAX_NAME)
+
+
+def _names(app: App) -> list[str]:
+    return [plain_line(name, _MAX_NAME) for name in islice(app.session.capabilities, _MAX_NAMED)]
+
+
 def _app_document(app: App) -> dict[str, object]:
     session = app.session
     return {
         "session": app.key,
         "url": redact_url(app.target),
-        "app": session.info.model_dump(),
+        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
         "transport": session.transport.name,
-        "warnings": list(session.warnings),
+        "warnings": [plain_line(warning) for warning in session.warnings],
         "capabilities": [
-            {"name": one.name, "description": one.description[:200], "available": one.available}
+            {
+                "name": plain_line(one.name),
+                "description": plain_line(one.description, _MAX_DESCRIPTION),
+                "available": one.available,
+            }
             for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
         ],
     }

@@ -13,6 +13,7 @@ from ...artifacts import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...protocol.capabilities import CapabilitiesChanged
 from ...protocol.payloads import Notification
+from ...protocol.plain_text import plain_tree
 from ...protocol.strict_json import JSONValue
 from ...protocol.urls import redact_url
 from ...session.events import ConnectionChanged, Event
@@ -97,7 +98,7 @@ class User:
     async def _log(self, app: App, event: str, data: object) -> None:
         """Send a log message to the client that waits for the app's latest call; without a call, to all."""
         ctx = cast(ToolCall, app.pending_calls[-1]).ctx if app.pending_calls else None
-        message = cast(JSONValue, {"event": event, "data": data})
+        message = cast(JSONValue, plain_tree({"event": event, "data": data}))
         await self.subscribers.log(_LEVELS.get(event, "info"), f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:

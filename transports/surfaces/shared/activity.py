@@ -20,6 +20,7 @@ from ...artifacts import ArtifactRef, Scope
 from ...errors import ABPError
 from ...protocol.capabilities import CapabilitiesChanged
 from ...protocol.payloads import ElicitationRequest, Notification, Progress
+from ...protocol.plain_text import plain_line
 from ...session.events import CallFinished, CallStarted, Event
 from .apps import App, Apps
 from .call_record import MAX_TEXT, CallRecord, Status, question_document, result_document
@@ -94,7 +95,7 @@ class Activity:
         """Log ``app_connected``."""
         self.apps[app.key] = ConnectedApp(app, apps)
         session = app.session
-        subject = {"session": app.key, "name": session.info.name, "transport": session.transport.name}
+        subject = {"session": app.key, "name": plain_line(session.info.name), "transport": session.transport.name}
         self._log_entry("app_connected", subject, session.store.scope)
 
     def on_disconnected(self, app: App) -> None:

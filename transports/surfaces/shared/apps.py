@@ -15,6 +15,7 @@ from ...browser.page.adapters import read_adapter
 from ...errors import UsageError
 from ...protocol.elicitation import default_answer
 from ...protocol.payloads import ElicitationRequest
+from ...protocol.plain_text import plain_line
 from ...session.events import Event
 from ...session.session import Session
 from ...tasks import cancel_and_wait, spawn
@@ -213,4 +214,4 @@ class Apps(dict[str, App]):
     def _listed(self) -> str:
         if not self:
             return "no app is connected"
-        return "there is " + ", ".join(f"{key} ({app.session.info.name})" for key, app in self.items())
+        return "there is " + ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from ...artifacts import Scope
 from ...errors import ABPError
 from ...protocol.payloads import ElicitationRequest, Progress
+from ...protocol.plain_text import plain_line
 from ...protocol.strict_json import encode_json
 from ...protocol.timestamps import iso_utc
 from ...session.events import CallFinished
@@ -48,7 +49,7 @@ class CallRecord:
         return {
             "id": self.id,
             "session": self.session,
-            "app": self.app,
+            "app": plain_line(self.app),
             "capability": self.capability,
             "transport": self.transport,
             "started": iso_utc(self.started),

@@ -7,6 +7,7 @@ from itertools import islice
 from aiohttp import web
 
 from ...protocol.capabilities import unknown_capability
+from ...protocol.plain_text import plain_line
 from ...protocol.urls import redact_url
 from ..shared.activity import Activity, ConnectedApp
 from ..shared.apps import Apps
@@ -17,6 +18,8 @@ __all__ = ["AppRoutes"]
 
 #: Capabilities of one app in a list; docs/faults.md 22: an app may have a hundred thousand.
 _MAX_LISTED = 1000
+#: Characters of a description in a list.
+_MAX_DESCRIPTION = 500
 #: Other targets run programs and load extensions, which is not for a page to ask for.
 _SCHEMES = ("http://", "https://", "ws://", "wss://")
 
@@ -73,14 +76,14 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
     return {
         "session": connected.app.key,
         "url": redact_url(connected.app.target),
-        "name": session.info.name,
-        "version": session.info.version,
+        "name": plain_line(session.info.name),
+        "version": plain_line(session.info.version),
         "transport": session.transport.name,
         "resources": session.resources.available,
         "capabilities": [
             {
                 "name": capability.name,
-                "description": capability.description[:500],
+                "description": plain_line(capability.description, _MAX_DESCRIPTION),
                 "available": capability.available,
                 "experimental": capability.experimental,
                 "deprecated": capability.deprecated,

@@ -29,7 +29,7 @@ _HEARTBEAT = 15.0
 _RETRY = b"retry: 1000\n\n"
 #: Seconds after which a client is dropped that has taken nothing of what it is sent.
 _STALL_TIMEOUT = 10.0
-#: Bytes that may wait for a client: in this process, and as much again in the operating system.
+#: Bytes that may wait for a client: those of one wait of aiohttp in this process, and as many in the operating system.
 _MAX_UNSENT = 64 << 10
 #: Entries that are kept as text.
 _MAX_TEXTS = 200
@@ -53,7 +53,7 @@ class _Client:
         self._writes = 0
         #: Writes and unsent bytes at the last check.
         self._seen = (0, 0)
-        transport.set_write_buffer_limits(high=_MAX_UNSENT)
+        transport.set_write_buffer_limits(high=0)  # aiohttp writes 64 KB before it waits for this limit
         sock = transport.get_extra_info("socket")
         if sock is not None:
             with suppress(OSError):

@@ -8,6 +8,8 @@ from aiohttp import web
 
 from ...artifacts import ArtifactRef
 from ...errors import CapabilityError
+from ...protocol.declarations import Resource, ResourceTemplate
+from ...protocol.plain_text import plain_line
 from ...routing import Result
 from ..shared.activity import Activity, ConnectedApp
 from .access import Visitor
@@ -36,10 +38,10 @@ class ResourceRoutes:
         return json_response(
             {
                 "session": app.key,
-                "name": app.session.info.name,
+                "name": plain_line(app.session.info.name),
                 "available": resources.available,
-                "resources": [one.model_dump(by_alias=True) for one in listed[:_MAX_LISTED]],
-                "templates": [one.model_dump(by_alias=True) for one in templates[:_MAX_LISTED]],
+                "resources": [_shown(one) for one in listed[:_MAX_LISTED]],
+                "templates": [_shown(one) for one in templates[:_MAX_LISTED]],
                 "total": len(listed),
                 "watched": sorted(resources.subscriptions),
             }
@@ -88,6 +90,11 @@ class ResourceRoutes:
             keys = ", ".join(one.app.key for one in named)
             raise RequestRefused(409, "INVALID_PARAMS", f"several servers have this name; name a session: {keys}")
         return named[0]
+
+
+def _shown(one: Resource | ResourceTemplate) -> dict[str, object]:
+    texts = {"name": one.name, "title": one.title, "description": one.description}
+    return one.model_dump(by_alias=True) | {key: plain_line(text) for key, text in texts.items()}
 
 
 def _content(result: Result, at: int, item: object) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -17,10 +17,10 @@ from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
+from ..shared.connections import Connections
 from ..shared.listening import cannot_listen
 from ..shared.store_watcher import StoreWatcher
 from .access import Access
-from .connections import Connections
 from .options import Options
 from .signing import Signer
 from .site import Site
@@ -32,8 +32,6 @@ logger = logging.getLogger("transports")
 
 #: aiohttp would log every malformed request with its address, which may hold a link.
 _NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
-#: Seconds that a connection may wait for the head of its next request.
-_KEEPALIVE_TIMEOUT = 15.0
 #: Seconds for responses under way when the server ends.
 _SHUTDOWN_TIMEOUT = 1.0
 #: Seconds until a link in an answer of the MCP bridge expires.
@@ -42,13 +40,15 @@ _LINK_SECONDS = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running server. ``url`` ends in a slash; ``token`` is the operator's."""
+    """A running server. ``url`` ends in a slash; ``token`` is the operator's; another server of the process shares its
+    ``connections``."""
 
     url: str
     token: str
     apps: Apps
     activity: Activity
     signer: Signer
+    connections: Connections
 
     @property
     def page(self) -> str:
@@ -99,10 +99,17 @@ async def serve(
         stack.push_async_callback(apps.aclose)
         connections = Connections()
         app = site.app()
-        app.middlewares.insert(0, connections.middleware)
+
+        @web.middleware
+        async def serving(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            with connections.serving():
+                return await handler(request)
+
+        app.middlewares.insert(0, serving)
         runner = web.AppRunner(
             app,
-            keepalive_timeout=_KEEPALIVE_TIMEOUT,
             access_log=None,
             logger=_NO_LOG,
             shutdown_timeout=_SHUTDOWN_TIMEOUT,
@@ -123,7 +130,7 @@ async def serve(
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
         stack.enter_context(registered(url, store.url))
-        yield Served(url, token, apps, activity, signer)
+        yield Served(url, token, apps, activity, signer, connections)
 
 
 def _key() -> str:

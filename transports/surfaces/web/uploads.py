@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
 
@@ -19,6 +17,7 @@ from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.media import normalise_mime
 from ...errors import UsageError
 from ...http.headers import disposition_parameter, filename_of
+from ..shared.body_deadline import SLOW_BODY, BodyDeadline
 from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
 from .artifact_meta import artifact_meta
@@ -30,10 +29,8 @@ from .responses import RequestRefused, json_response
 __all__ = ["UploadRoutes"]
 
 _PIECE = 256 << 10
-#: Seconds for a client to send the next piece, and files in one form.
-_READ_TIMEOUT, _MAX_FILES = 60.0, 100
-#: Bytes per second that a client must send, on average after the first minute.
-_MIN_RATE = 1024
+#: Files in one form.
+_MAX_FILES = 100
 _FIELD = "file"
 
 
@@ -73,7 +70,7 @@ class UploadRoutes:
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()
-            while (part := await asyncio.wait_for(reader.next(), _READ_TIMEOUT)) is not None:
+            while (part := await BodyDeadline().wait(reader.next())) is not None:
                 # not aiohttp's reading of names, which takes a name in pieces (RFC 2231) and raises for some
                 disposition = part.headers.get("Content-Disposition")
                 if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != _FIELD:
@@ -119,22 +116,18 @@ class UploadRoutes:
                 meta={"capability": "upload"},
             )
         except TimeoutError:
-            raise RequestRefused(
-                408, "TIMEOUT", f"nothing arrived for {_READ_TIMEOUT:g} seconds, or too little"
-            ) from None
+            raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
         except UsageError as error:
             raise RequestRefused(422, error.code, error.message) from error
 
     async def _limited(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
-        size, started = 0, time.monotonic()
+        size, deadline = 0, BodyDeadline()
         while True:
-            if time.monotonic() - started > _READ_TIMEOUT + size / _MIN_RATE:
-                raise TimeoutError
             try:
-                async with asyncio.timeout(_READ_TIMEOUT):
-                    piece = await anext(pieces)
+                piece = await deadline.wait(anext(pieces))
             except StopAsyncIteration:
                 return
+            deadline.count(len(piece))
             size += len(piece)
             if size > self._limit(store):
                 raise self._too_large(store)

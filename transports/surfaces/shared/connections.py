@@ -1,25 +1,26 @@
-"""Limits for connections: how many there may be, and how long one may take to send the head of its first request."""
+"""Limits for connections: how many there may be, and how long one may take to send the head of a request. The web
+server and the MCP bridge share this."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-
-from aiohttp import web
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from ...protocol.urls import is_loopback
 
 __all__ = ["Connections"]
 
-#: Seconds for the head of the first request.
-_HEAD_TIMEOUT = 10.0
+#: Seconds for the head of the first request, and from the end of a response for the head of the next request.
+_HEAD_TIMEOUT, _NEXT_HEAD_TIMEOUT = 10.0, 15.0
 #: Connections at most, whatever the limit of descriptors, and how many are kept free for the store and apps at least.
 _MAX_CONNECTIONS, _MIN_FREE_DESCRIPTORS = 4096, 64
 
 
 class Connections:
-    """The connections of one server.
+    """The connections of the servers of one process.
 
     At most three quarters of the descriptors of this process are connections, and one address of another machine may
     have a quarter of these. Where there are as many as may be, the one that has waited longest for the whole head of a
@@ -29,36 +30,37 @@ class Connections:
     def __init__(self) -> None:
         self._limit = _connection_limit()
         self._by_address: Counter[str] = Counter()
-        #: All of them, by aiohttp's protocol for each.
-        self._open: dict[asyncio.BaseProtocol, _Connection] = {}
         #: Those that no request is served on, which has its head, the longest waiting first.
-        self._waiting: dict[asyncio.BaseProtocol, _Connection] = {}
+        self._waiting: dict[_Connection, None] = {}
 
-    def protocol_factory(self, server: web.Server) -> Callable[[], asyncio.Protocol]:
-        """Return what makes the protocol of each connection, for :meth:`asyncio.loop.create_server`."""
-        return lambda: _Connection(self, server())
+    def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """Return what makes the protocol of each connection, for :meth:`asyncio.loop.create_server`. ``make`` returns
+        the server's own."""
+        return lambda: _Connection(self, make())
 
-    @web.middleware
-    async def middleware(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        """Note that the head of a request has come, and when it was served."""
-        if (connection := self._waiting.pop(request.protocol, None)) is not None:
-            connection.stop_waiting()
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve the current request in the block: its head has come. Afterwards the next head is waited for."""
+        connection = _current.get()
+        connection.requests += 1
+        connection.stop_waiting()
+        self._waiting.pop(connection, None)
         try:
-            return await handler(request)
+            yield
         finally:
-            if (connection := self._open.get(request.protocol)) is not None:
-                self._waiting[request.protocol] = connection
+            connection.requests -= 1
+            if connection.admitted and not connection.requests:
+                self._waiting[connection] = None
+                connection.wait(_NEXT_HEAD_TIMEOUT)
 
     def admit(self, connection: _Connection) -> bool:
         """Count a connection, and return whether it may be served."""
         address = connection.address
         own_limit = self._limit if is_loopback(address) else max(8, self._limit // 4)
         if self._by_address.total() >= self._limit:
-            evicted = next(iter(self._waiting.values()), None)
+            evicted = next(iter(self._waiting), None)
         elif self._by_address[address] >= own_limit:
-            evicted = next((other for other in self._waiting.values() if other.address == address), None)
+            evicted = next((other for other in self._waiting if other.address == address), None)
         else:
             evicted = connection
         if evicted is None:
@@ -66,28 +68,31 @@ class Connections:
         if evicted is not connection:
             evicted.abort()
         self._by_address[address] += 1
-        self._open[connection.inner] = self._waiting[connection.inner] = connection
+        self._waiting[connection] = None
         return True
 
     def remove(self, connection: _Connection) -> None:
         """Forget a connection that was admitted."""
-        self._waiting.pop(connection.inner, None)
-        del self._open[connection.inner]
+        self._waiting.pop(connection, None)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything to aiohttp's protocol ``inner``, once the connection is admitted."""
+    """Passes everything to the server's protocol ``inner``, once the connection is admitted.
 
-    def __init__(self, connections: Connections, inner: web.RequestHandler) -> None:
-        self.inner = inner
+    ``requests`` are those that are served on it now. Tasks for them begin in a callback of ``inner``, so that they
+    have the connection in their context."""
+
+    def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
         self.address = ""
+        self.admitted = False
+        self.requests = 0
+        self._inner = inner
         self._connections = connections
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._admitted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -96,9 +101,10 @@ class _Connection(asyncio.Protocol):
         if not self._connections.admit(self):
             transport.abort()
             return
-        self._admitted = True
-        self._deadline = asyncio.get_running_loop().call_later(_HEAD_TIMEOUT, self.abort)
-        self.inner.connection_made(transport)
+        self.admitted = True
+        self.wait(_HEAD_TIMEOUT)
+        _current.set(self)
+        self._inner.connection_made(transport)
 
     def abort(self) -> None:
         """Close the connection now. It counts no longer."""
@@ -106,34 +112,52 @@ class _Connection(asyncio.Protocol):
         self._transport.abort()
         self._leave()
 
+    def wait(self, timeout: float) -> None:
+        """Close the connection after ``timeout`` seconds, unless :meth:`stop_waiting` is called before. While the
+        client takes what was sent to it, it has as long again."""
+        assert self._transport is not None
+        unsent = self._transport.get_write_buffer_size()
+        self.stop_waiting()
+        self._deadline = asyncio.get_running_loop().call_later(timeout, self._end_waiting, timeout, unsent)
+
     def stop_waiting(self) -> None:
         """Lift the deadline: the head has come."""
         if self._deadline is not None:
             self._deadline.cancel()
 
+    def _end_waiting(self, timeout: float, unsent_before: int) -> None:
+        assert self._transport is not None
+        if (unsent := self._transport.get_write_buffer_size()) and unsent != unsent_before:
+            self.wait(timeout)
+        else:
+            self.abort()
+
     def _leave(self) -> None:
         self.stop_waiting()
-        if self._admitted:
-            self._admitted = False
+        if self.admitted:
+            self.admitted = False
             self._connections.remove(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
-        if self._deadline is not None:  # aiohttp has seen it
-            self.inner.connection_lost(exc)
+        if self._deadline is not None:  # the server has seen it
+            self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self.inner.data_received(data)
+        _current.set(self)
+        self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        self.inner.eof_received()
-        return None
+        return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        self.inner.pause_writing()
+        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self.inner.resume_writing()
+        self._inner.resume_writing()
+
+
+_current: ContextVar[_Connection] = ContextVar("connection")
 
 
 def _connection_limit() -> int:

@@ -1,0 +1,77 @@
+"""Redirects of the WebSocket handshake, on real sockets (docs/faults.md 36)."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request, Response
+
+from tests.adapters.test_websocket import App, echo, running
+from transports import WebSocketTransport, connect
+from transports.errors import ConnectFailed
+
+
+class Redirecting:
+    """Redirects the handshake for each path of ``locations``, and keeps the headers of every handshake."""
+
+    def __init__(self) -> None:
+        self.locations: dict[str, str] = {}
+        self.seen: list[tuple[str, dict[str, str]]] = []
+
+    def __call__(self, connection: ServerConnection, request: Request) -> Response | None:
+        self.seen.append((request.path, dict(request.headers.raw_items())))
+        if (location := self.locations.get(request.path)) is None:
+            return None
+        response = connection.respond(307, "")
+        response.headers["Location"] = location
+        return response
+
+
+async def session_of(app: App) -> Any:
+    transport = WebSocketTransport(
+        app.url, token="s3cret", headers={"X-Team": "t0p", "Cookie": "c=1", "X-Api-Key": "k3y"}, timeout=15
+    )
+    return connect(app.url, transport=transport, store="none:")
+
+
+@pytest.mark.fault(36)
+async def test_no_header_of_the_caller_follows_a_redirect_to_another_origin() -> None:
+    secret = {"Authorization", "X-Team", "Cookie", "X-Api-Key"}
+    first, second = Redirecting(), Redirecting()
+    async with AsyncExitStack() as stack:
+        app = await stack.enter_async_context(running(echo, process_request=first))
+        other = await stack.enter_async_context(running(echo, process_request=second))
+        first.locations = {"/abp": "/moved", "/moved": f"{other.url}?to=other"}  # its own origin, then another
+        second.locations = {"/abp?to=other": f"{app.url}?to=back"}  # and back, which a credential does not survive
+        async with await session_of(app) as session:
+            assert session.transport.server_address == ("127.0.0.1", app.port)
+            await session.call("x")
+    assert [path for path, _ in first.seen] == ["/abp", "/moved", "/abp?to=back"]
+    assert secret <= first.seen[0][1].keys() and secret <= first.seen[1][1].keys()
+    assert not secret & (first.seen[2][1].keys() | second.seen[0][1].keys())
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("/abp", "more than 5 redirects"),
+        ("https://127.0.0.1/", "check the address"),
+        ("file:///etc/passwd", "check the address"),
+        (None, "answered HTTP 307 instead of a WebSocket"),
+    ],
+)
+async def test_redirects_that_are_not_followed(location: str | None, said: str) -> None:
+    redirecting = Redirecting()
+
+    def process(connection: ServerConnection, request: Request) -> Response | None:
+        return redirecting(connection, request) if location else connection.respond(307, "")
+
+    async with running(echo, process_request=process) as app:
+        redirecting.locations = {"/abp": location or ""}
+        with pytest.raises(ConnectFailed, match=said) as failed:
+            async with await session_of(app):
+                pass
+        assert "s3cret" not in failed.value.message and len(redirecting.seen) <= 6

@@ -1,0 +1,167 @@
+"""Names, titles and descriptions of a hostile app: no surface passes on what a terminal or a reader would obey."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequestParams, ElicitResult, LoggingMessageNotificationParams
+
+from tests.support.mcp_clients import URL, called, words
+from tests.support.web_client import running
+from transports import CapabilityError, MemoryTransport, Session, connect
+from transports.artifacts import open_store
+from transports.protocol.declarations import AppInfo, Capability, Resource
+from transports.protocol.messages import Message
+from transports.surfaces.cli.calls import print_capabilities
+from transports.surfaces.cli.describe import print_capability
+from transports.surfaces.cli.output import _PlainFormatter, report_error
+from transports.surfaces.cli.resources import _line
+from transports.surfaces.mcp import Bridge, Options
+from transports.testing import Call
+
+#: ANSI, C1, direction, zero width, tags, and line breaks of all kinds.
+EVIL = "\x1b]0;pwned\x07\x9b31m\u202eevil\u2066\u200b\u200d\ufeff\U000e0041\r\nabp: saved\u2028\x85line"
+_FORBIDDEN = set("\x1b\x07\x9b\u202e\u2066\u200b\u200d\ufeff\U000e0041\r\u2028\x85")
+NAME = f"do{EVIL}"
+_PROPERTIES = {"title": {"type": "string", "title": EVIL, "description": EVIL}}
+
+
+async def do(params: Mapping[str, object], call: Call) -> object:
+    await call.progress(progress=1, total=2, stage=EVIL)
+    await call.notify(EVIL, EVIL)
+    if "fail" in params:
+        raise CapabilityError(EVIL, code="EVIL", alternatives=[EVIL])
+    question = {"title": EVIL, "message": EVIL, "schema": {"type": "object", "properties": _PROPERTIES}}
+    answer = await call.elicit("elicitation/input", question)
+    return {"answered": answer["success"]}
+
+
+class Hostile(MemoryTransport):
+    """An app whose words are all :data:`EVIL`."""
+
+    words: ClassVar[dict[str, Any]] = {
+        "app": {"id": EVIL, "name": EVIL * 100, "version": EVIL},
+        "warnings": [EVIL],
+        "capabilities": [
+            {
+                "name": NAME,
+                "title": EVIL,
+                "description": EVIL * 9,
+                "inputSchema": {"type": "object", "properties": _PROPERTIES},
+            },
+            {"name": "values", "inputSchema": {"type": "object", "properties": {"a": {"enum": [EVIL]}}}},
+            {"name": "n" * 5000},
+        ],
+    }
+
+    def __init__(self, handlers: Mapping[str, Any] | None = None) -> None:
+        super().__init__(handlers or {NAME: do})
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        reply = await super().request(message, timeout=timeout)
+        if message.type == "initialize":
+            assert isinstance(reply.payload, dict)
+            return Message(reply.type, {**reply.payload, **self.words}, id=reply.id)
+        return reply
+
+
+def _strings(node: object) -> Iterator[str]:
+    match node:
+        case str():
+            yield node
+        case Mapping():
+            for key, value in node.items():
+                yield from _strings(key)
+                yield from _strings(value)
+        case list() | tuple():
+            for item in node:
+                yield from _strings(item)
+
+
+def _check(*nodes: object) -> None:
+    """No text has a character that is obeyed or hidden."""
+    for node in nodes:
+        found = [ascii(text[:200]) for text in _strings(node) if _FORBIDDEN & set(text)]
+        assert not found, found
+
+
+def _connect(target: str, **options: Any) -> Session:
+    return connect("memory:", transport=Hostile(), **options)
+
+
+async def test_mcp_clients_get_plain_words(tmp_path: Path) -> None:
+    heard: list[object] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+
+    async def on_log(params: LoggingMessageNotificationParams) -> None:
+        heard.append(params.model_dump())
+
+    async def on_question(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        heard.append(params.model_dump(by_alias=True))
+        return ElicitResult(action="accept", content={"title": "a"})
+
+    bridge = Bridge(Options(), open_store(tmp_path), connect=_connect)
+    async with Client(
+        bridge.server, mode="legacy", logging_callback=on_log, elicitation_callback=on_question
+    ) as client:
+        connected = await client.call_tool("abp_connect", {"url": URL})
+        tools = {tool.title: tool for tool in (await client.list_tools()).tools if tool.title}
+        own = next(tool for title, tool in tools.items() if title.startswith("do"))
+        assert all(len(title) <= 200 and "\n" not in title for title in tools)
+        assert own.description and "\n" not in own.description and len(own.description) <= 1000
+        assert own.input_schema["properties"]["title"]["type"] == "string"  # it is kept, with other words
+        assert "a" not in tools["values"].input_schema["properties"]  # its values have no other words
+        done = await client.call_tool(own.name, {}, progress_callback=on_progress)
+        assert done.structured_content["data"] == {"answered": True}
+        failed = await client.call_tool(own.name, {"fail": 1})
+        status = await client.call_tool("abp_status", {})
+        about = await client.call_tool("abp_status", {"capability": NAME})
+        unknown = await client.call_tool("abp_call", {"capability": "unknown"})
+        artifacts = await called(client, "abp_artifacts")
+        listed = [one.model_dump(by_alias=True) for one in (await client.list_resources()).resources]
+        assert listed and artifacts["total"]
+        results = [answer.model_dump(by_alias=True) for answer in (connected, done, failed, status, about, unknown)]
+        _check([tool.model_dump(by_alias=True) for tool in tools.values()], results, artifacts, listed, heard)
+        assert {type(one) for one in heard} == {str, dict} and len(heard) >= 3
+        for answer in (connected, status):
+            assert not [line for line in words(answer).splitlines() if line.startswith("abp: saved")]
+        for cursor in ("9" * 5000, "-1", "x"):
+            with pytest.raises(MCPError, match="cursor"):
+                await client.list_tools(cursor=cursor)
+            with pytest.raises(MCPError, match="cursor"):
+                await client.list_resources(cursor=cursor)
+
+
+async def test_the_gallery_lists_plain_words(tmp_path: Path) -> None:
+    async with running(open_store(tmp_path), Hostile) as web:
+        await web.post("/apps", {"url": "ws://app.test/"})
+        (app,) = (await web.get("/apps")).json["apps"]
+        _check(app["name"], app["version"], [one["description"] for one in app["capabilities"]])
+        assert app["capabilities"][0]["name"] == NAME  # by which it is called
+
+
+def test_a_terminal_gets_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
+    words = {"name": NAME, "description": EVIL, "inputSchema": {"properties": {EVIL: {"description": EVIL}}}}
+    capability = Capability.model_validate(words)
+    print_capabilities(AppInfo(id=EVIL, name=EVIL, version=EVIL), [capability])
+    resource = Resource(uri=EVIL, name=EVIL, mime_type=EVIL)
+    print_capability(capability)
+    print(_line(resource.uri, resource.mime_type, resource.name))
+    report_error(CapabilityError(EVIL, code=EVIL, alternatives=[EVIL]), as_json=False)
+    record = logging.LogRecord("transports", logging.WARNING, "", 0, "%s", (EVIL,), None)
+    print(_PlainFormatter("abp: %(message)s").format(record))
+    out, err = capsys.readouterr()
+    _check(out, err)
+    assert len(out.splitlines()) == 2 + 7 + 1 + 1 and len(err.splitlines()) == 1

@@ -1,0 +1,48 @@
+"""Folders that an operator allows, opened so that no symlink leads out of them, also not one that is made meanwhile."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from ...artifacts.local.tree import Tree
+from ...errors import StoreError, UsageError
+
+__all__ = ["folder_beneath", "open_beneath"]
+
+
+@contextmanager
+def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> Iterator[tuple[Path, int]]:
+    """Open a folder in or below one of ``roots``, and give its real path and its descriptor. What is opened by the
+    descriptor is there, whatever the path leads to later.
+
+    Raises ``refused`` for any other folder, and what :meth:`Tree.folder` raises for one that is replaced meanwhile."""
+    try:
+        real = folder.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # ValueError: a NUL in the name
+        raise refused from None
+    root = next((root for root in roots if real.is_relative_to(root)), None)
+    if root is None:
+        raise refused
+    with Tree(root, own=False).folder(*real.relative_to(root).parts) as fd:
+        yield real, fd
+
+
+def open_beneath(path: str, roots: Sequence[Path], refused: UsageError) -> FileIO:
+    """Return a regular file below one of ``roots``, open for reading; its ``name`` is its real path. Raises ``refused``
+    for anything else, so that nobody learns what there is."""
+    try:
+        real = Path(path).resolve(strict=True)
+        with folder_beneath(real.parent, roots, refused) as (_, folder):
+            # not to wait for a writer of a pipe
+            fd = os.open(real.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                os.close(fd)
+                raise refused
+            return FileIO(str(real), opener=lambda *_: fd)
+    except (OSError, RuntimeError, ValueError, StoreError):
+        raise refused from None
