@@ -68,7 +68,7 @@ def test_a_benchmark_is_as_the_page_shows_it(
 
     def form(text: str) -> list[str]:
         """Without the figures, which differ from run to run."""
-        text = re.sub(r"(bytes|[KM]B)\b|[▏-█]+", "", text)
+        text = re.sub(r"(bytes|[KM]B)\b|[█-▏]+", "", text)
         return [" ".join(line.split()) for line in re.sub(r"[\d.,]+", "0", text).splitlines()]
 
     ran = abp(name, workbench.ws_url, *args)

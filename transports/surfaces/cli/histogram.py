@@ -18,11 +18,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 690, 130, 350
 _LABELS = 6
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #222 } .title { font-weight: bold; font-size: 15px }
-.quiet { fill: #666 } .page { fill: #fff } .bar { fill: #1a66cc } .grid { stroke: #ddd } .axis { stroke: #666 }
-.mark { stroke: #b35900; stroke-width: 1.5; stroke-dasharray: 4 3 } .told { fill: #b35900 }
+.quiet { fill: #666 } .page { fill: #fff } .bar { fill: #5a97e3 } .grid { stroke: #ddd } .axis { stroke: #666 }
+.mark { stroke: #7a3d00; stroke-width: 1.5; stroke-dasharray: 4 3 } .told { fill: #7a3d00 }
 @media (prefers-color-scheme: dark) {
-text { fill: #e6e6e6 } .quiet { fill: #a8a8a8 } .page { fill: #1b1d21 } .bar { fill: #5b9bf0 } .grid { stroke: #3a3d44 }
-.axis { stroke: #a8a8a8 } .mark { stroke: #f0a35b } .told { fill: #f0a35b } }
+text { fill: #e6e6e6 } .quiet { fill: #a8a8a8 } .page { fill: #1b1d21 } .bar { fill: #3d74bd } .grid { stroke: #3a3d44 }
+.axis { stroke: #a8a8a8 } .mark { stroke: #f5bd85 } .told { fill: #f5bd85 } }
 """
 
 
