@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 #: What running needs, and what developing needs besides.
 RUN := $(VENV)/.run
 READY := $(VENV)/.ready
+FUZZ := $(VENV)/.fuzz
+MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 3
@@ -12,7 +14,7 @@ UNIT_WORKERS ?= 6
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check bench lock clean
+.PHONY: help setup demo test again unit check bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +23,8 @@ help:
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make bench   speed, as ratios against named baselines"
+	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
+	@echo "make mutate  changes of the code that no test notices, by chance, room by room"
 	@echo "make setup   the virtual environment with everything for developing, and a browser"
 
 setup: $(READY)
@@ -80,14 +84,28 @@ again:
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
 
+$(FUZZ) $(MUTATE): $(VENV)/.%: $(READY) requirements/%.txt
+	@$(UV) install -q --python $(BIN)/python --require-hashes -r requirements/$*.txt
+	@touch $@
+
+# ARGS="--minutes 2 url headers" chooses.
+fuzz: $(FUZZ)
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# ARGS="--sample 0 binary" takes all of one room.
+mutate: $(MUTATE)
+	@$(BIN)/python -m tests.support.mutation $(ARGS)
+
 # New versions, with hashes and without the address of any registry.
 COMPILE := $(UV) compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade
 lock: $(READY)
 	@$(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
 	@$(COMPILE) --group run pyproject.toml -c requirements/dev.txt -o requirements/run.txt
+	@$(COMPILE) --group pyproject.toml:fuzz -c requirements/dev.txt -o requirements/fuzz.txt
+	@$(COMPILE) --group pyproject.toml:mutate -c requirements/dev.txt -o requirements/mutate.txt
 	@echo uv | $(COMPILE) - -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml \
 		-o requirements/penguiflow.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz .mutate dist build

@@ -29,6 +29,11 @@ if LIGHT:
 Connect: TypeAlias = Callable[..., Session]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first: in a parallel run it goes on beside everything else, and not at the end alone."""
+    items.sort(key=lambda item: item.get_closest_marker("starts_early") is None)
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector away from what was collected: it looked through thousands of tests again and again."""
     gc.collect()

@@ -67,6 +67,13 @@ def test_every_test_that_a_document_names_is_there() -> None:
     assert wrong == []
 
 
+def test_each_promise_of_security_names_a_test() -> None:
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    promises = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| promise |")]
+    assert len(promises) > 30
+    assert [line for line in promises if not _TEST.search(line)] == []
+
+
 def test_a_test_that_is_not_there_is_found() -> None:
     there = "`tests/test_citations.py::test_a_test_that_is_not_there_is_found`"
     text = f"{there}, tests/gone.py, tests/test_layers.py::gone"

@@ -14,6 +14,7 @@ from transports.errors import (
     CallTimeout,
     CapabilityError,
     Disconnected,
+    NotRecorded,
     SizeMismatch,
     first_line,
     format_seconds,
@@ -116,9 +117,10 @@ def test_every_error_is_public() -> None:
     assert set(CODES) == set(tree())
 
 
-def test_an_error_says_its_message_and_nothing_else() -> None:
+def test_an_error_says_its_message_and_its_code() -> None:
     error = SizeMismatch("3 declared, 4 came")
-    assert str(error) == error.message == "3 declared, 4 came"
+    assert error.message == "3 declared, 4 came" and str(error) == "3 declared, 4 came [SIZE_MISMATCH]"
+    assert str(NotRecorded("not asked\n-a\n+b")) == "not asked [NOT_RECORDED]\n-a\n+b"
     assert error.as_dict() == {"code": "SIZE_MISMATCH", "message": "3 declared, 4 came", "retryable": False}
     assert error.result is None
 

@@ -10,7 +10,7 @@ import pytest
 import transports.sync
 from tests.conftest import Connect
 from tests.support.apps import hang
-from transports import CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
+from transports import ABPError, CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
 from transports.adapters.memory import Call
 from transports.errors import ConnectFailed
 from transports.errors.tracebacks import short_traceback
@@ -25,6 +25,7 @@ async def refuse(params: Mapping[str, object], call: Call) -> object:
 def check(caught: pytest.ExceptionInfo[BaseException]) -> None:
     """What Python prints is a few lines, one place of ours at most; what pytest prints shows none."""
     printed = "".join(traceback.format_exception(caught.value))
+    assert isinstance(caught.value, ABPError) and printed.splitlines()[-1].endswith(f" [{caught.value.code}]")
     assert __file__ in printed
     assert len(printed.splitlines()) <= 9, printed
     assert printed.count(f'File "{PACKAGE}') <= 1, printed

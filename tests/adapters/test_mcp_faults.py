@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.mcp_servers import FOLDER, target
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
+from transports.adapters.mcp import process
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
 from transports.routing import Result
 
@@ -60,6 +61,22 @@ async def test_a_message_over_a_lowered_limit_fails_its_call(tmp_path: Path, mon
     async with connect(target("rude"), store=tmp_path) as app:
         with pytest.raises(TooLarge, match="10,000,000 bytes"):
             await app.call("huge_line", timeout=30)
+        assert words(await app.call("fine")) == "fine"
+
+
+async def test_a_failing_reader_or_writer_costs_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a fault of ours")
+
+    async with connect(target("rude"), store=tmp_path, timeout=30) as app:
+        monkeypatch.setattr(process, "encode_line", fail)
+        with pytest.raises(ProtocolError, match="cannot be sent"):
+            await app.call("fine")
+        assert words(await app.call("fine")) == "fine"
+        monkeypatch.setattr(process.LineReader, "split", fail)
+        with pytest.raises(Disconnected):
+            await app.call("fine")
         assert words(await app.call("fine")) == "fine"
 
 
@@ -112,7 +129,7 @@ async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
         ("mcp+stdio:no-such-command-here --token secret-token", "cannot be started"),
         ("mcp+stdio:false", "ended with status 1"),
         ("mcp+stdio:echo hello", "ended with status 0"),
-        ("mcp+http://127.0.0.1:9/mcp", "cannot be connected"),
+        ("mcp+http://127.0.0.1:9/mcp", "cannot be connected: .*; start the server or correct the address"),
     ],
 )
 async def test_a_server_that_cannot_be_connected(tmp_path: Path, command: str, says: str) -> None:

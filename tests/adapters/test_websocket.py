@@ -260,9 +260,10 @@ async def test_addresses_that_are_no_websocket(tmp_path: Path) -> None:
         with pytest.raises(ConnectFailed, match=r"401.*token"):
             async with connect(app.url, store="none:"):
                 pass
-    with pytest.raises(ConnectFailed, match="start the app"):
-        async with connect("ws://127.0.0.1:9/", store="none:"):
-            pass
+    for host in ("127.0.0.1", "localhost"):
+        with pytest.raises(ConnectFailed, match=f"ws://{host}:9/: nothing listens there; start the app"):
+            async with connect(f"ws://{host}:9/", store="none:"):
+                pass
 
 
 @pytest.mark.load
@@ -370,7 +371,7 @@ def nested_run(identity: str) -> bytes:
     return text.replace('"HERE"', "[" * 600 + "]" * 600).encode()
 
 
-@pytest.mark.parametrize("broken", ["nesting", "decoding", "delivery"])
+@pytest.mark.parametrize("broken", ["nesting", "decoding", "delivery", "connecting again"])
 async def test_no_message_ends_the_reader_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -389,10 +390,19 @@ async def test_no_message_ends_the_reader_in_silence(
     async with running(answer) as app, connect(app.url, store="none:") as session:
         if broken == "decoding":
             monkeypatch.setattr(transport_module, "decode_envelope", fail)
-        elif broken == "delivery":
+        elif broken != "nesting":
             monkeypatch.setattr(session.transport._pending, "deliver", fail)  # type: ignore[attr-defined]
-        error = Disconnected if broken == "delivery" else ProtocolError
-        with pytest.raises(error):
-            await session.call("x", {"bad": broken != "delivery"}, timeout=15)
+        if broken == "connecting again":
+            transport: Any = session.transport
+            connect_again = transport._connect
+
+            async def fail_once() -> None:
+                transport._connect = connect_again
+                raise RuntimeError("a fault of ours")
+
+            transport._connect = fail_once
+        message_only = broken in ("nesting", "decoding")
+        with pytest.raises(ProtocolError if message_only else Disconnected):
+            await session.call("x", {"bad": message_only}, timeout=15)
         assert (await session.call("x", timeout=15)).data == "good"
-        assert app.initialized == (2 if broken == "delivery" else 1)
+        assert app.initialized == (1 if message_only else 2)

@@ -194,7 +194,7 @@ async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> N
     first = await store.put_bytes(PDF, filename="one.pdf", meta={"run": 1})
     second = await store.put_bytes(PDF, meta={"run": 2})
     assert second.id == first.id and second.filename == "one.pdf"
-    assert second.source == {**first.source, "run": 2}
+    assert second.source == {**first.source, "run": 2, "stored_again": True}
     assert await store.list() == [second]
     await asyncio.gather(*(store.put_bytes(PDF) for _ in range(8)))
     assert [ref.id for ref in await store.list()] == [first.id] and await store.get(first.id) == PDF

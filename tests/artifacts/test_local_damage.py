@@ -186,6 +186,24 @@ async def test_disk_full(small_disk: Path) -> None:
     assert await store.get(earlier.id) == PDF
 
 
+async def test_a_floor_of_the_disk_stays_free(small_disk: Path) -> None:
+    store = LocalStore(small_disk / "out", min_free_bytes=4 << 20)
+    earlier = await store.put_bytes(PDF, filename="earlier.pdf")
+    with pytest.raises(StoreFull, match="ABP_MIN_FREE_DISK"):
+        await store.put_bytes(os.urandom(5 << 20))
+    assert os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize > 4 << 20
+    with pytest.raises(StoreFull):
+        async with store.stage() as staged:
+            staged.path.write_bytes(os.urandom(5 << 20))  # as a browser does
+            await staged.commit()
+    (small_disk / "filler").write_bytes(os.urandom(5 << 20))
+    with pytest.raises(StoreFull):  # before anybody writes
+        async with store.stage():
+            raise AssertionError("it began")
+    assert inner(store.root, "staging") == [] and visible(store.root) == ["earlier.pdf"]
+    assert await store.get(earlier.id) == PDF
+
+
 async def test_read_only_file_system(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")
     ref = await store.put_bytes(PDF)

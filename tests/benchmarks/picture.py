@@ -8,11 +8,11 @@ from xml.sax.saxutils import escape
 
 from tests.benchmarks.report import Report, Row, Table
 
-__all__ = ["picture"]
+__all__ = ["COLOURS", "line", "picture", "text"]
 
 _WIDTH = 860
 _LEFT, _RIGHT = 330, 780  # where bars begin and end
-_COLOURS = ("#1a66cc", "#d9822b", "#2f8f4e", "#8a4fbf")
+COLOURS = ("#1a66cc", "#d9822b", "#2f8f4e", "#8a4fbf")
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20}
 
 
@@ -36,11 +36,13 @@ def picture(report: Report) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", extra: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(text)}</text>'
+def text(x: float, y: float, words: str, *, anchor: str = "start", extra: str = "") -> str:
+    """Words at a place; ``extra`` are more attributes."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, extra: str = "") -> str:
+def line(x1: float, y1: float, x2: float, y2: float, colour: str, extra: str = "") -> str:
+    """A line; ``extra`` are more attributes."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"{extra}/>'
 
 
@@ -51,19 +53,19 @@ def _bars(rows: list[Row]) -> Iterator[str]:
     def at(value: float) -> float:
         return _LEFT + (_RIGHT - _LEFT) * math.log(value / least) / math.log(most / least)
 
-    yield _text(20, 24, "Times as fast as the baseline", extra=' font-weight="bold"')
-    yield _text(_RIGHT, 24, "| at least   ¦ wanted   (logarithmic)", anchor="end", extra=' fill="#666"')
+    yield text(20, 24, "Times as fast as the baseline", extra=' font-weight="bold"')
+    yield text(_RIGHT, 24, "| at least   ¦ wanted   (logarithmic)", anchor="end", extra=' fill="#666"')
     for number, row in enumerate(rows):
         y = 40 + 34 * number
         work = row.work.replace(", one after the other", "").replace("answered with", "→")
-        yield _text(_LEFT - 10, y + 15, work, anchor="end")
-        colour = "#c0392b" if row.short else _COLOURS[0]
+        yield text(_LEFT - 10, y + 15, work, anchor="end")
+        colour = "#c0392b" if row.short else COLOURS[0]
         begin, end = sorted((at(1), at(row.figure)))
         yield f'<rect x="{begin:.1f}" y="{y}" width="{max(end - begin, 2):.1f}" height="20" fill="{colour}"/>'
-        yield _text(_RIGHT + 12, y + 15, row.shown)
+        yield text(_RIGHT + 12, y + 15, row.shown)
         for target, dashes in ((row.at_least, ""), (row.want, ' stroke-dasharray="4 3"')):
             if target:
-                yield _line(at(target), y - 4, at(target), y + 24, "#222", f' stroke-width="1.5"{dashes}')
+                yield line(at(target), y - 4, at(target), y + 24, "#222", f' stroke-width="1.5"{dashes}')
 
 
 def _size(name: str) -> int:
@@ -84,22 +86,22 @@ def _curves(table: Table, top: float) -> Iterator[str]:
     def y(value: float) -> float:
         return bottom - (bottom - top) * math.log(value / low) / math.log(high / low)
 
-    yield _text(20, top - 24, f"{table.title} (ms, both axes logarithmic)", extra=' font-weight="bold"')
+    yield text(20, top - 24, f"{table.title} (ms, both axes logarithmic)", extra=' font-weight="bold"')
     labelled = -math.inf
     for name, size in sizes.items():
-        yield _line(x(size), top, x(size), bottom, "#eee")
+        yield line(x(size), top, x(size), bottom, "#eee")
         if size == last or (x(last) - x(size) > 60 and x(size) - labelled > 60):
-            yield _text(x(size), bottom + 20, name, anchor="middle")
+            yield text(x(size), bottom + 20, name, anchor="middle")
             labelled = x(size)
     for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1):
         value = 10.0**power
-        yield _line(left, y(value), right, y(value), "#ddd")
-        yield _text(left - 8, y(value) + 4, f"{value:g}", anchor="end")
+        yield line(left, y(value), right, y(value), "#ddd")
+        yield text(left - 8, y(value) + 4, f"{value:g}", anchor="end")
     ends = _spread({name: y(row[table.columns[-1]]) for name, row in table.cells.items()})
-    for colour, (name, row) in zip(_COLOURS, table.cells.items(), strict=False):
+    for colour, (name, row) in zip(COLOURS, table.cells.items(), strict=False):
         points = " ".join(f"{x(sizes[column]):.1f},{y(value):.1f}" for column, value in row.items())
         yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
-        yield _text(right + 10, ends[name] + 4, name, extra=f' fill="{colour}"')
+        yield text(right + 10, ends[name] + 4, name, extra=f' fill="{colour}"')
 
 
 def _spread(heights: Mapping[str, float], apart: float = 16) -> dict[str, float]:

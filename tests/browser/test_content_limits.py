@@ -16,7 +16,7 @@ from transports.binary import Handle
 from transports.browser.effects.app_downloads import AppDownloads
 from transports.browser.transfer.cdp_downloads import CdpDownloads
 from transports.browser.transfer.ladder import Ladder
-from transports.errors import ProtocolError, SizeMismatch, TooLarge
+from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
 
 _LIMIT = 1000
 _URL = "blob:http://127.0.0.1/1"
@@ -84,15 +84,16 @@ async def test_the_browser_is_stopped_at_the_limit(tmp_path: Path, total: int, w
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_the_app_is_stopped_at_the_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limits", "error"), [((_LIMIT,), TooLarge), ((1 << 30, _LIMIT), StoreFull)], ids=str)
+async def test_the_app_is_stopped_at_the_limit(tmp_path: Path, limits: Any, error: type[ABPError]) -> None:
     browser = _Browser(tmp_path, total=0)
     target = {"browserContextId": "context", "targetId": "frame"}
-    found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, max_bytes=_LIMIT)  # type: ignore[arg-type]
+    found = AppDownloads(browser, browser, target, _downloads(browser), tmp_path, *limits)  # type: ignore[arg-type]
     found.on_started = lambda *_: True
     await found.prepare()
     writing = asyncio.ensure_future(browser.write("http://127.0.0.1/endless"))
     await asyncio.sleep(0)
-    with pytest.raises(TooLarge):
+    with pytest.raises(error):
         await found.wait("guid")
     assert await writing <= 4_000
     await found.aclose()
@@ -109,9 +110,11 @@ class _Page:
         if method == "base64":
             self.given += 100_000
             return pybase64.b64encode(b"x" * 100_000).decode()
-        return {"blob": SimpleNamespace(ref="1"), "url": "http://127.0.0.1/endless", "holdUrl": ["1", 1 << 40]}.get(
-            method
-        )
+        return {
+            "blob": SimpleNamespace(ref="1"),
+            "url": "http://127.0.0.1/endless",
+            "holdUrl": '{"id":"1","size":1099511627776}',
+        }.get(method)
 
     async def send(self, method: str, params: dict[str, Any], **_: object) -> dict[str, Any]:
         if method == "IO.read":
@@ -141,7 +144,7 @@ async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: 
     with pytest.raises(TooLarge):
         await ladder.save_url(_URL, tmp_path / "blob", timeout=3600)
     with pytest.raises(TooLarge):
-        await ladder.read_answer('{"text":"1","size":1000000000}', tmp_path, timeout=3600)
+        await ladder.read_answer('{"id":"1","size":1000000000}', tmp_path, timeout=3600)
     assert page.given == 1020
 
 

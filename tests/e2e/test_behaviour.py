@@ -35,7 +35,8 @@ from transports.adapters.mcp import MCPTransport
 from transports.adapters.recording import Recording, record_transport
 from transports.adapters.recording.page_tools import replay_transport
 from transports.browser import transport as transport_module
-from transports.browser.page.channel import Channel, PlaywrightChannel
+from transports.browser.page.channel import Channel
+from transports.browser.page.channels import PlaywrightChannel
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.browser import transport as transport_module
-from transports.browser.page.channel import Channel, PlaywrightChannel
+from transports.browser.page.channel import Channel
+from transports.browser.page.channels import PlaywrightChannel
 from transports.browser.process.find import ENGINES, find_browser
 from transports.browser.transfer import playwright_downloads as expected_module
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
@@ -288,3 +291,17 @@ async def test_a_firefox_profile_is_kept(tmp_path: Path, firefox: Browser) -> No
             async with connect(url, browser="firefox", profile=profile, store=tmp_path / "out") as app:
                 assert value((await app.call("note.read")).data, "cookie") == expected
                 await app.call("note.write", {"text": "signed-in"})
+
+
+async def test_a_browser_of_ours_is_reached_by_nobody_else(browser: Browser) -> None:
+    """It is spoken to over a pipe, and its files are its user's alone."""
+    page = await browser.playwright.new_page()
+    driver = psutil.Process(browser._process.pids[0])
+    family = driver.children(recursive=True)
+    listening: list[object] = []
+    for process in (driver, *family):
+        with suppress(psutil.Error):  # a browser starts and ends processes all the time
+            listening += [one for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+    await page.close()
+    assert len(family) > 2 and listening == []
+    assert stat.S_IMODE(browser.folder.stat().st_mode) == 0o700

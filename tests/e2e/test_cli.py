@@ -243,11 +243,13 @@ def test_an_invalid_setting_is_named(quick: Callable[..., Ran], name: str, value
 
 
 def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[..., Ran]) -> None:
-    named = quick("call", URL, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # no browser is looked for where nothing listens
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        named = quick("call", url, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
+        nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
+        none = abp("call", url, "x", "--json", env=nowhere)
     assert named.status == 1 and named.document["error"]["code"] == "BROWSER_ERROR"
     assert "/nonexistent" in named.complaint and "correct ABP_BROWSER or unset it" in named.complaint
-    nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
-    none = abp("call", URL, "x", "--json", env=nowhere)
     assert none.status == 1 and none.document["error"]["code"] == "BROWSER_ERROR"
     assert "abp doctor --install" in none.complaint
     doctor = quick("doctor", env=nowhere)
@@ -323,6 +325,7 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callabl
     assert not Path(str(ref.path)).exists()
     again = quick("artifacts", "rm", ref.id, other.id)
     assert again.status == 1 and ref.id in again.complaint and "[ARTIFACT_NOT_FOUND]" in again.complaint
+    assert quick("artifacts", "rm", other.id).status == 0
     assert quick("artifacts", "list", "--json").document["artifacts"] == []
 
 
@@ -439,7 +442,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
         socket.create_connection(("127.0.0.1", port)).close()
         if number == signal.SIGINT:
             taken = abp("fixture", "--json", "--port", port)
-            assert taken.status == 1 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
+            assert taken.status == 2 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
             assert taken.document["success"] is False
         process.send_signal(number)
         out, err = process.communicate(timeout=10)

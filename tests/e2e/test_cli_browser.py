@@ -379,6 +379,9 @@ def test_the_demo(abp: Cli) -> None:
     assert ran.status == 0, ran
     rows = [line for line in ran.text.splitlines() if " playwright " in line]
     assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)
+    kept = [abp.out / name for name in abp.files() if not name.startswith(".abp")]
+    size = sum(path.stat().st_size for path in kept)
+    assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.text
     assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())
 

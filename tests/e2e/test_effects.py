@@ -416,6 +416,7 @@ async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(co
         result = await call
         assert max(seen) >= 9 and seen[-5] == 9  # ours and eight; one more lives for the moment that closing it takes
         assert [effect.detail.get("closed") for effect in result.effects].count("too many windows") == 4
+        assert "4 windows were too many and were closed at once" in result.warnings
         await eventually(lambda: pages(app) == 1)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
 from transports.browser.process import runfolder
 from transports.browser.process.runfolder import RunFolder, sweep
@@ -19,22 +20,6 @@ from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-
-def processes(kind: str = "") -> list[psutil.Process]:
-    """Our children now: all, or the ``driver``, the ``browser`` itself, or its ``renderer`` processes."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            line = " ".join(process.cmdline())
-            role = "driver" if "run-driver" in line else "renderer" if "--type=renderer" in line else ""
-            if not role and "--type=" not in line and "--headless" in line:
-                role = "browser"
-            if kind in ("", role):
-                found.append(process)
-    return found
 
 
 @pytest.fixture
@@ -78,6 +63,41 @@ async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
         assert caught.value.code == "DISCONNECTED" and caught.value.retryable
         listed = await app.call("file.list", timeout=20)  # what was lost is opened again
         assert listed.artifacts
+
+
+async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
+    working, store = asyncio.Event(), tmp_path / "out"
+    known = {process.pid for process in processes()}
+    async with (
+        Browser() as browser,
+        connect(fixture.url, browser=browser, store=store, timeout=60) as first,
+        connect(fixture.url, browser=browser, store=store, timeout=60) as other,
+    ):
+        page = other.transport.page  # type: ignore[attr-defined]
+        spinning = asyncio.ensure_future(first.call("fault.spin", timeout=60))
+        renderers = [process for process in processes("renderer") if process.pid not in known]
+        used = {process.pid: sum(process.cpu_times()[:2]) for process in renderers}
+        victim: psutil.Process | None = None
+        async with asyncio.timeout(30):  # the one that spins is the one that computes
+            while victim is None:
+                await asyncio.sleep(0.05)
+                for process in renderers:
+                    with suppress(psutil.Error):
+                        if sum(process.cpu_times()[:2]) - used[process.pid] > 0.5:
+                            victim = process
+        job = {"steps": 100_000, "delay": 10}
+        call = asyncio.ensure_future(other.call("job.run", job, on_progress=lambda _: working.set()))
+        async with asyncio.timeout(30):
+            await working.wait()
+        victim.kill()
+        with pytest.raises(PageCrashed):
+            await spinning
+        working.clear()
+        async with asyncio.timeout(30):
+            await working.wait()  # it goes on
+        call.cancel()
+        assert other.transport.page is page and not page.is_closed()  # type: ignore[attr-defined]
+        assert (await first.call("file.list")).artifacts
 
 
 async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(

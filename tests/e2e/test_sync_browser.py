@@ -22,7 +22,7 @@ from tests.e2e.test_cli_browser import workbench as workbench
 from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport, UsageError
 from transports.browser.page import syncpage
 from transports.browser.page.agent import PageAgent
-from transports.browser.page.channel import open_channel
+from transports.browser.page.channels import open_channel
 from transports.browser.page.syncpage import PageRunner, to_async
 from transports.browser.process.find import find_browser
 from transports.sync import Browser, connect, discover

@@ -212,7 +212,7 @@ async def test_what_is_no_web_address(url: str) -> None:
 
 async def test_nobody_listens(find: Find, serve: Serve) -> None:
     failure = why(await find("http://127.0.0.1:9/"))
-    assert "no connection" in failure.message and failure.retryable
+    assert "no connection (nothing listens there)" in failure.message and failure.retryable
 
 
 # --- redirects, addresses, credentials --------------------------------------------------------------------------------

@@ -24,6 +24,11 @@ JSON = st.recursive(
     [
         ("https://a.test/f?token=abc&x=1", "https://a.test/f?token=<redacted>&x=1"),
         ("https://a.test/f?x=1&X-Amz-Signature=abc#top", "https://a.test/f?x=1&X-Amz-Signature=<redacted>#top"),
+        (
+            "https://a.test/?next=https://b.test/?token=abc&x=1",
+            "https://a.test/?next=https://b.test/?token=<redacted>&x=1",
+        ),
+        ("https://a.test/?token=a?b;key=c&x=1", "https://a.test/?token=<redacted>&x=1"),
         ("https://me:pw@a.test/", "https://<redacted>@a.test/"),
         ("Authorization: Basic YTpi", "Authorization: <redacted>"),
         ("a\nSet-Cookie: sid=1; Path=/\nb", "a\nSet-Cookie: <redacted>\nb"),
@@ -139,3 +144,38 @@ def test_the_time_is_in_proportion_to_the_length(text: str) -> None:
 def test_json_web_tokens_between_other_words_with_dots() -> None:
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0"
     assert Redactor().text(f"a.b.{token}.sig: x-{token}..c") == f"a.b.{REDACTED}: x-{REDACTED}.c"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("?token=a", "?token=<redacted>"),
+        ("?token=a&key=b&x=1&sig=c", "?token=<redacted>&key=<redacted>&x=1&sig=<redacted>"),
+        ("a.eyJabcdefgh.12345678", "a.eyJabcdefgh.12345678"),
+        ("a.eyJabcdefgh.12345678.x.b", "a.<redacted>.b"),
+    ],
+)
+def test_each_of_several_secrets(text: str, left: str) -> None:
+    assert Redactor().text(text) == left
+
+
+def test_values_of_every_kind_are_searched() -> None:
+    secret, left = "Bearer abc12345", "Bearer <redacted>"
+    assert Redactor().tree([secret, (secret, 5), {5: secret, "a": [secret]}]) == [
+        left,
+        [left, 5],
+        {5: left, "a": [left]},
+    ]
+    described = {"token": secret, "list": [secret, 5], "tuple": (secret, None)}
+    described_left = {"token": left, "list": [left, 5], "tuple": [left, None]}
+    assert Redactor().tree({"inputSchema": described}) == {"inputSchema": described_left}
+
+
+def test_further_names_and_patterns_are_without_regard_to_case() -> None:
+    redactor = Redactor(["Pin", "x-y"], [r"card \d+"])
+    assert redactor.tree({"my_PIN": "1", "pinned": "2", "aXY": 3}) == {
+        "my_PIN": REDACTED,
+        "pinned": "2",
+        "aXY": REDACTED,
+    }
+    assert redactor.text("CARD 12 and ?myPin=1&pinned=2") == f"{REDACTED} and ?myPin={REDACTED}&pinned=2"

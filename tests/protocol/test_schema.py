@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from transports.binary.params import prepare_params
 from transports.errors import UsageError
-from transports.protocol.schema import check_output, check_params
+from transports.protocol.schema import check_output, check_params, unnamed_params
 
 EXPORT: dict[str, object] = {
     "type": "object",
@@ -124,6 +124,58 @@ def test_values_in_messages_are_cut() -> None:
     assert len(error.message) < 200 and error.message.endswith("is longer than 10 characters")
     assert error.message.count("QUJD") < 30
     assert len(refused({"properties": {"a": {"enum": ["x" * 50] * 50}}}, {"a": {"b": "y" * 5000}}).message) < 200
+
+
+# --- what the schema does not name -----------------------------------------------------------------------------------
+
+OPEN: dict[str, object] = {"properties": {"format": {}}, "additionalProperties": True}
+NESTED: dict[str, object] = {
+    "properties": {"pages": {"items": {"$ref": "#/$defs/page"}}, "format": {"enum": ["A4"]}},
+    "$defs": {"page": {"properties": {"title": {}, "next": {"$ref": "#/$defs/page"}}}},
+    "anyOf": [{"required": ["pages"]}, {"properties": {"html": {}}, "required": ["html"]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "params", "hints"),
+    [
+        (EXPORT, {"format": "A4", "Fromat": 1}, ["you gave 'Fromat', {}; did you mean 'format'?"]),
+        (EXPORT, {"format": "A4", "zoom": 1}, ["you gave 'zoom', {}; it has format, options, file"]),
+        (NESTED, {"html": "x", "formt": "A4"}, ["you gave 'formt', {}; did you mean 'format'?"]),
+        (
+            NESTED,
+            {"pages": [{"title": "a", "next": {"titel": "b"}}]},
+            ["you gave 'pages.0.next.titel', {}; did you mean 'pages.0.next.title'?"],
+        ),
+        (EXPORT, {"format": "A4", **{f"unknown{n}": n for n in range(9)}}, 5),
+        (OPEN, {"fromat": 1}, []),
+        ({"properties": {"format": {}}, "additionalProperties": {"type": "number"}}, {"fromat": 1}, []),
+        ({"properties": {"format": {}}, "patternProperties": {"^x-": {}}}, {"fromat": 1}, []),
+        ({"allOf": [{"properties": {"format": {}}}, OPEN]}, {"fromat": 1}, []),
+        ({"properties": {"format": OPEN}}, {"format": {"fromat": 1}}, []),
+        ({"properties": {}, "required": ["a"]}, {"a": 1, "b": 1}, []),
+        ({"properties": {"image": {"properties": {"content": {}, "mimeType": {}}}}}, {"image": {"size": 1}}, []),
+        ({"properties": {"a": 1, "b": {"required": 7, "allOf": [None], "$ref": "#/no"}}}, {"a": {"x": 1}}, 0),
+        ({"properties": {f"p{n}": {} for n in range(9000)}}, {"p1": {"x": 1}, "x": 1}, 1),
+    ],
+)
+def test_a_parameter_that_the_schema_does_not_name_gets_a_hint(
+    schema: Mapping[str, object], params: object, hints: list[str] | int
+) -> None:
+    found = unnamed_params(schema, params)
+    if isinstance(hints, list):
+        assert found == [hint.format("which its inputSchema does not name") for hint in hints]
+    else:
+        assert len(found) == hints
+
+
+def test_the_message_of_a_missing_parameter_names_the_one_that_was_given() -> None:
+    error = refused(EXPORT, {"fromat": "A4", "options": {"margn": 1}})
+    words = "which its inputSchema does not name; did you mean"
+    assert error.message == (
+        'export.pdf: params: "format" is a required property; and 1 more; '
+        f"you gave 'fromat', {words} 'format'?; you gave 'options.margn', {words} 'options.margin'?"
+    )
 
 
 # --- content ----------------------------------------------------------------------------------------------------------

@@ -54,7 +54,9 @@ async def test_several_are_named(router: Router) -> None:
 
 async def test_a_place_without_an_artifact(router: Router) -> None:
     result = await router.route({"pages": [PNG] * 30}, capability="x")
-    with pytest.raises(UsageError, match=r"there is no artifact at 'document'; .*'pages\.19' and 10 more$"):
+    with pytest.raises(
+        UsageError, match=r"there is no artifact at 'document'; .*'pages\.19' and 10 more \[INVALID_PARAMS\]$"
+    ):
         result.artifact("document")
 
 

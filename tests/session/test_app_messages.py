@@ -19,6 +19,7 @@ from transports import (
     Message,
     Notification,
     Progress,
+    UsageError,
 )
 from transports.session import event_dispatch
 from transports.testing import (
@@ -303,22 +304,96 @@ async def decline_async(request: ElicitationRequest) -> Mapping[str, object]:
     raise PermissionError("no")
 
 
-def return_nothing(request: ElicitationRequest) -> Any:
-    return None
-
-
-def return_no_json(request: ElicitationRequest) -> Mapping[str, object]:
-    return {"success": True, "data": {"value": object()}}
-
-
-@pytest.mark.parametrize("handler", [None, decline, decline_async, return_nothing, return_no_json])
-async def test_an_elicitation_is_declined_without_a_valid_answer(
+@pytest.mark.parametrize("handler", [None, decline, decline_async])
+async def test_an_elicitation_is_declined_without_an_answer(
     app_of: Connect, handler: Callable[[ElicitationRequest], Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with app_of({"ask": ask}, on_elicitation=handler) as app:
         with caplog.at_level(logging.WARNING, "transports"):
             assert (await app.call("ask", timeout=5)).data == DECLINED
     assert len(caplog.records) == (handler is not None)
+
+
+FORM = {"type": "object", "properties": {"age": {"type": "integer"}, "note": {"type": "string", "maxLength": 4}}}
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
+COLOURS = [{"value": 1, "label": "Red"}, {"value": 2, "label": "Blue"}]
+
+
+def good(**data: object) -> dict[str, object]:
+    return {"success": True, "data": data}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "answer", "fault"),
+    [
+        ("confirm", {}, None, 'it is of the type NoneType, not {"success": True, "data": {"confirmed": True}}'),
+        ("confirm", {}, True, "it is of the type bool, not"),
+        ("confirm", {}, {"confirmed": True}, "it does not say whether it is a success"),
+        ("confirm", {}, {"success": True}, "its data has no 'confirmed'; return"),
+        ("confirm", {}, good(confirmed="yes"), "confirmed is of the type str, not True or False"),
+        ("input", {}, good(value=object()), "it is no JSON"),
+        ("input", {"schema": {"type": "integer"}}, good(value="7"), 'value: "7" is not of type "integer"'),
+        ("input", {"schema": FORM}, good(value={"age": "old"}), 'value.age: "old" is not of type "integer"'),
+        ("input", {"schema": FORM}, good(value={"note": "s3cret"}), 'value.note: "s3cret" is longer than 4 characters'),
+        (
+            "input",
+            {"schema": {"properties": {"password": {"maxLength": 4}, "b": {}}}},
+            good(value={"password": "s3cret"}),
+            "value.password does not fit the schema",
+        ),
+        ("input", {"message": "Password?", "schema": {"maxLength": 1}}, good(value="s3cret"), "value does not fit"),
+        ("select", {"options": COLOURS}, good(selected="3"), "selected is '3', which is none of 1, 2"),
+        ("select", {"choices": ["a", "b"]}, good(selected=["a", "c"]), "selected is 'c', which is none of a, b"),
+        ("select", {"options": COLOURS}, good(selected="2"), ""),
+        ("input", {"schema": NAME}, good(value="Ada"), ""),
+        ("input", {"schema": {"$ref": "https://a.test/"}}, good(value=1), ""),
+        ("input", {"schema": "text"}, good(value=1), ""),
+        ("of-its-own", {}, good(anything=1), ""),
+        ("confirm", {}, DECLINED, ""),
+        ("confirm", {}, {"cancelled": True}, ""),
+    ],
+)
+async def test_an_answer_that_does_not_fit_is_an_error_for_the_app_and_for_the_caller(
+    app_of: Connect,
+    method: str,
+    params: dict[str, object],
+    answer: Any,
+    fault: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The result has a warning; an app that gives up, however it says so, is not the cause of the caller's error."""
+    seen: list[Mapping[str, Any]] = []
+    both_asked = asyncio.Barrier(2)
+
+    async def ask_it(given: Mapping[str, object], call: Call) -> object:
+        seen.append(await call.elicit(f"elicitation/{method}", params))
+        if "both" in given:
+            await both_asked.wait()
+        if "strictly" in given:
+            raise CapabilityError("cancelled by the user", code="CANCELLED")
+        return 1
+
+    async with app_of({"ask": ask_it}, on_elicitation=lambda _: answer) as app:
+        result = await app.call("ask")
+        if not fault:
+            assert result.warnings == () and seen == [answer]
+            return
+        (warning,) = result.warnings
+        assert warning.startswith(f"the elicitation handler's answer to elicitation/{method} is refused: {fault}")
+        error = {"code": "INVALID_ANSWER", "message": warning, "retryable": False}
+        assert seen == [{"success": False, "error": error}]
+        with pytest.raises(UsageError) as caught:
+            await app.call("ask", {"strictly": True})
+        assert caught.value.code == "INVALID_ANSWER"
+        assert caught.value.message == f"ask: {warning}; then the app said: cancelled by the user"
+        assert caught.value.details["app"] == {
+            "code": "CANCELLED", "message": "ask: cancelled by the user", "retryable": False,
+        }  # fmt: skip
+        assert (await app.call("ask")).warnings == (warning,)  # that of this call alone
+        caplog.clear()
+        both = await asyncio.gather(*(app.call("ask", {"both": True}) for _ in range(2)))  # nobody knows which asked
+        assert [result.warnings for result in both] == [(), ()]
+        assert [record.message for record in caplog.records] == [warning, warning]
 
 
 async def test_an_elicitation_handler_is_limited_by_the_requests_timeout(app_of: Connect) -> None:
@@ -349,7 +424,7 @@ async def test_an_elicitation_answer_after_the_calls_timeout_is_dropped(
         asked.set()
         await go.wait()
         answered.set()
-        return {"success": True}
+        return {"success": True, "data": {"confirmed": True}}
 
     with caplog.at_level(logging.WARNING):
         async with app_of({"ask": ask, "good": answering(1)}, on_elicitation=late) as app:

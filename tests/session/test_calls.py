@@ -260,6 +260,22 @@ async def test_deprecated_and_experimental_capabilities_warn_once(app_of: Connec
     assert second.warnings == other.warnings == ()
 
 
+async def test_a_misspelt_parameter_is_a_warning_and_part_of_the_apps_refusal(app_of: Connect) -> None:
+    async def report(params: Mapping[str, object], call: Call) -> object:
+        if "format" in params:
+            raise CapabilityError("no title", code="INVALID_PARAMS")
+        return 1
+
+    schema = {"type": "object", "properties": {"format": {}, "title": {}}}
+    hint = "you gave 'titel', which its inputSchema does not name; did you mean 'title'?"
+    async with app_of(ListedApp({"report": report}, report={"inputSchema": schema})) as app:
+        results = [await app.call("report", {"titel": "x"}) for _ in range(2)]
+        assert [result.warnings for result in results] == [(f"report: {hint}",)] * 2
+        with pytest.raises(CapabilityError) as refused:
+            await app.call("report", {"titel": "x", "format": "A4"})
+    assert refused.value.message == f"report: no title; {hint}"
+
+
 async def test_the_error_of_an_unavailable_capability_names_the_unmet_requirement(app_of: Connect) -> None:
     handle, _ = failing(9, CapabilityError("not here", code="CAPABILITY_UNAVAILABLE"))
     unmet = {"type": "login", "description": "a signed-in user", "met": False, "resolution": "sign in at /login"}
@@ -269,7 +285,7 @@ async def test_the_error_of_an_unavailable_capability_names_the_unmet_requiremen
         with pytest.raises(CapabilityError) as caught:
             await app.call("sync")
     assert caught.value.message == "sync: not here; it needs a signed-in user: sign in at /login"
-    assert str(caught.value) == caught.value.message
+    assert str(caught.value) == f"{caught.value.message} [CAPABILITY_UNAVAILABLE]"
 
 
 async def test_the_alternatives_of_an_error_are_in_its_message(app_of: Connect) -> None:

@@ -126,7 +126,7 @@ async def test_the_error_of_an_unknown_capability_suggests_close_names(app_of: C
     assert close.value.code == "UNKNOWN_CAPABILITY"
     assert close.value.alternatives[0] == "export.pdf"
     assert "other" not in close.value.alternatives
-    assert str(close.value) == close.value.message
+    assert str(close.value) == f"{close.value.message} [UNKNOWN_CAPABILITY]"
     assert far.value.alternatives == ("export.pdf", "export.png", "other")
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from transports import (
     UsageError,
     connect,
 )
+from transports.errors import StoreFull
 from transports.session.settings import Settings
 from transports.testing import (
     Call,
@@ -56,6 +58,8 @@ def test_the_defaults_are_the_bridges() -> None:
         ("ABP_LOG_LEVEL", "debug", "DEBUG"),
         ("ABP_LOG_LEVEL", "warn", "WARN"),
         ("ABP_MAX_ARTIFACT_BYTES", "4096", 4096),
+        ("ABP_MAX_SESSION_BYTES", "8192", 8192),
+        ("ABP_MIN_FREE_DISK", "0", 0),
         ("ABP_ALLOW_PRIVATE_ADDRESSES", "yes", True),
         ("ABP_STORE", "none:", "none:"),
     ],
@@ -83,6 +87,8 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ABP_LOG_LEVEL", "loud"),
         ("ABP_MAX_ARTIFACT_BYTES", "0"),
         ("ABP_MAX_ARTIFACT_BYTES", "1.5"),
+        ("ABP_MAX_SESSION_BYTES", "0"),
+        ("ABP_MIN_FREE_DISK", "-1"),
         ("ABP_ALLOW_PRIVATE_ADDRESSES", "2"),
         ("ABP_STORE", "s4://bucket"),
     ],
@@ -129,6 +135,28 @@ def test_a_store_given_as_an_argument_is_not_blamed_on_the_environment() -> None
     with pytest.raises(UsageError) as caught:
         connect("memory:", transport=MemoryTransport({}), store="s4://bucket")
     assert "ABP_STORE" not in caught.value.message
+
+
+async def test_a_session_stores_no_more_than_its_total(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ABP_MAX_SESSION_BYTES", "12")
+
+    async def give_text(params: Any, call: Call) -> object:
+        return {"file": {"content": params["text"].encode(), "mimeType": "text/plain"}}
+
+    for retention in ({}, {"ABP_RETENTION_MAX_SESSION_BYTES": "1MB", "ABP_RETENTION_CLEANUP_STRATEGY": "none"}):
+        with monkeypatch.context() as patch:
+            for name, text in retention.items():
+                patch.setenv(name, text)
+            app = connect("memory:", transport=MemoryTransport({"give": give_text}), store=tmp_path)
+        async with app:
+            for text in ("first", "other"):
+                assert (await app.call("give", {"text": text})).artifacts["file"].size_bytes == 5
+            with pytest.raises(StoreFull, match="ABP_MAX_SESSION_BYTES"):
+                await app.call("give", {"text": "third"})
+            assert len(await app.store.list()) == 2
+    monkeypatch.setenv("ABP_MIN_FREE_DISK", str(1 << 60))
+    with pytest.raises(StoreFull, match="ABP_MIN_FREE_DISK"):
+        await stored(store=tmp_path)
 
 
 async def test_the_limit_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -210,7 +210,11 @@ class Proxy:
         task.add_done_callback(self._serving.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the server is gone: so is the client's connection
+            writer.transport.abort()
+            return
         ends = [one.transport for one in (writer, back) if isinstance(one.transport, asyncio.Transport)]
         self._open.update(ends)
         pumps = [

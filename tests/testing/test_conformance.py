@@ -21,6 +21,8 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.sync.server import ServerConnection
+from websockets.sync.server import serve as serve_websocket
 
 import webapp_fixture
 from tests.support.planted import ALL, ALLOWED, PLANTED
@@ -323,11 +325,22 @@ def test_bad_usage(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.startswith("abp: ")
 
 
-def test_an_app_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["conformance", "ws://127.0.0.1:1/abp", "--json"]) == 1
+def test_an_app_that_refuses_to_begin_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing at all at the address is an error: ``tests/surfaces/cli/test_errors.py``."""
+
+    def refuse(connection: ServerConnection) -> None:
+        for text in connection:
+            request = json.loads(text)
+            payload = {"success": False, "error": {"code": "NOT_SUPPORTED", "message": "not today"}}
+            answer = {"type": f"{request['type']}-result", "id": request["id"], "timestamp": 0, "payload": payload}
+            connection.send(json.dumps(answer))
+
+    with serve_websocket(refuse, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever).start()
+        port = server.socket.getsockname()[1]
+        assert main(["conformance", f"ws://127.0.0.1:{port}/", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
-    assert failed["id"] == "session.reachable" and document["counts"]["passed"] == 1  # no frame was wrong
+    assert "session.initialize" in {one["id"] for one in document["checks"] if one["status"] == "failed"}
 
 
 # --- text that an app declares as a file ------------------------------------------------------------------------------

@@ -71,6 +71,7 @@ def open_store(
     retention: Retention | None = None,
     audit: AuditLog | str | Path | None = None,
     search_index: bool = False,
+    min_free_bytes: int = 0,
 ) -> ArtifactStore:
     """Return the store at an address.
 
@@ -79,8 +80,8 @@ def open_store(
 
     ``max_bytes`` is the largest artifact in bytes; ``retention`` says how long artifacts are kept (``None``: for ever);
     ``audit`` is a file for the audit log; ``search_index`` keeps an index of texts in a folder, for :func:`search`, and
-    means nothing to other stores. Nothing on the disk is touched before something is stored. Raises
-    :class:`~transports.errors.UsageError` for any other address.
+    ``min_free_bytes`` of a folder's disk stay free: both mean nothing to other stores. Nothing on the disk is touched
+    before something is stored. Raises :class:`~transports.errors.UsageError` for any other address.
     """
     if max_bytes < 0:
         raise UsageError(f"max_bytes must not be negative (it is {max_bytes})")
@@ -93,7 +94,14 @@ def open_store(
         from .objects.store import ObjectStore  # needs an extra
 
         return ObjectStore(_bucket(url), max_bytes=max_bytes, retention=retention, audit=log)
-    return LocalStore(_folder(url), max_bytes=max_bytes, retention=retention, audit=log, search_index=search_index)
+    return LocalStore(
+        _folder(url),
+        max_bytes=max_bytes,
+        retention=retention,
+        audit=log,
+        search_index=search_index,
+        min_free_bytes=min_free_bytes,
+    )
 
 
 def _folder(url: str | Path | None) -> Path | None:

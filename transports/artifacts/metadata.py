@@ -125,11 +125,15 @@ class Metadata:
         blob: str = "",
     ) -> Metadata:
         """Return the metadata of content that was measured and described. ``old`` is the metadata that it replaces:
-        its time of creation stays, and its name unless another was suggested."""
-        created = {"created": old.source["created"]} if old and "created" in old.source else {}
+        its time of creation stays, and its name unless another was suggested: then ``source`` says ``stored_again``."""
+        earlier: dict[str, object] = {}
+        if old and "created" in old.source:
+            earlier["created"] = old.source["created"]
+        if old and not description.suggested:
+            earlier["stored_again"] = True
         if not names:
             names = (old.names[-1] if old and not description.suggested else Name(description.name, ""),)
-        source = description.source | created | _requested_names(description, old)
+        source = description.source | earlier | _requested_names(description, old)
         return cls(key, meter.sha256, meter.size, description.mime_type, names, source, scope, time.time(), blob)
 
     @property
@@ -220,14 +224,14 @@ def _scope(raw: object) -> Scope:
 
 def _stored(raw: object, source: Mapping[str, object]) -> float:
     """Return when the artifact was stored; metadata without this field has only the time of its creation."""
-    if isinstance(raw, float | int):
-        if not 0 <= raw <= _LATEST:
-            raise ValueError("the time is out of range")
-        return float(raw)
-    try:
-        return datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
-    except OverflowError as error:
-        raise ValueError("the time is out of range") from error
+    if not isinstance(raw, float | int):
+        try:
+            raw = datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+        except OverflowError as error:
+            raise ValueError("the time is out of range") from error
+    if not 0 <= raw <= _LATEST:
+        raise ValueError("the time is out of range")
+    return float(raw)
 
 
 def _load(data: bytes) -> object:

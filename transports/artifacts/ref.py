@@ -67,7 +67,8 @@ class ArtifactRef:
     :attr:`path` makes one. ``size_bytes`` and ``sha256`` (in hex) were verified when the artifact was stored.
     ``source`` says where it comes from, as JSON values:
     ``capability``, ``app``, ``created`` (ISO 8601, UTC), ``declared_mime_type``, ``sniffed_mime_type``, ``verified``
-    (whether a declared size was compared), ``warnings``. A reference of :class:`~transports.NoneStore` has no content
+    (whether a declared size was compared), ``warnings``, ``stored_again`` (the same content was there already, and no
+    other name was suggested, so it keeps the older one). A reference of :class:`~transports.NoneStore` has no content
     behind it; see :attr:`stored`.
     """
 

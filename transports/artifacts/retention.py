@@ -174,6 +174,7 @@ class Retention:
                     if new:
                         raise StoreFull(
                             f"the limits of this {level} are met; delete artifacts, or raise the retention's"
+                            + (" (ABP_MAX_SESSION_BYTES)" if level == "session" else "")
                         )
                     break
                 if not others:

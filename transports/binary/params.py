@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from .data import BinaryData
 from .detect import DESCRIPTOR_KEYS, MAX_DEPTH, Found, Place
 
 __all__ = ["prepare_params", "set_path"]
+
+_INDEX = re.compile(r"[0-9]{1,9}")
 
 
 def prepare_params(params: object) -> tuple[object, list[Found]]:
@@ -37,7 +40,7 @@ def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None
     inner: Any = params
     for count, step in enumerate(path, 1):
         at: Any = step
-        if isinstance(inner, list) and step.isascii() and step.isdigit() and int(step) <= len(inner):
+        if isinstance(inner, list) and _INDEX.fullmatch(step) and int(step) <= len(inner):
             at = int(step)
             inner += [{}] if at == len(inner) else []
         elif isinstance(inner, dict):

@@ -33,14 +33,15 @@ def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) ->
 def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
     """Raise errors of ours for those of asyncio and of Playwright while ``target`` is opened.
 
-    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures, and
-    :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
+    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and the
+    ``details`` hold, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
     """
     try:
         yield
     except TimeoutError:
         within = f"did not load within {format_seconds(timeout)}"
-        raise ConnectFailed(f"{redact_url(target)} {within}; is it the right address?") from None
+        message = f"{redact_url(target)} {within}; is it the right address?"
+        raise ConnectFailed(message, details={"timeout": timeout}) from None
     except Exception as error:
         if isinstance(error, ABPError) or not is_closed(error):
             raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..errors import ConnectFailed, UsageError, first_line
 from .page.agent import PageAgent
 from .page.ended import is_closed
+from .preflight import require_listener
 from .process.launch import Browser
 from .process.runfolder import RunFolder
 from .transfer.cdp_downloads import CdpDownloads
@@ -108,17 +109,20 @@ class PageSource:
         """Seconds after which a browser that answers nothing is taken for dead."""
         return _SHARED_PATIENCE if isinstance(self.browser, Browser) else _OWN_PATIENCE
 
-    async def start(self, stack: AsyncExitStack, *, timeout: float) -> Browser | None:
+    async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
         """Return the running browser, or ``None`` if the page or context is the caller's.
 
         A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
-        ``timeout`` in seconds covers the start.
+        ``timeout`` in seconds covers the start. None is started for a ``url`` of this machine at which nothing listens:
+        raises :class:`~transports.errors.ConnectFailed`.
         """
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
             await self.browser.ensure_running(patience=self.patience)
             return self.browser
+        if not (self.profile or self.cdp_url or self.extension):  # a profile's service worker may answer for the app
+            await require_listener(url)
         browser = Browser(
             headless=self.headless,
             timeout=timeout,

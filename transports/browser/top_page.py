@@ -27,7 +27,6 @@ from ..errors import (
     format_seconds,
 )
 from ..protocol.messages import Message
-from ..protocol.strict_json import decode_json
 from ..protocol.urls import redact_url
 from ..tasks import cancel_and_wait, spawn
 from .effects.page_effects import Dialogs
@@ -36,6 +35,7 @@ from .page.agent import PageAgent
 from .page.ended import is_closed
 from .page.navigation import explain_load_failure, same_document
 from .page.problems import not_abp, read_problems
+from .page.received import FoundApp, parse_json
 from .page.scripts import load_script
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
@@ -192,37 +192,37 @@ class TopPageTransport(PageTransport):
             status = response.status if response else None
             await self._server_address.read(response)
         found = await self._look_for_app(agent)
-        if found["protocol"] == "webmcp":
+        if found.protocol == "webmcp":
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := self._fault(found):
-            seen = f"title {found['title']!r}" + (f", HTTP {status}" if status else "")
+            seen = f"title {found.title[:200]!r}" + (f", HTTP {status}" if status else "")
             about = f"the page at {redact_url(self._target)} ({seen}) {fault}"
-            raise not_abp(about, "" if found["present"] else self._advice(found), await read_problems(page))
+            raise not_abp(about, "" if found.present else self._advice(found), await read_problems(page))
 
-    async def _look_for_app(self, agent: PageAgent) -> dict[str, Any]:
-        found = decode_json(await agent.invoke("ready", int(self._grace * 1000), timeout=self._timeout + self._grace))
-        assert isinstance(found, dict)
-        return found
+    async def _look_for_app(self, agent: PageAgent) -> FoundApp:
+        milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
+        seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
+        return parse_json(seen, FoundApp, "what the page has of an app")
 
-    def _fault(self, found: Mapping[str, Any]) -> str:
+    def _fault(self, found: FoundApp) -> str:
         """Return what is wrong with the page as an app; empty if its ``window.abp`` is whole."""
-        if found["threw"]:
-            return f"has a window.abp that throws: {found['threw']}"
-        if not found["present"]:
+        if found.threw:
+            return f"has a window.abp that throws: {found.threw[:200]}"
+        if not found.present:
             protocol = self._script_options.get("protocol", "abp")
             lacks = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
             return f"has {lacks[protocol]} {format_seconds(self._grace)} after it loaded"
-        if found["missing"]:
-            return f"has a window.abp without {' and '.join(found['missing'])}: it is not whole"
+        if found.missing:
+            return f"has a window.abp without {' and '.join(found.missing[:2])}: it is not whole"
         return ""
 
-    def _advice(self, found: Mapping[str, Any]) -> str:
+    def _advice(self, found: FoundApp) -> str:
         if self._adapter is not None and (elsewhere := self._elsewhere(self._adapter)):
             return elsewhere
         if self._script_options.get("protocol") != "webmcp":
             return "is it the right address, and does the app speak ABP?"
-        without = "" if found["webmcp"] else "; this browser offers it no WebMCP, see `abp doctor`"
+        without = "" if found.webmcp else "; this browser offers it no WebMCP, see `abp doctor`"
         return f"does it register tools, or a form with a toolname?{without}"
 
     def _elsewhere(self, adapter: Adapter) -> str:
@@ -246,9 +246,8 @@ class TopPageTransport(PageTransport):
 
     async def inspect_tools(self) -> Mapping[str, object]:
         """Return facts of the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
-        found = decode_json(await self._require_agent().invoke("inspectTools", timeout=self._timeout))
-        assert isinstance(found, dict)
-        return found
+        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
+        return parse_json(found, dict[str, object], "what the page says of its tools")
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """As :meth:`PageTransport.request`. The call of a tool also raises :class:`~transports.errors.PersonRequired`
@@ -285,7 +284,7 @@ class TopPageTransport(PageTransport):
 
     def _on_event(self, kind: str, payload: Any) -> None:
         if kind == "submitting":
-            self._submitting.add(payload["call"])
+            self._submitting.add(payload.call or "")
         else:
             super()._on_event(kind, payload)
 

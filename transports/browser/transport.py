@@ -26,8 +26,8 @@ from .effects.page_effects import Dialogs, PageEffects
 from .effects.permissions import check_permissions, set_permissions
 from .losses import loss_error, mapping_opening_errors
 from .page.agent import PageAgent
-from .page.channel import open_channel
-from .page.reply import parse_reply
+from .page.channels import open_channel
+from .page.received import Elicitation, parse_reply
 from .reconnect import reconnect
 from .source import PageSource, Tab
 from .transfer.ladder import Ladder
@@ -77,7 +77,7 @@ class PageTransport(Transport):
         self._dialogs: Dialogs = dialogs
         self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
-        self._max_bytes = DEFAULT_MAX_BYTES
+        self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self._rungs: dict[str, int] = {}
         self.features = replace_field(self.features, reconnects=source.page is None)
 
@@ -102,12 +102,12 @@ class PageTransport(Transport):
         return dict(self._rungs)
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Let no file of the page be larger than ``store`` takes; a session calls it before it opens the transport."""
-        self._max_bytes = store.max_bytes
+        """Let the page write no more than ``store`` takes; a session calls it before it opens the transport."""
+        self._limits = store.max_bytes, store.retention.max_session_bytes if store.retention else None
 
     async def open(self) -> None:
         """Start or attach to the browser, open the page and load the app."""
-        self._browser = await self._source.start(self._stack, timeout=self._timeout)
+        self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
         agent = await self._open_page()
         if self.features.reconnects:
             work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
@@ -138,12 +138,12 @@ class PageTransport(Transport):
             print_page=self._print_page,
             emit=self._events.put_nowait,
             release=self.release,
-            max_bytes=self._max_bytes,
+            limits=self._limits,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
         await self._effects.prepare(downloads)
         await set_permissions(tab, agent, self._permissions)
-        self._ladder = Ladder(agent, downloads, max_bytes=self._max_bytes)
+        self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0])
         self._ladder.used = self._rungs = self._ladder.used | self._rungs  # it goes on after a page that was lost
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)
@@ -200,11 +200,11 @@ class PageTransport(Transport):
                 return await self._call(message, timeout)
             case "capabilities/cancel":
                 try:
-                    text = await agent.invoke("cancel", payload["callId"], payload.get("reason", ""), timeout=timeout)
+                    args = payload["callId"], payload.get("reason", "")
+                    return parse_reply(message, await self._invoke_agent("cancel", *args, timeout=timeout))
                 except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
                     await agent.check_responsive()
                     raise
-                return parse_reply(message, text)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
     async def _call(self, message: Message, timeout: float) -> Message:
@@ -221,7 +221,7 @@ class PageTransport(Transport):
 
     async def _invoke_agent(self, method: str, *args: object, timeout: float) -> str | bytes:
         """Call a method of the agent and return its JSON; a very long text is fetched as content is."""
-        answer: str = await self._require_agent().invoke(method, *args, timeout=timeout)
+        answer = await self._require_agent().invoke(method, *args, timeout=timeout, returns=str)
         return await self._ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
@@ -241,8 +241,8 @@ class PageTransport(Transport):
             yield message
 
     def _on_event(self, kind: str, payload: Any) -> None:
-        if kind == "elicitation":
-            self._events.put_nowait(Message("elicitation/request", payload["request"], id=payload["id"]))
+        if isinstance(payload, Elicitation):
+            self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
         elif kind in _EVENTS:
             self._events.put_nowait(Message(_EVENTS[kind], payload))
         else:

@@ -32,7 +32,8 @@ class ABPError(Exception):
     ``retryable`` says whether the same call may succeed later; ``retry_after`` is how long to wait before, in seconds,
     or ``None`` if nobody said. ``alternatives`` are names of capabilities that the app offers instead. ``details``
     holds JSON values only. ``result`` is set where part of an answer was stored before the error: what it lists is
-    safe in the store.
+    safe in the store. As text, such as in the last line of a traceback, an error is its message and its code:
+    ``export.pdf: the paper is out [OPERATION_FAILED]``.
     """
 
     code: str = "INTERNAL_ERROR"
@@ -59,6 +60,10 @@ class ABPError(Exception):
         self.alternatives = tuple(alternatives)
         self.details: dict[str, object] = dict(details or {})
         self.result: StoredPart | None = None
+
+    def __str__(self) -> str:
+        first, newline, rest = self.message.partition("\n")
+        return f"{first} [{self.code}]{newline}{rest}"
 
     def located(self, where: str) -> Self:
         """Put ``where``, such as the name of a capability, before the message, and return the error."""

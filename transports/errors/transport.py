@@ -144,5 +144,16 @@ class ContextLost(Disconnected):
 def no_answer(request: str, timeout: float) -> CallTimeout:
     """Return the error for a request that was not answered within ``timeout`` seconds. ``request`` names it for people;
     it is empty, or ``capabilities/call``, for a call, whose capability the session puts before the message."""
-    what = "" if request in ("", "capabilities/call") else f" to {request}"
-    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}")
+    call = request in ("", "capabilities/call")
+    what = "" if call else f" to {request}"
+    longer = _LONGER.get("" if call else request, "")
+    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}")
+
+
+_OPENING = "; if the app needs longer to start, raise connect(timeout=) or ABP_BROWSER_TIMEOUT (milliseconds)"
+#: What sets the time of a request.
+_LONGER = {
+    "": "; if it takes longer, raise timeout= (for all calls: ABP_CALL_TIMEOUT, milliseconds)",
+    "initialize": _OPENING,
+    "capabilities/list": _OPENING,
+}

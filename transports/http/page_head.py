@@ -70,7 +70,10 @@ class PageHead:
                 return
             data = self._start
             self._decoder = codecs.getincrementaldecoder(charset)("replace")
-        self._tags.feed(self._decoder.decode(data, last))
+        try:
+            self._tags.feed(self._decoder.decode(data, last))
+        except ValueError:  # a character reference of thousands of digits, which Python makes no number of
+            self._tags.ended = True
 
 
 def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
@@ -111,6 +114,7 @@ class _Tags(HTMLParser):
         self.href: str | None = None
         self.base: str | None = None
         self.title: list[str] = []
+        self._room = _LONGEST_TITLE
         self._templates = 0
         self._title: bool | None = None  # None before it, True inside it, False after it
 
@@ -154,5 +158,6 @@ class _Tags(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         """Collect the text of the title, up to a limit."""
-        if self._title and not self.ended and sum(map(len, self.title)) < _LONGEST_TITLE:
-            self.title.append(data[:_LONGEST_TITLE])
+        if self._title and not self.ended and self._room:
+            self.title.append(data[: self._room])
+            self._room -= len(self.title[-1])

@@ -100,7 +100,9 @@ def failure_reason(failure: Exception) -> str:
         case aiohttp.ClientSSLError():
             return "its certificate or TLS is not valid"
         case aiohttp.ClientConnectorError():
-            return f"no connection ({failure.os_error.strerror or type(failure.os_error).__name__})"
+            refused = isinstance(failure.os_error, ConnectionRefusedError)
+            reason = "nothing listens there" if refused else failure.os_error.strerror
+            return f"no connection ({reason or type(failure.os_error).__name__})"
         case aiohttp.ClientResponseError():
             return "the answer is no valid HTTP"
         case aiohttp.InvalidURL():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,8 @@ from itertools import islice
 
 from ..errors import CapabilityError, ProtocolError
 from .declarations import Capability, parse
+from .schema import unnamed_params
+from .spelling import similar_names
 
 __all__ = ["Capabilities", "CapabilitiesChanged", "deprecation_warnings", "unknown_capability", "with_suggestions"]
 
@@ -17,8 +18,8 @@ logger = logging.getLogger("transports")
 
 #: How many entries without a name are logged one by one.
 _MAX_LOGGED = 5
-#: How many names are searched for one that is spelled like a wrong one.
-_MAX_SEARCHED = 5000
+#: How many names are sorted for a list of some.
+_MAX_SORTED = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +144,16 @@ def unknown_capability(app: str, name: str, known: Mapping[str, Capability]) -> 
     return with_suggestions(error, name, known)
 
 
-def with_suggestions(error: CapabilityError, name: str, known: Mapping[str, Capability]) -> CapabilityError:
-    """Return the app's error, changed in place: its message also names similar capabilities, alternatives, and at most
-    three requirements that are not met. ``name`` is what was called, ``known`` what the app has."""
-    hints: list[str] = []
+def with_suggestions(
+    error: CapabilityError, name: str, known: Mapping[str, Capability], params: object = None
+) -> CapabilityError:
+    """Return the app's error, changed in place: its message also names similar capabilities, alternatives, at most
+    three requirements that are not met, and ``params`` that the capability does not have. ``name`` is what was called,
+    ``known`` what the app has."""
+    hints = unnamed_params(known[name].input_schema, params) if name in known else []
     if error.code == "UNKNOWN_CAPABILITY":
-        folded = {one.casefold(): one for one in islice(known, _MAX_SEARCHED)}
-        close = [folded[one] for one in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
-        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _MAX_SEARCHED))[:8])
+        close = similar_names(name, known)
+        error.alternatives = tuple(close) or error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
         listed = ", ".join(error.alternatives) or "none"
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:

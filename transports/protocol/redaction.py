@@ -48,7 +48,8 @@ _PATTERNS = (
 _DOTTED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+){2,}+")
 _JWT_HEAD = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}", re.IGNORECASE)
 _NOT_PLAIN = re.compile(r"[^a-z0-9]")
-_QUERY = re.compile(r"([?&;#])([\w.~-]+)=([^&#\s\"'<>]+)")
+_QUERY = re.compile(r"[?&;#]([\w.~-]+)=")
+_QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
 class Redactor:
@@ -70,13 +71,13 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return text without credentials in URLs, header lines, bearer and basic credentials, JSON web tokens."""
+        for pattern in self._more_patterns:  # first, so that they see the text as it was
+            text = pattern.sub(_redact_match, text)
         if _may_hold_secrets(text.casefold()):
-            text = _QUERY.sub(self._redact_query, text)
+            text = self._queries(text)
             for pattern in self._patterns:
                 text = pattern.sub(_redact_match, text)
             text = _DOTTED.sub(_redact_jwt, text)
-        for pattern in self._more_patterns:
-            text = pattern.sub(_redact_match, text)
         return text
 
     def tree(self, node: object) -> object:
@@ -116,9 +117,17 @@ class Redactor:
             case _:
                 return node
 
-    def _redact_query(self, found: re.Match[str]) -> str:
-        mark, name, _ = found.groups()
-        return f"{mark}{name}={REDACTED}" if _bare(name).endswith(self._in_queries) else found[0]
+    def _queries(self, text: str) -> str:
+        """Redact the queries of URLs, also of one that is the value of another's field."""
+        done: list[str] = []
+        at = 0
+        for field in _QUERY.finditer(text):
+            if field.start() >= at and _bare(field[1]).endswith(self._in_queries):
+                value = _QUERY_VALUE.match(text, field.end())
+                if value is not None:
+                    done += (text[at : field.end()], REDACTED)
+                    at = value.end()
+        return "".join((*done, text[at:]))
 
 
 def _blank(value: object) -> object:

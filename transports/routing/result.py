@@ -226,13 +226,16 @@ class Result:
         """The lines about one file, or about the ``whole`` answer as JSON; where it is kept is enough if the reader has
         ``seen`` it."""
         where = ref.path or ref.uri
+        created = str(ref.source.get("created", "earlier"))[:40]
+        again = [f"Note: the same content was stored before ({created}); it keeps its name"]
+        again = again if ref.source.get("stored_again") is True else []
         if whole:
             text = "" if seen else encode_json(self.data).decode()
             said = (
                 f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
             )
             if seen:
-                return [said]
+                return [said, *again]
             lines = [said, f"Size: {len(text)} characters"]
         else:
             text = str(ref.source.get("preview", ""))
@@ -241,7 +244,7 @@ class Result:
             lines = [said, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
         if text and not ref.stored:
             lines.append(f"Preview: {shorten(text, stored=False)}")
-        return lines
+        return lines + again
 
 
 def _format_effect(effect: Effect) -> str:

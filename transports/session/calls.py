@@ -9,12 +9,23 @@ import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
 from ..base import PageTools, Transport
 from ..binary.detect import Found
-from ..errors import ABPError, CallTimeout, CapabilityError, Disconnected, TooLarge, format_seconds, no_answer
+from ..errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    TooLarge,
+    UsageError,
+    format_seconds,
+    no_answer,
+)
 from ..protocol.declarations import parse
+from ..protocol.elicitation import INVALID_ANSWER
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer
 from ..routing import Result
@@ -73,22 +84,29 @@ class Calls:
     ) -> Result:
         """Return the result of ``work``; emit :class:`CallStarted` before it and :class:`CallFinished` after it.
 
-        The callbacks get the events that came meanwhile first, except after a timeout, whose time is up.
+        The callbacks get the events that came meanwhile first, except after a timeout, whose time is up. If answers of
+        the elicitation handler were refused, the result has a warning, and the error says so: that of the app becomes a
+        :class:`~transports.errors.UsageError`.
         """
         self._events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
         try:
             result = await work
+            if refused := self._events.take_refused(call):
+                result = replace(result, warnings=(*result.warnings, *refused))
             await self._events.wait_for_callbacks(on_progress)
         except ABPError as raised:
-            error = raised
+            error = _with_refused(raised, capability, self._events.take_refused(call))
             if not isinstance(error, CallTimeout):
                 await self._events.wait_for_callbacks(on_progress)
+            if error is not raised:
+                raise error from None
             raise
         except asyncio.CancelledError:
             error = CapabilityError(f"{capability}: cancelled by the client", code="CANCELLED")
             raise
         finally:
+            self._events.take_refused(call)
             duration = (time.perf_counter() - started) * 1000
             self._events.emit(CallFinished(call, capability, duration, result, error))
         return result
@@ -213,3 +231,16 @@ class Calls:
     async def _request_cancellation(self, message: Message) -> None:
         with contextlib.suppress(ABPError):
             await self._transport.request(message, timeout=_CANCEL_TIMEOUT)
+
+
+def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> ABPError:
+    """Return the error of a call during which answers of the elicitation handler were refused. What the app made of
+    that, often a cancellation, is not the cause, so it goes to the details."""
+    if not refused:
+        return error
+    if isinstance(error, CapabilityError):
+        message = f"{capability}: {refused[0]}; then the app said: {error.message.removeprefix(f'{capability}: ')}"
+        return UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
+    error.message = f"{error.message}; {refused[0]}"
+    error.args = (error.message,)
+    return error

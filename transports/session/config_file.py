@@ -47,7 +47,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
         return ConfigFile()
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # the last for arrays that are nested hundreds of times
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read: {reason}") from error
     for key, table in document.items():

@@ -35,6 +35,8 @@ _CALLBACK_GRACE = 0.5
 _CALLBACK_LIMIT = 5.0
 #: Ended attempts that are remembered, so that their late progress is not taken for that of another call.
 _ENDED_ATTEMPTS = 1000
+#: Refused answers of the elicitation handler that a call is told of.
+_MAX_REFUSED = 5
 #: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
 _DUPLICATE_WINDOW = 1.0
 _LIST_CHANGED = "notifications/capabilities/list_changed"
@@ -61,12 +63,13 @@ class EventDispatcher:
         self._transport = transport
         self._on_progress = on_progress
         self._on_notification = on_notification
-        self._questions = Questions(on_elicitation)
+        self._questions = Questions(on_elicitation, self._note_refused)
         self._connection = connection
         self._notified = notified
         self._callbacks = Callbacks()
         self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
+        self._refused: dict[str, list[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -92,6 +95,18 @@ class EventDispatcher:
         """Forget an attempt; progress that comes for it later belongs to no call."""
         del self._attempts[attempt]
         self._ended.append(attempt)
+
+    def take_refused(self, call: str) -> list[str]:
+        """Return why answers of the elicitation handler were refused during a call, and forget it."""
+        return self._refused.pop(call, [])
+
+    def _note_refused(self, reason: str) -> bool:
+        """ABP does not say which call a question belongs to: only a call that runs alone is told."""
+        calls = {call for call, _ in self._attempts.values()}
+        if len(calls) != 1 or len(reasons := self._refused.setdefault(calls.pop(), [])) == _MAX_REFUSED:
+            return False
+        reasons.append(reason)
+        return True
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Let the callbacks of an ended call and of the session get the events that came before its answer: within five

@@ -16,7 +16,7 @@ from ..protocol.declarations import AppInfo, Capability, parse
 from ..protocol.initialize import initialize_params
 from ..protocol.messages import Message
 from ..protocol.payloads import Answer, Initialized
-from ..protocol.schema import check_params
+from ..protocol.schema import check_params, unnamed_params
 from ..tasks import cancel_and_wait
 
 __all__ = ["Handshake"]
@@ -105,7 +105,8 @@ class Handshake:
         self.capabilities = self._generate(capabilities.with_manifest(self._in_manifest))
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
-        """Return the warnings about a call that this session has not given yet.
+        """Return the warnings about a call: those that this session has not given yet, and which parameters the
+        capability's ``inputSchema`` does not name.
 
         ``content`` is what stands for files and buffers in ``params``; it fits any schema. Raises
         :class:`~transports.errors.UsageError` if the parameters do not fit the capability's ``inputSchema``.
@@ -113,7 +114,7 @@ class Handshake:
         notes = check_params(capability.name, capability.input_schema, params, [found.path for found in content])
         new = [note for note in (*deprecation_warnings(capability), *notes) if note not in self._warned]
         self._warned.update(new)
-        return new
+        return [*new, *(f"{capability.name}: {hint}" for hint in unnamed_params(capability.input_schema, params))]
 
     async def _list_capabilities(self) -> object:
         """Return the payload of ``listCapabilities``, ``None`` if the app has no such method: that is allowed."""

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
-from ..protocol.elicitation import DECLINED, default_answer
+from ..protocol.elicitation import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.payloads import ElicitationRequest
-from ..protocol.strict_json import encode_json
 from .callbacks import invoke
 
 __all__ = ["OnElicitation", "Questions"]
@@ -31,15 +30,19 @@ class Questions:
 
     32 are answered at once and 256 wait for that; more are declined at once. The time that a question allows includes
     its waiting. A plain function that is too late goes on in its thread, and counts until it has returned.
+    ``on_refused`` gets the reason, in words, when an answer of the handler does not fit its question, and says whether
+    a call is told; otherwise it is logged.
     """
 
-    def __init__(self, handler: OnElicitation | None) -> None:
+    def __init__(self, handler: OnElicitation | None, on_refused: Callable[[str], bool]) -> None:
         self._handler = handler
+        self._on_refused = on_refused
         self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
-        """Return the answer for the app. What the handler raises declines, and so does an answer that is no JSON."""
+        """Return the answer for the app. What the handler raises declines. An answer that does not fit the question
+        (:func:`~transports.protocol.elicitation.answer_fault`) is an error for the app, and for its caller."""
         if self._handler is None:
             return default_answer(request)
         if self._waiting >= _MAX_WAITING:
@@ -49,14 +52,17 @@ class Questions:
             async with asyncio.timeout(request.timeout / 1000 if request.timeout else None):
                 await self._wait_for_slot()
                 returned = await self._ask(self._handler, request)
-            if not isinstance(returned, Mapping):
-                raise TypeError(f"it returned {type(returned).__name__}, not {{'success': True, 'data': …}}")
-            encode_json(returned)
+            fault = answer_fault(request, returned)
         except Exception as error:  # noqa: BLE001 - raising is how a handler declines
             reason = "too late" if isinstance(error, TimeoutError) else repr(error)
             logger.warning("the elicitation handler declined %s: %s", request.method, reason)
             return DECLINED
-        return returned
+        if not fault and isinstance(returned, Mapping):
+            return returned
+        reason = f"the elicitation handler's answer to {request.method} is refused: {fault}"
+        if not self._on_refused(reason):
+            logger.warning("%s", reason)
+        return refused_answer(reason)
 
     async def _wait_for_slot(self) -> None:
         self._waiting += 1

@@ -229,7 +229,7 @@ class Session:
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
             )
         except CapabilityError as error:
-            raise with_suggestions(error, capability, self._handshake.capabilities) from None
+            raise with_suggestions(error, capability, self.capabilities, prepared) from None
         report = self._events.download_progress(call, on_progress)
         result = await self._results.from_answer(
             reply, answer, capability, declared, call=call, warnings=warnings, started=started, on_download=report

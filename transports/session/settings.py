@@ -32,6 +32,8 @@ class Settings(BaseSettings):
 
     max_message_bytes: int = Field(default=100_000_000, gt=0)
     max_artifact_bytes: int = Field(default=1 << 30, gt=0)
+    max_session_bytes: int | None = Field(default=None, gt=0)
+    min_free_disk: int = Field(default=16 << 20, ge=0)
     allow_private_addresses: bool = False
     store: str | None = None
     durability: Literal["process", "disk"] = "process"

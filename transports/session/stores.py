@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..artifacts import ArtifactStore, Retention, open_store
@@ -16,18 +17,30 @@ def open_configured_store(
 ) -> ArtifactStore:
     """Return the store at ``url``, by default the one that ``settings`` name, with their limits and audit log.
 
+    ``ABP_MAX_SESSION_BYTES`` is a limit of the retention; without one, what is over it is refused and nothing goes.
+
     Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
     """
     try:
         return open_store(
             url or settings.store or settings.output_dir,
             max_bytes=settings.max_artifact_bytes,
-            retention=retention,
+            retention=_limited(retention, settings.max_session_bytes),
             audit=settings.audit_log,
             search_index=settings.search_index,
+            min_free_bytes=settings.min_free_disk,
         )
     except UsageError as error:
         raise error if url else UsageError(f"ABP_STORE: {error.message}") from None
+
+
+def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
+    if max_session_bytes is None:
+        return retention
+    if retention is None:
+        return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
+    own = retention.max_session_bytes
+    return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
 
 
 def uses_own_store(settings: Settings) -> bool:

@@ -49,7 +49,7 @@ async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
     shown = json.dumps({**ANSWER, "note": "é\ufffd\\u0007"}, indent=2, ensure_ascii=False).replace("\\\\u", "\\u")
     assert bare == f"{shown}\nOutput saved to file: {path}\n"
     monkeypatch.setenv("NO_COLOR", "1")
-    text, path = await printed(ANSWER, Terminal(), tmp_path, monkeypatch)
+    text, path = await printed(ANSWER, Terminal(), tmp_path / "again", monkeypatch)
     assert not COLOUR.search(text)  # bold stays
     assert re.sub(r"\x1b\[[0-9;]*m", "", text) == f"{shown}\nOutput saved to file: {path}\n"
 

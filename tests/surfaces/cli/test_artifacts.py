@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -32,9 +34,41 @@ def test_an_artifact_by_the_beginning_of_its_id_and_by_its_name(abp: CommandLine
         assert ran.status == 2 and "'artifact_' may be any of 3 artifacts" in ran.err
         assert one.id in ran.err and three.id in ran.err and "give more of the id" in ran.err
     assert abp("artifacts", "rm", "").status == 1
-    ran = abp("artifacts", "rm", "one.txt", "nothing", two.id)
-    assert ran.status == 1 and "'nothing'" in ran.err
+    assert abp("artifacts", "rm", "one.txt", two.id, one.id).status == 0
     assert [one["id"] for one in abp("artifacts", "list", "--json").document["artifacts"]] == [three.id]
+
+
+def test_nothing_is_removed_if_one_of_several_does_not_exist(abp: CommandLine, tmp_path: Path) -> None:
+    one, two = put(tmp_path / "out", one=b"one", two=b"two")
+    ran = abp("artifacts", "rm", "one.txt", "nothing", two.id)
+    assert ran.status == 1 and "'nothing'" in ran.err and "; nothing was removed [ARTIFACT_NOT_FOUND]" in ran.err
+    assert len(abp("artifacts", "list", "--json").document["artifacts"]) == 2
+    ran = abp("artifacts", "rm", "one.txt", two.id)
+    assert (ran.status, ran.err) == (0, f"abp: removed {one.id} (one.txt)\nabp: removed {two.id} (two.txt)\n")
+
+
+def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")  # POSIX: two hours east
+    time.tzset()
+    try:
+        refs = put(tmp_path / "out", one=b"one", two=b"two", three=b"three")
+        lines = abp("artifacts", "list").out.splitlines()
+        for ref, line in zip(refs, lines, strict=True):
+            stored = datetime.fromisoformat(str(ref.source["created"])) + timedelta(hours=2)
+            assert f" {stored:%Y-%m-%d %H:%M}  {ref.filename}" in line
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    ran = abp("artifacts", "list", "--limit", 2, "--out", tmp_path / "out")
+    assert [line.split()[0] for line in ran.out.splitlines()] == [refs[1].id, refs[2].id]
+    assert ran.err == "abp: 2 of 3 artifacts; the others are older\n"
+    assert abp("artifacts", "list", "--limit", 3, "--out", tmp_path / "out").err == ""
+    assert abp("artifacts", "list", "--limit", 0).status == 2
+
+
+def test_the_same_content_under_another_name_is_found_by_both(abp: CommandLine, tmp_path: Path) -> None:
+    put(tmp_path / "out", one=b"same", two=b"same")
+    assert abp("artifacts", "get", "one.txt").out == abp("artifacts", "get", "two.txt").out == "same"
 
 
 def test_open_hands_the_file_to_the_desktop(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

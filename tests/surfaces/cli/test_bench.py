@@ -147,7 +147,7 @@ async def test_a_warm_up_is_not_counted_and_failures_do_not_end_the_others() -> 
         assert await store.list() == []
     assert len(running) == 7 and shown == [1, 2, 3, 4, 5, 6] and set(running) == {1}
     assert measured.calls == 6 and len(measured.latencies) == 4 and measured.size == 4000
-    assert measured.failures["NO"].count == 1 and measured.failures["NO"].message == "no"
+    assert measured.failures["NO"].count == 1 and measured.failures["NO"].message == "make: no"
     assert measured.failed == 2 and "COLD" not in measured.failures and not measured.session_ended
 
 

@@ -76,6 +76,11 @@ def test_a_benchmark_is_as_the_page_shows_it(
     assert (tmp_path / "calls.svg").stat().st_size
 
 
+def test_one_capability_is_as_the_page_shows_it(abp: CommandLine, workbench: Fixture) -> None:
+    (name, url, capability), shown = transcript("abp capabilities")
+    assert abp(name, workbench.ws_url, capability).out == shown.replace(url, workbench.ws_url)
+
+
 def test_the_shell_is_as_the_page_shows_it(workbench: Fixture, tmp_path: Path) -> None:
     (name, _, *args), shown = transcript("abp shell")
     command = [sys.executable, "-c", f"{AT_TERMINAL}; sys.exit(main(sys.argv[1:]))", name, workbench.ws_url, *args]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_line import CommandLine
+from transports import Browser, WebSocketTransport
 from webapp_fixture import Fixture
+
+#: The module, whose package has a function of its name.
+GATHER = import_module("transports.testing.conformance.gather")
 
 
 def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
@@ -18,3 +26,90 @@ def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workb
     assert '    -    "csv": "a\\n1"' in difference and '    +    "csv": "\\u001b[31mb\\n2"' in difference
     assert all(line.startswith("    ") for line in difference) and len(difference) > 5
     assert ran.document["error"]["details"]["diff"].count("\n") == len(difference) - 1
+
+
+def test_a_parameter_without_its_option_is_told_how_to_write_it(abp: CommandLine) -> None:
+    for args, written in ((["html=x"], "-p html=x"), (["title=a b", "c=1"], "-p title=…"), (["x=a;b"], "-p 'x=a;b'")):
+        ran = abp("call", "ws://127.0.0.1:9/", "export.pdf", *args)
+        assert ran.status == 2 and f"; write {written}, see `abp call --help` [INVALID_PARAMS]" in ran.err
+    assert "write" not in abp("call", "ws://127.0.0.1:9/", "export.pdf", "html").err
+
+
+def test_a_misspelt_parameter_is_a_line_on_stderr(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    line = "abp: warning: data.json: you gave 'csw', which its inputSchema does not name; did you mean 'csv'?\n"
+    call = ("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "-p", "csw=1")
+    ran, document = abp(*call), abp(*call, "--json")
+    assert ran.status == 0 and ran.err == document.err == line and "csw" not in ran.out
+    assert document.document["warnings"] == [line.removeprefix("abp: warning: ").rstrip()]
+    each = tmp_path / "each.jsonl"
+    each.write_text('{"csv": "b\\n1", "csw": 1}\n')
+    assert line in abp("call", workbench.ws_url, "data.json", "--each", each).err
+    missing = abp("call", workbench.ws_url, "data.json", "-p", "csw=1")
+    assert missing.status == 2 and '"csv" is a required property' in missing.err
+    assert "; you gave 'csw', which its inputSchema does not name; did you mean 'csv'? [INVALID_PARAMS]" in missing.err
+
+
+def test_parameters_that_the_app_refuses_are_bad_usage_as_those_that_the_command_refuses(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("no picture")
+    ours = abp("call", workbench.ws_url, "image.info", "-p", "image=1", "--json")
+    theirs = abp("call", workbench.ws_url, "image.info", "--file", f"image={note}", "--json")
+    assert [ran.status for ran in (ours, theirs)] == [2, 2]
+    assert [ran.document["error"]["code"] for ran in (ours, theirs)] == ["INVALID_PARAMS"] * 2
+    assert abp("call", workbench.ws_url, "fault.error").status == 1  # no such capability here: the call failed
+
+
+def test_a_timeout_names_the_option_that_gives_it_longer(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    message = "no answer within 0.05 s; if it takes longer, raise --timeout (for all calls: ABP_CALL_TIMEOUT"
+    ran = abp("call", workbench.ws_url, "job.wait", "--timeout", "0.05")
+    assert ran.status == 1 and f"abp: job.wait: {message}" in ran.err
+    each = tmp_path / "each.jsonl"
+    each.write_text("{}\n")
+    ran = abp("call", workbench.ws_url, "job.wait", "--timeout", "0.05", "--each", each, "--json")
+    assert message in ran.err and message in ran.document["results"][0]["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["fixture --port {}", "serve --port {}", "mcp --http 127.0.0.1:{}"])
+def test_a_port_that_is_taken_is_bad_usage(abp: CommandLine, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = abp(*command.format(port).split())
+    option = "--http 127.0.0.1:PORT" if command.startswith("mcp") else "--port"
+    assert ran.status == 2 and ran.err.splitlines()[-1] == (
+        f"abp: cannot listen on 127.0.0.1:{port}: port {port} is taken; end the program that listens there, or name "
+        f"another port with {option}, 0 for a free one [ADDRESS_UNAVAILABLE]"
+    )
+
+
+@pytest.mark.parametrize(
+    "command", ["call {} x", "capabilities {}", "conformance {}", "call {} x --transport postmessage"]
+)
+def test_nothing_is_started_or_tried_again_for_an_address_where_nothing_listens(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    started: list[object] = []
+    tried: list[object] = []
+
+    class Launched(Browser):
+        async def __aenter__(self) -> Launched:
+            started.append(self)
+            return await super().__aenter__()
+
+    async def connect(transport: WebSocketTransport) -> object:
+        tried.append(transport)
+        return await once(transport)
+
+    monkeypatch.setattr("transports.browser.source.Browser", Launched)
+    monkeypatch.setattr(GATHER, "Browser", Launched)
+    once = WebSocketTransport._connect
+    monkeypatch.setattr(WebSocketTransport, "_connect", connect)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}/"
+        for url in (f"http://{address}", f"ws://{address}")[: 1 if "postmessage" in command else 2]:
+            ran = abp(*command.format(url).split(), "--json")
+            assert ran.status == 1 and "start the app or correct the address [TRANSPORT_ERROR]" in ran.err
+            assert ran.err.count("\n") == 1 and ran.document["error"]["code"] == "TRANSPORT_ERROR"
+    assert started == [] and len(tried) == (0 if "postmessage" in command else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from tests.support.command_line import CommandLine
 from transports import UsageError
 from webapp_fixture import Fixture
+
+#: The module, whose package has a function of its name.
+GATHER = import_module("transports.testing.conformance.gather")
 
 
 @pytest.mark.parametrize("command", ["", "call", "shell", "artifacts", "artifacts open", "mcp"])
@@ -43,10 +47,15 @@ def test_the_version_comes_with_the_browsers(abp: CommandLine, tmp_path: Path, m
     assert ran.status == 0 and "correct ABP_BROWSER" in ran.out
 
 
-def test_a_token_and_headers_go_with_the_handshake(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["capabilities", "conformance --no-calls"])
+def test_a_token_and_headers_go_with_the_handshake(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path, command: str
+) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret\n")
-    ran = abp("capabilities", workbench.ws_url, "--token", f"@{token}", "--header", "X-Team: blue: 1", "--json")
+    name, *more = command.split()
+    given = (*more, "--token", f"@{token}", "--header", "X-Team: blue: 1", "--json")
+    ran = abp(name, workbench.ws_url, *given)
     assert ran.status == 0 and ran.document["success"] and "s3cret" not in ran.out + ran.err
     sent = {name.lower(): value for name, value in workbench.handshakes[-1].headers.items()}
     assert (sent["authorization"], sent["x-team"]) == ("Bearer s3cret", "blue: 1")
@@ -64,9 +73,10 @@ def test_a_token_and_headers_go_with_the_handshake(abp: CommandLine, workbench: 
     ],
 )
 def test_headers_that_cannot_be_sent_are_refused(abp: CommandLine, args: tuple[str, ...], message: str) -> None:
-    ran = abp("call", args[0], "x", *args[1:])
-    assert ran.status == 2 and message in ran.err
-    assert "s3cret" not in ran.err.replace("@/no/s3cret", "").replace("/no/s3cret", "")
+    for command in (("call", args[0], "x"), ("conformance", args[0])):
+        ran = abp(*command, *args[1:])
+        assert ran.status == 2 and message.removesuffix(" or --profile") in ran.err
+        assert "s3cret" not in ran.err.replace("@/no/s3cret", "").replace("/no/s3cret", "")
 
 
 def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,3 +92,19 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
         abp(*command)
     abp("shell", "http://127.0.0.1:9/", "--headed")
     assert given == [False, None, False, None, False]
+
+    class Launched:
+        def __init__(self, **options: object) -> None:
+            given.append(options["headless"])
+            raise UsageError("enough")
+
+    async def listens(url: str) -> None:
+        pass
+
+    monkeypatch.setattr(GATHER, "Browser", Launched)
+    monkeypatch.setattr(GATHER, "require_listener", listens)
+    abp("conformance", "http://127.0.0.1:9/", "--headed")
+    abp("conformance", "http://127.0.0.1:9/")
+    monkeypatch.setenv("ABP_HEADLESS", "false")
+    abp("conformance", "http://127.0.0.1:9/")
+    assert given[5:] == [False, True, False]

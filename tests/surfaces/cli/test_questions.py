@@ -110,6 +110,27 @@ def test_a_person_at_a_terminal_answers_by_the_schema(abp: CommandLine, workbenc
     assert ran.err.count(": declined\n") == 3  # Ctrl-C, Ctrl-D, and a method that nobody knows
 
 
+def test_what_was_typed_before_the_question_does_not_answer_it(abp: CommandLine, workbench: Fixture) -> None:
+    """In the shell too, where the terminal's keys may have been read already."""
+
+    def person(terminal: Terminal) -> None:
+        terminal.press("y\ry\r")
+        terminal.answer("[y/n]: ", "n")
+
+    asked = ("-p", "method=elicitation/confirm", "-p", 'params={"message": "Go on?"}')
+    ran = abp.at_terminal("call", workbench.ws_url, "form.ask", *asked, "--json", script=person)
+    assert ran.document["data"]["response"] == {"success": True, "data": {"confirmed": False}}
+
+    def in_the_shell(terminal: Terminal) -> None:
+        line = 'form.ask method=elicitation/confirm params={"message":"Go on?"}'
+        terminal.answer("abp> ", f"{line}\ry\ry\r", end="")
+        terminal.answer("[y/n]: ", "n")
+        terminal.answer("abp> ", CTRL_D, end="")
+
+    ran = abp.at_terminal("shell", workbench.ws_url, script=in_the_shell, stdout=True)
+    assert '"confirmed": false' in ran.err
+
+
 def test_words_of_an_app_have_no_effect_on_the_terminal(abp: CommandLine, workbench: Fixture) -> None:
     hostile = json.dumps({"message": "\x1b]0;title\x07", "schema": {"properties": {"a\nb\x1b[31m": {}}}})
     args = ("call", workbench.ws_url, "form.ask", "-p", "method=elicitation/input", "-p", f"params={hostile}", "--json")

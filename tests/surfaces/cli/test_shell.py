@@ -134,7 +134,7 @@ def test_calls_at_a_terminal(abp: CommandLine, workbench: Fixture, tmp_path: Pat
 
     ran = abp.at_terminal("shell", workbench.ws_url, script=person)
     assert ran.status == 0 and ran.err.count("abp> ") == 9
-    assert ran.out.count("Output saved to file: ") == 4 and "csv  string (needed)" in ran.out
+    assert ran.out.count("Output saved to file: ") == 4 and "csv        string  yes              CSV text" in ran.out
     history = tmp_path / "state" / "abp-transports" / "shell-history"
     kept = [line[1:] for line in history.read_text().splitlines() if line.startswith("+")]
     assert kept == ['data.json csv="a,b\\n1,2"', "data.josn", "job.wait", "files.clear", "help data.json"]

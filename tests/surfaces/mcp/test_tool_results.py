@@ -8,10 +8,13 @@ import io
 import json
 import os
 import random
+import struct
+import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
@@ -59,6 +62,19 @@ def bomb() -> bytes:
     return out.getvalue() + os.urandom(600_000)
 
 
+@cache
+def huge_bomb() -> bytes:
+    """A real PNG of 30,000 × 30,000 black pixels, in a file of 720 KB."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    row, packer = bytes(1 + 30_000 // 8), zlib.compressobj(1)
+    pixels = b"".join(packer.compress(row * 1000) for _ in range(30)) + packer.flush()
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"") + os.urandom(200_000)
+
+
 def giving(**contents: object) -> Apps:
     async def handler(params: Mapping[str, object], call: Call) -> object:
         return contents[call.capability]
@@ -82,6 +98,8 @@ def picture(data: bytes) -> dict[str, object]:
         ("300 KB PNG", "itself"),
         ("5 MB PNG", "thumbnail"),
         ("a bomb", "nothing"),
+        ("a bomb of 30,000 × 30,000", "nothing"),
+        ("a broken PNG", "nothing"),
         ("50 MB PDF", "nothing"),
         ("500 artifacts", "nothing"),
         ("a megabyte of warnings", "nothing"),
@@ -97,11 +115,14 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
         "300 KB PNG": lambda: picture(png(315)),
         "5 MB PNG": lambda: picture(png(1300)),
         "a bomb": lambda: picture(bomb()),
+        "a bomb of 30,000 × 30,000": lambda: picture(huge_bomb()),
+        "a broken PNG": lambda: picture(png(1300)[:2_000_000] + bytes(100)),
         "50 MB PDF": lambda: {"document": BinaryData.from_bytes(pdf(), mime_type="application/pdf")},
         "500 artifacts": lambda: {"pages": [os.urandom(40) for _ in range(500)]},
         "a megabyte of warnings": lambda: {"x" * 1000 + str(n): n for n in range(1000)},
     }
     content = makers[what]()
+    before = psutil.Process().memory_info().rss
     async with serve(giving(make=content)) as client:
         answer = await client.call_tool("abp_make", {})
         assert not answer.is_error, answer
@@ -116,6 +137,7 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
                 assert max(seen.size) <= 800 and images[0].meta and images[0].meta["thumbnail"]
         else:
             assert not shown
+            assert "bomb" not in what or psutil.Process().memory_info().rss - before < 200 << 20  # unpacked: 0.9 GB
         links = [item for item in answer.content if isinstance(item, ResourceLink)]
         assert links and answer.structured_content["artifacts"]
         for link in links[:3]:

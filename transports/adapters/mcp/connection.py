@@ -132,6 +132,8 @@ class Connection:
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
             reason = "its greeting is not what MCP says"
+        if isinstance(error, httpx2.ConnectError):
+            reason = f"{reason}; start the server or correct the address"
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
 
     # --- changes ------------------------------------------------------------------------------------------------------

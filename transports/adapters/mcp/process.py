@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 
 from ...errors import ConnectFailed
 from .servers import StdioServer
-from .wire import LineReader, encode_line
+from .wire import LineReader, encode_line, unsent_error
 
 __all__ = ["Stderr", "stdio_streams"]
 
@@ -81,7 +81,7 @@ async def stdio_streams(
             asyncio.ensure_future(work)
             for work in (
                 _read(process, LineReader(max_bytes), received, lambda: on_exit(_exit_reason(server, process, stderr))),
-                _write(process, waiting),
+                _write(process, waiting, received),
                 _listen(process, stderr),
             )
         ]
@@ -136,11 +136,22 @@ async def _read(
         on_exit()
 
 
-async def _write(process: asyncio.subprocess.Process, waiting: MemoryObjectReceiveStream[SessionMessage]) -> None:
+async def _write(
+    process: asyncio.subprocess.Process,
+    waiting: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(ConnectionError):  # the end of its stdout reports that it is gone
+    # the end of its stdout reports that it is gone
+    with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         async for message in waiting:
-            process.stdin.write(encode_line(message))
+            try:
+                line = encode_line(message)
+            except Exception as error:  # noqa: BLE001 - what cannot be sent fails alone; those behind it go on
+                if (failed := unsent_error(message, error)) is not None:
+                    await received.send(failed)
+                continue
+            process.stdin.write(line)
             await process.stdin.drain()
 
 

@@ -96,9 +96,12 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
     ``data`` is the structured content, whose fields are the tool's own. The content blocks stand under ``content``,
     except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
-    content itself holds. If both have that name, they stand side by side as in MCP.
+    content itself holds. If both have that name, they stand side by side as in MCP. Raises
+    :class:`~transports.errors.ProtocolError` for blocks that are no list.
     """
-    blocks, structured = list(result.get("content") or []), result.get("structuredContent")
+    blocks, structured = result.get("content") or [], result.get("structuredContent")
+    if not isinstance(blocks, list):
+        raise ProtocolError("the server's result has a content that is no list of blocks")
     if result.get("isError"):
         return {"success": False, "error": _error(blocks, structured)}
     if not isinstance(structured, dict):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 from mcp_types.jsonrpc import ErrorData
 
 from ...binary import BinaryData, Encoded
@@ -18,7 +18,8 @@ from ...errors import ProtocolError
 from ...protocol.base64_runs import decode_run, decode_with_runs
 from ...protocol.strict_json import inner_values
 
-__all__ = ["OVER_LIMIT", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text", "with_content"]
+__all__ = ["OVER_LIMIT", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text", "unsent_error"]
+__all__ += ["with_content"]
 
 logger = logging.getLogger("transports.mcp")
 
@@ -169,3 +170,14 @@ def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> ob
 def encode_line(message: SessionMessage) -> bytes:
     """Return a message as a line."""
     return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:
+    """Return the error of a request that could not be written, such as one with half a surrogate pair; ``None`` for a
+    message that nobody waits for."""
+    problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
+    logger.warning("%s", problem)
+    if not isinstance(message.message, JSONRPCRequest):
+        return None
+    data = ErrorData(code=UNREADABLE, message=problem)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))

@@ -9,7 +9,6 @@ Use it alone as well: ``async with connect("wss://…") as app``, or with option
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import ssl as ssl_module
 import time
@@ -186,8 +185,12 @@ class WebSocketTransport(Transport):
             await asyncio.sleep(backoff_delay(attempt, _SHORT_DELAY if recent else MAX_DELAY))
             if self._state == "closed":
                 break
-            with contextlib.suppress(ConnectFailed):
+            try:
                 return await self._connect()
+            except ConnectFailed:
+                pass
+            except Exception:  # a fault of ours must not end in a transport that says for ever that it reconnects
+                logger.exception("connecting to %s again failed", redact_url(self._target))
         return None
 
     async def _read(self, connection: ClientConnection) -> ABPError:

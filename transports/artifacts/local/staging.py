@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 from threading import Thread
 
-from ...errors import StoreError
+from ...errors import StoreError, StoreFull
 from ...tasks import in_thread
 from ..base import ArtifactStore
 from ..content import Description, Meter, as_bytes, measure_file, nothing_written
-from ..os_errors import map_os_errors, write_all
+from ..os_errors import OTHER_FOLDER, map_os_errors, write_all
 from ..ref import ArtifactRef
 from ..staged import StagedFile
 from .blobs import BlobStore
 from .tree import Tree, create, temporary_name, unlink
 
-__all__ = ["LocalStaged"]
+__all__ = ["LocalStaged", "check_free"]
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -26,10 +27,14 @@ _INLINE = 128 << 10  # bytes that are hashed faster than a thread is reached
 
 
 class LocalStaged(StagedFile):
-    """A staged file below ``.abp/staging``. The file is made when the first bytes are written."""
+    """A staged file below ``.abp/staging``. The file is made when the first bytes are written.
 
-    def __init__(self, store: ArtifactStore, tree: Tree, blobs: BlobStore) -> None:
+    ``min_free`` bytes of the disk stay free.
+    """
+
+    def __init__(self, store: ArtifactStore, tree: Tree, blobs: BlobStore, min_free: int) -> None:
         super().__init__(store)
+        self._min_free = min_free
         self._tree = tree
         self._blobs = blobs
         self._name = temporary_name()
@@ -75,6 +80,7 @@ class LocalStaged(StagedFile):
             if self._fd < 0:
                 with self._tree.folder(".abp", "staging", create=True) as staging:
                     self._fd = create(self._name, staging)
+            check_free(self._tree.root, self._min_free, sum(map(len, pending)))
             for chunk in pending:
                 write_all(self._fd, chunk)
 
@@ -91,6 +97,7 @@ class LocalStaged(StagedFile):
     def _adopt_external_file(self) -> bool:
         with map_os_errors("store a file", self._tree.root):
             if found := self._open_external_file():
+                check_free(self._tree.root, self._min_free)
                 self._measure_external_file()
         return found
 
@@ -166,3 +173,16 @@ class LocalStaged(StagedFile):
             self._close()
         else:
             await in_thread(self._discard)
+
+
+def check_free(folder: Path, min_free: int, more: int = 0) -> None:
+    """Raise :class:`~transports.errors.StoreFull` if ``more`` bytes would leave fewer than ``min_free`` on the disk."""
+    if not min_free:
+        return
+    total, _, free = shutil.disk_usage(folder)
+    if total and free - more < min_free:  # some file systems do not say what they have
+        raise StoreFull(
+            f"cannot store more in {folder}: {free:,} bytes of the disk are free, and {min_free:,} are kept free "
+            f"(ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {OTHER_FOLDER}",
+            details={"folder": str(folder), "free": free, "min_free": min_free},
+        )

@@ -24,7 +24,7 @@ from .blobs import BlobStore
 from .catalog import Catalog
 from .index import Index
 from .maintenance import Maintenance
-from .staging import LocalStaged
+from .staging import LocalStaged, check_free
 from .text_index import TextIndex
 from .tree import Tree
 
@@ -65,14 +65,17 @@ class LocalStore(ArtifactStore):
         retention: Retention | None = None,
         audit: AuditLog | None = None,
         search_index: bool = False,
+        min_free_bytes: int = 0,
     ) -> None:
-        """``search_index`` makes an index of the words of text artifacts at the first search; the others as in
+        """``search_index`` makes an index of the words of text artifacts at the first search; ``min_free_bytes`` of the
+        disk stay free: what would take them is a :class:`~transports.errors.StoreFull`. The others are as in
         :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
         default = default_root()
         self.root = (root or default).expanduser().absolute()
         self.url = self.root.as_uri()
         # another user may have made a folder of this name in the shared temp folder
+        self._min_free = min_free_bytes
         self._tree = Tree(self.root, own=self.root == default.absolute())
         index = Index(self._tree, live=retention is not None)
         self._blobs = BlobStore(self._tree, index)
@@ -90,11 +93,11 @@ class LocalStore(ArtifactStore):
 
     async def _new_staged(self) -> StagedFile:
         await in_thread(self._prepare)
-        return LocalStaged(self, self._tree, self._blobs)
+        return LocalStaged(self, self._tree, self._blobs, self._min_free)
 
     def _prepare(self) -> None:
         with map_os_errors("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
-            pass
+            check_free(self.root, self._min_free)  # before another program writes here
         self._maintenance.sweep_once()
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:

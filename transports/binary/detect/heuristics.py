@@ -148,7 +148,7 @@ def _plausible(mime_type: str, content: tuple[bytes | None, bytes]) -> bool:
         case "application/gzip":
             return len(head) > 18 and head[3] < 0x20  # RFC 1952: three bits are reserved
         case "image/jpeg":
-            return head[3] >= 0xC0
+            return head[3:4] >= b"\xc0"
         case _:
             return True
 

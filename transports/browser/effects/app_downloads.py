@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts.content import too_large
-from ...errors import TransportError
+from ...errors import ABPError, StoreFull, TransportError
 from ..page.agent import PageAgent
+from ..page.listening import listener
 from ..transfer.cdp_downloads import CdpDownloads, is_over, move_file
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class AppDownloads:
     """The app's downloads, each identified by the browser's ``guid``.
 
     ``on_started(guid, url, name, frame)`` returns whether the file is wanted; an unwanted download is cancelled, and so
-    is one as soon as the browser reports more than ``max_bytes`` of it.
+    is one as soon as the browser reports more than ``max_bytes`` of it, or more than ``max_total`` of all that are on
+    the disk.
     """
 
     def __init__(
@@ -40,14 +42,16 @@ class AppDownloads:
         target: dict[str, Any],
         downloads: CdpDownloads,
         folder: Path,
-        *,
         max_bytes: int,
+        max_total: int | None = None,
     ) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
         self._browser = browser
         self._context_id = target["browserContextId"]
         self._downloads = downloads
         self._max_bytes = max_bytes
+        self._max_total = max_total
+        self._sizes: dict[str, float] = {}  # bytes on the disk
         self._folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
         self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
@@ -61,6 +65,7 @@ class AppDownloads:
         await self._downloads.set_folder(self._folder)
         await self._browser.send("Target.setDiscoverTargets", {"discover": True})
 
+    @listener
     def _on_target(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
         alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
@@ -76,17 +81,27 @@ class AppDownloads:
         if not self.on_started(guid, event["url"], event["suggestedFilename"], frame):
             self.cancel(guid)
 
+    @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
         ended, folder = self._running.get(event["guid"], (None, self._folder))
         if ended is None or ended.done():
             return
+        self._sizes[event["guid"]] = max(event.get("receivedBytes", 0), self._sizes.get(event["guid"], 0))
         if event["state"] == "completed":
             ended.set_result(Path(event.get("filePath") or folder / event["guid"]))
         elif event["state"] == "canceled":
+            self._sizes.pop(event["guid"])
             ended.set_exception(TransportError("the browser broke it off"))
         elif is_over(event, self._max_bytes):
-            ended.set_exception(too_large(self._max_bytes))
-            self._downloads.cancel_in_background(event["guid"], folder)
+            self._break_off(event["guid"], too_large(self._max_bytes))
+        elif self._max_total is not None and sum(self._sizes.values()) > self._max_total:
+            self._break_off(event["guid"], _over_total(self._max_total))
+
+    def _break_off(self, guid: str, error: ABPError) -> None:
+        ended, folder = self._running[guid]
+        ended.set_exception(error)
+        self._sizes.pop(guid)
+        self._downloads.cancel_in_background(guid, folder)
 
     async def wait(self, guid: str) -> int:
         """Wait for the end of a download and return its size in bytes.
@@ -111,14 +126,17 @@ class AppDownloads:
             await asyncio.to_thread(move_file, self._folder / guid, path)
         except FileNotFoundError:
             raise TransportError("this download is not there any more") from None
+        self._sizes.pop(guid, None)
 
     def remove(self, guid: str) -> None:
         """Delete a finished download. One that is gone already is ignored."""
+        self._sizes.pop(guid, None)
         (self._folder / guid).unlink(missing_ok=True)
 
     def cancel(self, guid: str) -> None:
         """Cancel an unwanted download and remove what it wrote, in the background."""
         ended, folder = self._running.pop(guid)
+        self._sizes.pop(guid, None)
         ended.cancel()
         self._downloads.cancel_in_background(guid, folder)
 
@@ -139,3 +157,11 @@ class AppDownloads:
             if not self._folder.exists():
                 break
             await asyncio.sleep(_REMOVE_INTERVAL)
+
+
+def _over_total(limit: int) -> StoreFull:
+    return StoreFull(
+        f"the app's downloads have more than the {limit:,} bytes that a session may store; ask it for fewer, or raise "
+        "ABP_MAX_SESSION_BYTES",
+        details={"limit": limit},
+    )

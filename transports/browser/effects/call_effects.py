@@ -48,12 +48,13 @@ class _Output:
 class CallEffects:
     """What one call has caused so far. ``id`` is ``None`` for effects that no call caused.
 
-    ``effects`` holds the first 100 of them, ``overflow`` counts the rest.
+    ``effects`` holds the first 100 of them, ``overflow`` counts the rest. ``refused`` windows were closed at once.
     """
 
     id: str | None
     effects: list[tuple[str, Detail]] = field(default_factory=list)
     overflow: int = 0
+    refused: int = 0
     outputs: list[_Output] = field(default_factory=list)
     expected: set[asyncio.Future[None]] = field(default_factory=set)
     windows: list[Page] = field(default_factory=list)
@@ -143,7 +144,7 @@ class EffectTracker:
             for effect in call.as_effects():
                 self._emit(Message("effect", effect))
             return
-        warnings: list[str] = []
+        warnings = [f"{call.refused} windows were too many and were closed at once"] if call.refused else []
         outputs: list[BinaryData] = []
         late: list[_Output] = []
         for output in call.outputs:

@@ -10,20 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import pybase64
-
 from ...binary import BinaryData, Handle
 from ...errors import BrowserCrashed, ContextLost, PageCrashed, TransportError
 from ...protocol.messages import Message
-from ...protocol.strict_json import decode_json
 from ...protocol.urls import redact_url
 from ..page.agent import INLINE_BYTES, PageAgent
+from ..page.listening import listen, listener
+from ..page.received import Clipboard, Effect, FileChooser, Print, checked
 from ..page.scripts import load_script
 from ..source import Tab
 from ..transfer.cdp_downloads import CdpDownloads
@@ -53,7 +51,7 @@ class PageEffects:
     """The side effects of one page and its windows.
 
     ``emit`` takes events, ``release`` content that nobody wants; ``print_page`` makes a PDF of the page as it is.
-    ``max_bytes`` is the largest file that the app may download.
+    ``limits`` are the bytes of the largest file that the app may download, and of all that nobody has taken yet.
     In a page that belongs to the caller, dialogs, windows and file choosers are left to the caller.
     """
 
@@ -66,10 +64,10 @@ class PageEffects:
         print_page: Callable[[], Awaitable[BinaryData]],
         emit: Callable[[Message], None],
         release: Callable[[Handle], Awaitable[None]],
-        max_bytes: int,
+        limits: tuple[int, int | None],
     ) -> None:
         self._agent = agent
-        self._max_bytes = max_bytes
+        self._limits = limits
         self._tab = tab
         self._app_downloads: AppDownloads | None = None
         self._accept = dialogs == "accept"
@@ -91,48 +89,48 @@ class PageEffects:
         self._agent.page.on("dialog", self._on_dialog)
         self._windows.watch(self._agent.page, self._on_dialog)
         if self._agent.channel.cdp is None:
-            self._agent.page.on(
-                "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()})
-            )
+            page = self._agent.page
+            listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
         self._watch(self._agent.cdp)
         await _cancel_file_choosers(self._agent.cdp)
         if isinstance(downloads, CdpDownloads):
             assert self._tab.browser is not None
             target = await self._agent.target()
-            self._app_downloads = AppDownloads(
-                self._agent, self._tab.browser.cdp, target, downloads, self._tab.folder, max_bytes=self._max_bytes
-            )
+            browser, folder = self._tab.browser.cdp, self._tab.folder
+            self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
             self._app_downloads.on_started = self._on_download
             await self._app_downloads.prepare()
 
     def _watch(self, cdp: CDPSession) -> None:
-        cdp.on("Page.windowOpen", self._windows.on_window_open)
-        cdp.on(
+        listen(cdp, "Page.windowOpen", self._windows.on_window_open)
+        listen(
+            cdp,
             "Page.fileChooserOpened",
             lambda event: self._on_file_chooser({"multiple": event["mode"] == "selectMultiple"}),
         )
-        cdp.on("Page.frameRequestedNavigation", self._on_navigation)
-        cdp.on("Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
-        cdp.on("Page.frameNavigated", lambda event: self._on_loaded(event["frame"]["id"]))
+        listen(cdp, "Page.frameRequestedNavigation", self._on_navigation)
+        listen(cdp, "Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
+        listen(cdp, "Page.frameNavigated", lambda event: self._on_loaded(event["frame"]["id"]))
 
     async def watch_frame(self, cdp: CDPSession) -> None:
         """Watch an app in a frame that has a process of its own. Its first script has run already."""
-        binding = f"_{secrets.token_hex(8)}"
-
-        def called(event: dict[str, Any]) -> None:
-            if event["name"] == binding:
-                kind_and_payload: Any = decode_json(event["payload"])
-                self.on_event(*kind_and_payload)
-
-        cdp.on("Runtime.bindingCalled", called)
         self._watch(cdp)
         await cdp.send("Page.enable")
         await _cancel_file_choosers(cdp)
-        await cdp.send("Runtime.enable")
-        await cdp.send("Runtime.addBinding", {"name": binding})
-        arguments = ", ".join((json.dumps({"binding": binding, "inline": INLINE_BYTES}), load_script("effects.js")))
-        await cdp.send("Runtime.evaluate", {"expression": f"({load_script('embedded.js')})({arguments})"})
+        arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), load_script("effects.js")))
+        made = await cdp.send("Runtime.evaluate", {"expression": f"({load_script('embedded.js')})({arguments})"})
+        if "objectId" in made["result"]:
+            self._tracker.spawn(self._hear(cdp, made["result"]["objectId"]))
+
+    async def _hear(self, cdp: CDPSession, object_id: str) -> None:
+        """Handle the events of a frame until it is gone, or says what is no list of them."""
+        asking = 'function () { "use strict"; return this.next(); }'
+        command = {"objectId": object_id, "functionDeclaration": asking, "awaitPromise": True, "returnByValue": True}
+        while True:
+            answer = await cdp.send("Runtime.callFunctionOn", command)
+            for text in checked(answer["result"].get("value"), list[str], "the events of a frame"):
+                self._agent.deliver(text, to=self.on_event)
 
     async def aclose(self) -> None:
         """Cancel background work and remove downloaded files."""
@@ -181,30 +179,29 @@ class PageEffects:
 
     def on_event(self, kind: str, payload: Any) -> None:
         """Handle an event of the page's agent: ``print``, ``download``, ``filechooser`` or ``clipboard``."""
-        call = self._tracker.current_call(payload.pop("call"))
-        match kind:
-            case "print":
-                if self._tracker.record(call, kind, {"title": payload["title"][:_MAX_TEXT]}):
-                    self._tracker.add_output(call, self._print(payload["id"]), "the printed page", required=True)
-            case "download":
-                if call.id is not None and asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD:
-                    self._tracker.expect(call, "", {})
-            case "filechooser":
-                self._on_file_chooser(payload, call)
-            case "clipboard":
-                size, mime_type = payload["size"], payload["type"]
-                content: Handle | bytes | None = None
-                if "id" in payload:
-                    content = Handle(f"held:{payload['id']}", size)
-                elif "base64" in payload:
-                    content = pybase64.b64decode(payload["base64"], validate=True)
-                recorded = self._tracker.record(call, kind, {"type": mime_type, "bytes": size})
+        if not isinstance(payload, Effect):
+            return
+        call = self._tracker.current_call(payload.call)
+        match payload:
+            case Print():
+                if self._tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
+                    self._tracker.add_output(call, self._print(payload.id), "the printed page", required=True)
+            case FileChooser():
+                kinds = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
+                self._on_file_chooser({name: value for name, value in kinds.items() if value is not None}, call)
+            case Clipboard(size=size, id=held):
+                content = payload.base64 if held is None else Handle(f"held:{held}", size)
+                recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
                 if recorded and content is not None:
-                    written = BinaryData(content, mime_type or None)
+                    written = BinaryData(content, payload.type or None)
                     self._tracker.add_content(call, written, "what the app wrote to the clipboard")
                 elif isinstance(content, Handle):
                     self._tracker.spawn(self._release(content))
+            case _ if kind == "download":
+                if call.id is not None and asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD:
+                    self._tracker.expect(call, "", {})
 
+    @listener
     def _on_dialog(self, dialog: Dialog) -> None:
         accept = self._accept or dialog.type in ("alert", "beforeunload")
         answer = "accepted" if accept else "dismissed"

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from ...binary import BinaryData, Download, Handle
 from ...protocol.urls import redact_url
 from ..page.agent import PageAgent
+from ..page.listening import listen
+from ..page.received import Held, parse_json
 from ..source import close_quietly
 from .call_effects import CallEffects, Detail, EffectTracker, ExpectedEffect
 
@@ -42,7 +44,7 @@ class Windows:
         Other pages of the context are not touched.
         """
         self._on_dialog = on_dialog
-        page.on("popup", self._on_popup)
+        listen(page, "popup", self._on_popup)
 
     def on_window_open(self, event: dict[str, Any]) -> None:
         """Record a window from the event ``Page.windowOpen``: ``window.open``, or a link or form with a target."""
@@ -67,6 +69,7 @@ class Windows:
             expected = self._tracker.take_expected("window")
         self._open_windows = [open_ for open_ in self._open_windows if not open_.is_closed()]
         if expected is None or len(self._open_windows) >= _MAX_OPEN:
+            (expected.call if expected else self._tracker.current_call()).refused += 1
             if expected is not None:
                 expected.detail["closed"] = "too many windows"
                 self._tracker.mark_begun(expected)
@@ -94,10 +97,9 @@ class Windows:
                     if not window.url:
                         await window.wait_for_event("close")
                     elif window.url.startswith("blob:"):
-                        found = await self._agent.invoke("blobOfUrl", window.url, timeout=_STEP_TIMEOUT)
-                        if found:
-                            handle = Handle(f"held:{found['id']}", found["size"])
-                            content = BinaryData(handle, found["type"] or None)
+                        found = await self._agent.invoke("blobOfUrl", window.url, timeout=_STEP_TIMEOUT, returns=str)
+                        for held in parse_json(found, list[Held], "the content of a window")[:1]:
+                            content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
                             self._tracker.add_content(call, content, "what a window showed")
                     elif (
                         urlsplit(window.url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin

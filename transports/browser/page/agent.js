@@ -1,13 +1,14 @@
-// Our side of the page: runs before the app's first script in every document, exposes the page functions of the
-// protocol, and returns its agent object to callers that know the key. It leaves nothing else behind.
-// A function expression, called as agent({binding, key, inline, longest, protocol?, frames?}, codec, effects, harness?, tools?, answers?),
-// where the last two are handed to the harness.
+// Our side of the page: runs before the app's first script in every document and exposes the page functions of the
+// protocol. It returns the agent, which the channel hands to us past the page: no script of the app may ever hold it. So
+// every function here is strict (a sloppy one shows its `this` to whom it calls), and none is given the agent.
+// A function expression, called as agent({binding, inline, longest, protocol?, frames?}, codec, effects, harness?, tools?, answers?),
+// where the last two are handed to the harness. Returns undefined in a frame.
 (config, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
   "use strict";
   // The raw binding is removed before any script of the app can see it.
   const send = globalThis[config.binding];
   delete globalThis[config.binding];
-  if (globalThis !== globalThis.top || typeof send !== "function") return;
+  if (globalThis !== globalThis.top || typeof send !== "function") return undefined;
 
   // Native functions are saved now, so that an app that replaces them later does not break the agent.
   const bufferTag = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get;
@@ -82,8 +83,7 @@
     __abp_elicitation: "elicitation", __abp_capabilities_changed: "capabilities",
   };
   for (const [name, kind] of Object.entries(PAGE_FUNCTIONS)) {
-    const deliver = handlerFor(kind, "page");
-    replace(globalThis, name, (payload) => (payload === config.key ? agent : deliver(payload)));
+    replace(globalThis, name, handlerFor(kind, "page"));
   }
   const APP_CALLBACKS = {
     onNotification: "notification", onProgress: "progress",
@@ -134,7 +134,7 @@
   const toReply = async (answer) => {
     let packed;
     try { packed = codec.pack(answer); } catch (error) {
-      if (error instanceof codec.UnsupportedAnswer) return JSON.stringify({ refused: error.message });
+      if (error instanceof codec.UnsupportedAnswer) return stringify({ refused: error.message });
       throw error;
     }
     const binaries = [];
@@ -161,7 +161,7 @@
   const longByReference = (text) => {
     if (text.length <= config.longest) return text;
     const blob = new NativeBlob([text]);
-    return stringify({ text: hold(blob), size: Reflect.apply(blobTag, blob, []) });
+    return stringify({ id: hold(blob), size: Reflect.apply(blobTag, blob, []) });
   };
   // A list of capabilities holds no content and may be long, so it skips the codec, unless it holds a lone surrogate.
   const listReply = (list) => {
@@ -172,7 +172,7 @@
     return toReply(list);
   };
 
-  const toError = (error) => JSON.stringify({ threw: String((error && error.message) || error), name: String(error && error.name) });
+  const toError = (error) => stringify({ threw: String((error && error.message) || error), name: String(error && error.name) });
   const replyOf = async (work) => {
     try { return await toReply(await work()); } catch (error) { return toError(error); }
   };
@@ -180,6 +180,7 @@
     Promise.race([promise, new Promise((resolve) => setTimer(resolve, milliseconds, undefined))]);
 
   const agent = {
+    __proto__: null,
     ...effects,
     ...harness,
     // Describes window.abp once it is complete, or the page's tools, or what there is `grace` ms after the document has
@@ -243,10 +244,10 @@
       for (const parameters of [[callId, reason], [{ callId, reason }]]) {
         try {
           const answer = await waitAtMost(400, theApp().cancel(...parameters));
-          if (answer && answer.cancelled === true) return JSON.stringify({ answer, rest: {} });
+          if (answer && answer.cancelled === true) return stringify({ answer, rest: {} });
         } catch { /* the other form, then */ }
       }
-      return JSON.stringify({ answer: { callId, cancelled: false }, rest: {} });
+      return stringify({ answer: { callId, cancelled: false }, rest: {} });
     },
     shutdown: (text) => replyOf(() => waitAtMost(1000, theApp()?.shutdown?.(parse(text)))),
     answer(id, text) {
@@ -268,9 +269,8 @@
     },
     // Holds what a blob: URL of the app refers to. Throws if it is revoked, or forbidden by the app's policy.
     async holdUrl(url) {
-      const blob = await (await fetch(url)).blob(), id = String(nextId++);
-      heldContent.set(id, blob);
-      return [id, Reflect.apply(blobTag, blob, [])];
+      const blob = await (await fetch(url)).blob();
+      return stringify({ id: hold(blob), size: Reflect.apply(blobTag, blob, []) });
     },
     release(...ids) { for (const id of ids) heldContent.delete(id); },
     // The element is never attached, so the DOM does not change.
@@ -294,4 +294,5 @@
       harness?.forgetTools?.();
     },
   };
+  return Object.freeze(agent);
 }

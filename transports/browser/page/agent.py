@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import secrets
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from playwright.async_api import Error as PlaywrightError
 
@@ -22,20 +24,26 @@ from ...errors import (
     ContextLost,
     Disconnected,
     PageCrashed,
+    ProtocolError,
     TransportError,
     UsageError,
     first_line,
     no_answer,
 )
-from ...protocol.strict_json import decode_json
 from .channel import Channel, PageObject
 from .ended import CLOSED_MESSAGES, DRIVER_CLOSED_MESSAGE, NAVIGATED_MESSAGES, NOT_SENT_MESSAGES
+from .listening import listener
+from .received import checked, parse_event
 from .scripts import load_script
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Page
 
 __all__ = ["INLINE_BYTES", "PageAgent"]
+
+logger = logging.getLogger("transports.browser")
+
+T = TypeVar("T")
 
 #: Content up to this many bytes per answer travels inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
@@ -61,7 +69,8 @@ class PageAgent:
 
     ``on_event(kind, payload)`` is called in the event loop for everything the page emits: ``notification``,
     ``progress``, ``elicitation``, ``capabilities``, and the kinds that
-    :meth:`PageEffects.on_event <transports.browser.effects.page_effects.PageEffects.on_event>` takes.
+    :meth:`PageEffects.on_event <transports.browser.effects.page_effects.PageEffects.on_event>` takes. What is no event
+    of the agent is dropped, with one warning.
     """
 
     def __init__(
@@ -75,9 +84,8 @@ class PageAgent:
         self.channel = channel
         self._on_event = on_event
         self._on_loss = on_loss
-        self._key = secrets.token_hex(16)
         self._binding = f"_{secrets.token_hex(8)}"
-        self._object: PageObject | None = None
+        self._warned = False
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
@@ -101,10 +109,11 @@ class PageAgent:
         ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
         configuration. With ``now`` the document that is loaded already gets the agent too.
         """
-        own = {"binding": self._binding, "key": self._key, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
+        own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT}
         config = json.dumps({**own, **options})
         source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
-        await self.channel.install(source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now)
+        on_emit = partial(self.deliver, to=self._on_event)
+        await self.channel.install(source, self._binding, on_emit=on_emit, on_document=self._on_document, now=now)
 
     async def target(self) -> dict[str, Any]:
         """Return what the browser says of the page (CDP ``TargetInfo``), with ``targetId`` and ``browserContextId``."""
@@ -115,7 +124,7 @@ class PageAgent:
     async def uninstall(self) -> None:
         """Remove the agent from a page that stays open, and stop listening to it. Takes about four seconds at most."""
         with contextlib.suppress(TransportError):
-            if self._object is not None:
+            if self.channel.agent is not None:
                 await self.invoke("uninstall", timeout=_UNINSTALL_TIMEOUT)
         with contextlib.suppress(TransportError):
             await self.with_deadline(self.channel.close(), "leaving the page", timeout=_UNINSTALL_TIMEOUT)
@@ -128,9 +137,15 @@ class PageAgent:
         if self._browser is not None:
             self._browser.remove_listener("disconnected", self.on_disconnect)
 
-    def _on_emit(self, text: str) -> None:
-        kind_and_payload: Any = decode_json(text)
-        self._on_event(*kind_and_payload)
+    def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
+        """Hand an event that a script of ours has emitted on to ``to``, with its kind and payload."""
+        try:
+            kind, payload = parse_event(text)
+        except ProtocolError as error:  # it belongs to no call
+            logger.log(logging.DEBUG if self._warned else logging.WARNING, "an event is ignored: %s", error.message)
+            self._warned = True
+        else:
+            to(kind, payload)
 
     def pin(self) -> None:
         """Declare the current document to be the app: from now on a navigation loses it (docs/faults.md 10), unless
@@ -143,19 +158,21 @@ class PageAgent:
         self._on_navigated = on_navigated
 
     def _on_document(self) -> None:
-        self._object = None
         if self._pinned:
             self.mark_lost(ContextLost("the page navigated or reloaded"))
         elif self._on_navigated is not None:
             self._on_navigated()
 
+    @listener
     def _on_crash(self, _: Page) -> None:
         self.mark_lost(PageCrashed("the page's renderer crashed"))
 
+    @listener
     def on_disconnect(self, _: object) -> None:
         """Declare the app gone with its browser."""
         self.mark_lost(BrowserCrashed("the browser is gone"))
 
+    @listener
     def _on_close(self, _: Page) -> None:
         """A dying browser closes its pages first: wait a moment, so that the crash is reported as the reason."""
         closed = Disconnected("the page was closed")
@@ -174,7 +191,7 @@ class PageAgent:
     async def check_responsive(self) -> None:
         """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
         try:
-            await self.with_deadline(self.channel.find_agent(self._key), _LOOK, timeout=_RESPONSE_TIMEOUT)
+            await self.with_deadline(self.channel.ping(), _LOOK, timeout=_RESPONSE_TIMEOUT)
         except CallTimeout:
             self.mark_lost(Disconnected("the page does not respond any more"))
 
@@ -249,21 +266,24 @@ class PageAgent:
         return TransportError(f"the browser refused: {first}")
 
     async def _find_agent(self, timeout: float) -> PageObject:
-        if self._object is None:
-            self._object = await self.with_deadline(self.channel.find_agent(self._key), _LOOK, timeout=timeout)
-            if self._object is None:
-                raise ContextLost("the page replaced the functions of the protocol; it cannot be driven")
-        return self._object
+        agent: PageObject | None = self.channel.agent
+        if agent is None:
+            agent = await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
+        if agent is None:
+            raise ContextLost("the document in the page is none that scripts can be installed in; it cannot be driven")
+        return agent
 
-    async def invoke(self, method: str, *args: object, timeout: float, by_value: bool = True) -> Any:
-        """Call a method of the agent and return its result; ``timeout`` in seconds.
+    async def invoke(self, method: str, *args: object, timeout: float, returns: type[T] = object) -> T:  # type: ignore[assignment]
+        """Call a method of the agent and return its result, a ``returns``; ``timeout`` in seconds.
 
-        A :class:`~.channel.PageObject` argument is passed as the object it stands for. With ``by_value=False`` the
-        result is such an object too. Raises :class:`~transports.errors.ProtocolError` if the method throws.
+        A :class:`~.channel.PageObject` argument is passed as the object it stands for; as ``returns`` it makes the
+        result such an object. Raises :class:`~transports.errors.ProtocolError` if the method throws, or its result is
+        another.
         """
         agent = await self._find_agent(timeout)
-        call = self.channel.invoke(agent, method, args, by_value=by_value)
-        return await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
+        call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
+        result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
+        return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")
 
     async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
         """Choose a local file for an ``<input type=file>`` of the page."""

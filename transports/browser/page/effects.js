@@ -4,7 +4,7 @@
 (host) => {
   "use strict";
   const { emit, hold, currentCall, prints = true } = host;
-  const apply = Reflect.apply, setTimer = setTimeout.bind(globalThis);
+  const { apply } = Reflect, { stringify } = JSON, setTimer = setTimeout.bind(globalThis);
   const NativeBlob = Blob, NativeEvent = Event, NativeError = DOMException, Sheet = CSSStyleSheet;
   const { dispatchEvent, addEventListener } = EventTarget.prototype, { closest } = Element.prototype;
   const { getContext, toDataURL } = HTMLCanvasElement.prototype;
@@ -226,9 +226,10 @@
     restorePage,
     unhook() { for (const step of undo.splice(0)) step(); },
     findBlob: (url) => blobsByUrl.get(url),
+    // A list of one, or of none.
     blobOfUrl(url) {
       const blob = blobsByUrl.get(url);
-      return blob ? { ...hold(blob), type: blob.type, size: blob.size } : null;
+      return stringify(blob ? [{ ...hold(blob), type: blob.type, size: blob.size }] : []);
     },
   };
 }

@@ -1,12 +1,24 @@
 // Side effects of an app in a frame that has a process of its own: effects.js without an agent.
-// A function expression, called as embedded({binding, inline}, effects).
+// A function expression, called as embedded({inline}, effects). Returns an object whose next() gives the events since the last
+// time, as texts, once there are any. There is no binding: the scripts of the frame run already and would see it come.
 (config, makeEffects) => {
   "use strict";
-  const send = globalThis[config.binding];
-  delete globalThis[config.binding];
+  const MAX_WAITING = 1000; // events; the rest is left out
   const { stringify } = JSON, bytes = Blob.prototype.arrayBuffer, encode = Uint8Array.prototype.toBase64;
+  const NativePromise = Promise;
+  let events = [], asked = null;
+  const give = () => {
+    if (asked === null || !events.length) return;
+    const [resolve, given] = [asked, events];
+    asked = null;
+    events = [];
+    resolve(given);
+  };
   makeEffects({
-    emit: (kind, payload) => send(stringify([kind, payload])),
+    emit(kind, payload) {
+      if (events.length < MAX_WAITING) events.push(stringify([kind, payload]));
+      give();
+    },
     // Content cannot be fetched later, so it is sent along if it is small.
     async hold(blob) {
       if (blob.size > config.inline) return {};
@@ -15,4 +27,5 @@
     currentCall: () => null,
     prints: false,
   });
+  return { __proto__: null, next: () => new NativePromise((resolve) => { asked = resolve; give(); }) };
 }

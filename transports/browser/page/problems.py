@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import NotAbpApp, first_line
 from ...protocol.redaction import Redactor
 from ...protocol.urls import redact_url
+from .listening import listen
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -126,9 +127,9 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
         elif url != page_url:  # the status of the page itself is in the message already
             problems.add_request(url, text.removeprefix(_NETWORK_PREFIX))
 
-    cdp.on("Runtime.exceptionThrown", on_exception)
-    cdp.on("Runtime.consoleAPICalled", on_console)
-    cdp.on("Log.entryAdded", on_log)
+    listen(cdp, "Runtime.exceptionThrown", on_exception)
+    listen(cdp, "Runtime.consoleAPICalled", on_console)
+    listen(cdp, "Log.entryAdded", on_log)
     await cdp.send("Runtime.enable")
     await cdp.send("Log.enable")
     await cdp.detach()

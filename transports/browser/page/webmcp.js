@@ -3,17 +3,27 @@
 (host, makeTools, makeAnswers) => {
   "use strict";
   const { emit, deliver, hold, warnings: warningsOf, key, blobOfUrl } = host;
-  const { apply } = Reflect, { stringify } = JSON;
+  // A port leads into a frame of another origin, and the key lets a window offer tools as one. So both pass only through
+  // functions saved before the app's first script, and a document is known to everybody else by an object without power.
+  const { apply } = Reflect, { stringify } = JSON, { isArray } = Array;
+  const getter = (owner, name) => Object.getOwnPropertyDescriptor(owner.prototype, name).get;
+  const dataOf = getter(MessageEvent, "data"), portsOf = getter(MessageEvent, "ports");
+  const { postMessage, start } = MessagePort.prototype, { stopImmediatePropagation } = Event.prototype;
   const setTimer = globalThis.setTimeout.bind(globalThis), addListener = EventTarget.prototype.addEventListener;
   const SETTLE = 100;   // ms without a change after which a list counts as whole
   const APPEAR = 1000;  // ms that a tool may take to appear in a page that has just loaded
 
   // --- documents: each has its own tools, and a call goes to the document that the tool was listed for ---------------
   const answers = makeAnswers(blobOfUrl);
-  const top = {
-    label: "top", tools: [], pending: new Map(),
-    run: async (name, input, call) => answers.toAnswer(await tools.execute(name, input, call), call.warn),
-  };
+  let send;
+  class FrameDocument {
+    #port;
+    tools = [];
+    pending = new Map();
+    constructor(port, label, url) { this.#port = port; this.label = label; this.url = url; }
+    static { send = (frame, message) => apply(postMessage, frame.#port, [message]); }
+  }
+  const top = { label: "top", tools: [], pending: new Map() };
   const documents = new Set([top]);
   const gone = (name) => ({ success: false, error: { code: "OUTCOME_UNKNOWN", retryable: false,
     message: `the frame of ${name} navigated or went away during the call: whether it was done is unknown` } });
@@ -29,39 +39,48 @@
     }
   };
   const connectFrame = (port, name, url) => {
-    const frame = { label: /^[\w.-]{1,40}$/.test(name) ? name : "frame", url, tools: [], pending: new Map() };
-    frame.run = (tool, input, { signal, warn, abp }) => new Promise((resolve, reject) => {
-      const id = abp.callId;
-      frame.pending.set(id, { tool, resolve, reject, warn });
-      if (signal.aborted) port.postMessage({ cancel: id, reason: signal.reason });
-      else apply(addListener, signal, ["abort", () => port.postMessage({ cancel: id, reason: signal.reason })]);
-      port.postMessage({ id, name: tool, input, abp });
-    });
+    const frame = new FrameDocument(port, /^[\w.-]{1,40}$/.test(name) ? name : "frame", url);
     const leave = () => {
       if (!documents.delete(frame)) return;
       for (const { tool, resolve } of frame.pending.values()) resolve(gone(tool));
       assigned.delete(frame);
       changed();
     };
-    port.onmessage = ({ data }) => {
-      if (data.gone) leave();
-      else if (data.effect) tellEffect(frame, data.effect, data.payload);
-      else if (data.tools) { frame.tools = data.tools; changed(); } else {
-        const call = frame.pending.get(data.id);
-        frame.pending.delete(data.id);
-        for (const warning of data.warnings) call?.warn(warning);
-        if (data.answer.threw === undefined) call?.resolve(data.answer);
-        else call?.reject(remoteFailure(data.answer));
+    const hear = (data) => {
+      if (data?.gone) leave();
+      else if (data?.effect) tellEffect(frame, data.effect, data.payload ?? {});
+      else if (isArray(data?.tools)) {
+        frame.tools = data.tools.filter((tool) => typeof tool?.name === "string");
+        changed();
+      } else {
+        const call = frame.pending.get(data?.id), { warnings, answer } = data ?? {};
+        frame.pending.delete(data?.id);
+        if (isArray(warnings)) for (const warning of warnings) call?.warn(String(warning));
+        if (typeof answer?.threw === "string") call?.reject(remoteFailure(answer));
+        else call?.resolve(answer);
       }
     };
+    apply(addListener, port, ["message", (event) => hear(apply(dataOf, event, []))]);
     apply(addListener, port, ["close", leave]);
+    apply(start, port, []);
     documents.add(frame);
   };
+  const runInFrame = (frame, tool, input, { signal, warn, abp }) => new Promise((resolve, reject) => {
+    const id = abp.callId, abort = () => send(frame, { cancel: id, reason: signal.reason });
+    frame.pending.set(id, { tool, resolve, reject, warn });
+    if (signal.aborted) abort();
+    else apply(addListener, signal, ["abort", abort]);
+    send(frame, { id, name: tool, input, abp });
+  });
+  const run = async (owner, name, input, call) => (owner === top
+    ? answers.toAnswer(await tools.execute(name, input, call), call.warn)
+    : runInFrame(owner, name, input, call));
   // The first listener of the page: no script of the app sees the key.
   const receive = (event) => {
-    if (!Array.isArray(event.data) || event.data[0] !== key) return;
-    event.stopImmediatePropagation();
-    connectFrame(event.ports[0], String(event.data[1]), String(event.data[2]));
+    const data = apply(dataOf, event, []);
+    if (!isArray(data) || data[0] !== key) return;
+    apply(stopImmediatePropagation, event, []);
+    connectFrame(apply(portsOf, event, [])[0], String(data[1]), String(data[2]));
   };
   globalThis.addEventListener("message", receive, true);
 
@@ -149,7 +168,7 @@
         const call = { signal: controller.signal, warn: (text) => notes.push(text), abp: { callId } };
         // Told first: if the page navigates now, nobody is left to say it.
         if (tool.annotations?.autosubmit) emit("submitting", { call: callId });
-        answer = await Promise.race([owner.run(tool.name, input, call), aborted]);
+        answer = await Promise.race([run(owner, tool.name, input, call), aborted]);
       } catch (error) {
         const code = typeof error?.code === "string" && error.code ? error.code : "OPERATION_FAILED";
         answer = failed(code, String(error?.message || error || "the tool threw nothing"));

@@ -81,13 +81,15 @@ class BrowserProcess:
             "executable_path": choice.path,
             "headless": self._headless,
             "slow_mo": self._slow_mo,
-            # Chromium refuses to start as root with its sandbox; for every other user the sandbox stays on.
-            "args": [*_CHROMIUM_ARGS, *(["--no-sandbox"] if root else [])] if engine == "chromium" else [],
+            "args": list(_CHROMIUM_ARGS) if engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
             "timeout": 0,  # the time for starting is limited around this
         }
+        if engine == "chromium":
+            # Chromium refuses to start as root with its sandbox. Playwright leaves it off unless it is asked for.
+            options["chromium_sandbox"] = not root
         if engine == "firefox" and not choice.built_by_playwright:
             options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
         if extensions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,5 +22,9 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     manager = async_playwright()
     playwright = await manager.start()
     client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
-    process = getattr(getattr(client, "_transport", None), "_proc", None)
+    transport = getattr(client, "_transport", None)
+    ended = getattr(transport, "on_error_future", None)
+    if isinstance(ended, asyncio.Future):  # nobody awaits it: asyncio would log the end of each driver that is killed
+        ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+    process = getattr(transport, "_proc", None)
     return playwright, [] if process is None else [process.pid]

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
-from ...errors import BrowserCrashed, BrowserNotFound, UsageError, first_line, format_seconds
+from ...errors import BrowserCrashed, BrowserNotFound, UsageError, format_seconds
 from ...errors.tracebacks import short_traceback
 from ...protocol.urls import redact_url
 from .browser_process import BrowserProcess
@@ -21,7 +21,7 @@ from .extension import load_unpacked
 from .find import ENGINES, BrowserChoice, find_browser
 from .profile import lock_profile
 from .runfolder import RunFolder
-from .start_errors import attach_error, is_playwright_error, not_found, start_error
+from .start_errors import attach_error, is_playwright_error, not_found, start_error, start_reason
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -143,7 +143,7 @@ class Browser:
             if isinstance(error, TimeoutError):
                 raise self._start_error(f"within {format_seconds(self._timeout)}") from None
             if is_playwright_error(error):
-                raise self._start_error(f"({first_line(error)})") from None
+                raise self._start_error(f"({start_reason(error)})") from None
             raise
 
     def _profile_folder(self) -> Path | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse
+from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, first_line
 from ...protocol.urls import redact_url
 from .find import HOW_TO_INSTALL
 from .profile import ALREADY_OPEN_MESSAGES
 
-__all__ = ["attach_error", "is_playwright_error", "not_found", "start_error"]
+__all__ = ["attach_error", "is_playwright_error", "not_found", "start_error", "start_reason"]
 
 _HOW_TO_GET = {
     "chrome": "install it, or leave browser= out to take any Chromium",
@@ -17,6 +17,12 @@ _HOW_TO_GET = {
     "firefox": "run `playwright install firefox`, or install the system's",
     "webkit": "run `playwright install webkit`",
 }
+#: How Playwright reports it, below what else it says.
+_SANDBOX_FAILED = "Chromium sandboxing failed!"
+_HOW_TO_SANDBOX = (
+    "allow user namespaces (Docker: a seccomp profile with clone and unshare; Ubuntu: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a package"
+)
 
 
 def is_playwright_error(error: BaseException) -> bool:
@@ -24,6 +30,11 @@ def is_playwright_error(error: BaseException) -> bool:
     from playwright.async_api import Error
 
     return isinstance(error, Error)
+
+
+def start_reason(error: BaseException) -> str:
+    """Return what Playwright says of a browser that did not start, in one line."""
+    return _SANDBOX_FAILED if _SANDBOX_FAILED in str(error) else first_line(error)
 
 
 def not_found(name: str | None) -> BrowserNotFound:
@@ -47,6 +58,8 @@ def start_error(engine: str, program: str, profile: Path | None, reason: str) ->
 
     ``reason`` is ``within N s``, or the message of Playwright in parentheses.
     """
+    if _SANDBOX_FAILED in reason:
+        return BrowserNotFound(f"{program} did not start: it has no sandbox here; {_HOW_TO_SANDBOX}")
     if any(text in reason for text in ALREADY_OPEN_MESSAGES):
         return ProfileInUse.at(profile)
     if engine != "chromium":

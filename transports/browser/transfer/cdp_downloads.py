@@ -18,6 +18,7 @@ from ...artifacts.content import too_large
 from ...errors import CallTimeout, TransportError
 from ...tasks import spawn
 from ..page.agent import PageAgent
+from ..page.listening import listener
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -32,6 +33,8 @@ _WAIT_FROM = 8 << 20
 _START_TIMEOUT = 2.0
 #: Seconds for a download to begin once another one has worked: then a late one is only slow.
 _SLOW_START_TIMEOUT = 30.0
+#: Seconds for the browser to take a cancellation, and to report its end.
+_CANCEL_TIMEOUT = 2.0
 
 _CLICK = """function (url) {
   const link = document.createElement("a");
@@ -90,14 +93,23 @@ class CdpDownloads:
         self._limit = 0
         self._given_up: dict[str, Path] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
+        self._unended: dict[str, Path] = {}  # cancelled ones that may still write: id → folder
+        self._closed = False
         browser.on("Browser.downloadWillBegin", self._on_started)
         browser.on("Browser.downloadProgress", self._on_progress)
         agent.page.on("framenavigated", lambda _: setattr(self, "_world", None))
 
     def close(self) -> None:
-        """Stop listening to the browser."""
+        """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
         self._browser.remove_listener("Browser.downloadWillBegin", self._on_started)
-        self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
+        self._closed = True
+        for guid, folder in self._unended.items():
+            _remove_written(guid, folder)
+        self._stop_when_ended()
+
+    def _stop_when_ended(self) -> None:
+        if self._closed and not self._unended:
+            self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
 
     async def save(self, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
@@ -184,6 +196,7 @@ class CdpDownloads:
         self._start_timeout = _SLOW_START_TIMEOUT
         return guid
 
+    @listener
     def _on_started(self, event: dict[str, Any]) -> None:
         """Match a download that begins with one of ours. The app's own downloads, with other URLs, arrive here too."""
         url, guid = event["url"], event["guid"]
@@ -201,8 +214,12 @@ class CdpDownloads:
         """Cancel a download as :meth:`cancel` does, without waiting."""
         spawn(self.cancel(guid, folder), self._cancelling)
 
+    @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
         guid = event["guid"]
+        if event["state"] != "inProgress" and (folder := self._unended.pop(guid, None)) is not None:
+            _remove_written(guid, folder)
+            self._stop_when_ended()
         running = self._running.get(guid)
         if running is None or running.done():
             return
@@ -212,21 +229,41 @@ class CdpDownloads:
             running.set_exception(too_large(self._limit))
 
     async def cancel(self, guid: str, folder: Path) -> None:
-        """Cancel a download and remove what it wrote. Takes four seconds at most."""
+        """Cancel a download and remove what it wrote. Takes four seconds at most.
+
+        A browser that has not reported its end by then may still write: what it writes is removed when it reports the
+        end, or is gone itself, though the session is over.
+        """
         # The browser holds the file open until it reports the end, and then gives it its name.
         ended = self._running.get(guid)
         if ended is None or (ended.done() and not ended.cancelled() and ended.exception()):  # it has not ended
             ended = self._running[guid] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
-            await self._send("Browser.cancelDownload", download, timeout=2)
-        await asyncio.wait((ended,), timeout=2)
+            await self._send("Browser.cancelDownload", download, timeout=_CANCEL_TIMEOUT)
+        await asyncio.wait((ended,), timeout=_CANCEL_TIMEOUT)
         self._running.pop(guid, None)
-        for written in folder.glob(f"{guid}*"):
-            written.unlink(missing_ok=True)
+        if not ended.done():
+            self._await_end(guid, folder)
+        _remove_written(guid, folder)
+
+    def _await_end(self, guid: str, folder: Path) -> None:
+        browser = self._agent.page.context.browser
+        if browser is not None and browser.is_connected():
+            self._unended[guid] = folder
+            browser.once("disconnected", listener(lambda _: self._remove_unended(guid)))
+
+    def _remove_unended(self, guid: str) -> None:
+        if (folder := self._unended.pop(guid, None)) is not None:
+            _remove_written(guid, folder)
 
     async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
+
+
+def _remove_written(guid: str, folder: Path) -> None:
+    for written in folder.glob(f"{guid}*"):
+        written.unlink(missing_ok=True)
 
 
 def is_over(progress: Mapping[str, Any], limit: int) -> bool:

@@ -16,15 +16,16 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pybase64
 
 from ...artifacts.content import too_large
 from ...binary import Handle
 from ...errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
-from ...protocol.strict_json import decode_json
 from ..page.agent import PageAgent
+from ..page.channel import PageObject
+from ..page.received import Held, decode_base64, parse_json
 from .cdp_downloads import CdpDownloads, RungUnusable, remaining
 from .playwright_downloads import PlaywrightDownloads
 
@@ -95,20 +96,19 @@ class Ladder:
         A temporary file in ``folder`` holds the text meanwhile. Raises :class:`~transports.errors.TooLarge` if it
         could only be content over the limit (base64 is a third longer), and what :meth:`save` raises.
         """
-        if not answer.startswith('{"text":'):
+        if not answer.startswith('{"id":'):
             return answer
-        reference: Any = decode_json(answer)
-        held_id, size = reference["text"], reference["size"]
+        held = parse_json(answer, Held, "a long answer")
         try:
-            if size > self._max_bytes * 4 // 3 + MB:
+            if held.size > self._max_bytes * 4 // 3 + MB:
                 raise too_large(self._max_bytes)
             with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as place:
                 path = Path(place) / "content"
-                await self.save(Handle(held_id, size), path, timeout=timeout)
+                await self.save(Handle(held.id, held.size), path, timeout=timeout)
                 return await asyncio.to_thread(path.read_bytes)
         finally:
             with contextlib.suppress(TransportError):
-                await self._agent.invoke("release", held_id, timeout=2.0)
+                await self._agent.invoke("release", held.id, timeout=2.0)
 
     async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
         """Write the content of a ``blob:`` URL of the page to ``path``. Only the page itself can read such a URL.
@@ -125,15 +125,16 @@ class Ladder:
             else:
                 return
         try:
-            held_id, size = await self._agent.invoke("holdUrl", url, timeout=remaining(deadline))
+            answer = await self._agent.invoke("holdUrl", url, timeout=remaining(deadline), returns=str)
+            held = parse_json(answer, Held, "the content of a blob: URL")
         except ProtocolError as error:
             raise TransportError(f"the page's blob: URL could not be read: {error.message}") from None
         try:
-            if size > self._max_bytes:
+            if held.size > self._max_bytes:
                 raise too_large(self._max_bytes)
-            await self.save(Handle(held_id, size), path, timeout=remaining(deadline))
+            await self.save(Handle(held.id, held.size), path, timeout=remaining(deadline))
         finally:
-            await self._agent.invoke("release", held_id, timeout=5)
+            await self._agent.invoke("release", held.id, timeout=5)
 
     async def _collect_garbage(self, size: int) -> None:
         """Collect garbage in the page every 128 MB. Blobs live until then, and a browser has limited space for them."""
@@ -150,8 +151,8 @@ class Ladder:
         for start in range(0, size, step):
             target = path if step == size else path.with_name(f"{path.name}.slice")
             end = min(start + step, size)
-            url = await self._agent.invoke("url", held_id, start, end, timeout=remaining(deadline))
-            if not isinstance(url, str) or not url.startswith("blob:"):  # an address could be that of an endless file
+            url = await self._agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
+            if not url.startswith("blob:"):  # an address could be that of an endless file
                 raise ProtocolError("the page gave no blob: URL for its content")
             try:
                 await self._downloads.save(url, target, size=size, limit=end - start, deadline=deadline)
@@ -165,7 +166,8 @@ class Ladder:
 
     async def _stream(self, held_id: str, size: int, path: Path, deadline: float) -> None:
         try:
-            blob = await self._agent.invoke("blob", held_id, 0, size, timeout=remaining(deadline), by_value=False)
+            left = remaining(deadline)
+            blob = await self._agent.invoke("blob", held_id, 0, size, timeout=left, returns=PageObject)
             try:
                 resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
             finally:  # the page cannot collect an object that CDP refers to
@@ -212,14 +214,15 @@ class Ladder:
         with path.open("xb") as file:
             for start in range(0, size, _TEXT_SLICE):
                 end = min(start + _TEXT_SLICE, size)
-                text = await self._agent.invoke("base64", held_id, start, end, timeout=remaining(deadline))
+                left = remaining(deadline)
+                text = await self._agent.invoke("base64", held_id, start, end, timeout=left, returns=str)
                 if len(text) > (end - start + 2) // 3 * 4:
                     raise too_large(size)
                 await asyncio.to_thread(_write_base64, file, text)
 
 
 def _write_base64(file: BinaryIO, text: str) -> None:
-    file.write(pybase64.b64decode(text, validate=True))
+    file.write(decode_base64(text))
 
 
 def _append(part: Path, whole: Path) -> None:

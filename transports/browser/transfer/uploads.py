@@ -75,7 +75,7 @@ class Uploads:
         looks like such an input.
         """
         size = path.stat().st_size
-        element: PageObject = await self._agent.invoke("createFileInput", timeout=timeout, by_value=False)
+        element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
         try:
             await self._agent.set_file(element, path, timeout=timeout)
             if await self._agent.invoke("chosenSize", element, timeout=timeout) == size:
@@ -84,7 +84,7 @@ class Uploads:
             if not error.session_survives or isinstance(error, CallTimeout):
                 raise
         await self._agent.release_object(element)
-        buffer: PageObject = await self._agent.invoke("createFileBuffer", timeout=timeout, by_value=False)
+        buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
         with path.open("rb") as file:
             while part := await asyncio.to_thread(file.read, _SLICE):
                 await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)

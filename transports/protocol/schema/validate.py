@@ -20,8 +20,9 @@ from ...errors import ProtocolError, UsageError
 from ..strict_json import decode_json, encode_json
 from .limits import MAX_NODES, MAX_STEPS, NotChecked, count_steps, count_values, has_references, shorten
 from .messages import format_error, is_fault
+from .unnamed import unnamed_params
 
-__all__ = ["check_output", "check_params"]
+__all__ = ["check_output", "check_params", "check_value"]
 
 #: Bytes of JSON; a larger schema is not checked.
 _MAX_ENCODED = 256 * 1024
@@ -43,7 +44,8 @@ def check_params(
     object, or not at all, so nothing at or below them is a fault.
 
     Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}``; at
-    most five faults are listed.
+    most five faults are listed. The message also has the hints of :func:`.unnamed_params`: a parameter that is missing
+    may have been misspelt.
     """
     try:
         faults = _faults(schema, params, content)
@@ -53,7 +55,8 @@ def check_params(
         listed = [fault.message("params") for fault in faults]
         more = f"; and {'at least ' * (len(listed) == _MAX_FAULTS)}{len(listed) - 1} more" if len(listed) > 1 else ""
         details = {"path": field_of(faults[0].place), "faults": listed}
-        raise UsageError(f"{capability}: {listed[0]}{more}", details=details)
+        message = "; ".join((f"{capability}: {listed[0]}{more}", *unnamed_params(schema, params)))
+        raise UsageError(message, details=details)
     return []
 
 
@@ -67,6 +70,15 @@ def check_output(schema: Mapping[str, object], data: object, content: Iterable[P
         return [f"outputSchema: {fault.message('data')}" for fault in _faults(schema, data, content)]
     except NotChecked as reason:
         return [f"the answer was not checked against outputSchema: {reason}"]
+
+
+def check_value(schema: Mapping[str, object], value: object, name: str) -> list[str]:
+    """Return how ``value``, called ``name``, differs from ``schema``: at most five faults with their places, none where
+    the schema cannot be checked."""
+    try:
+        return [fault.message(name) for fault in _faults(schema, value, ())]
+    except NotChecked:
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +106,13 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
         raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
     values = count_values(tree, _MAX_VALUES, "the value")
+    steps = 0
     if compiled.references or values * compiled.nodes > MAX_STEPS:
-        count_steps(compiled.schema, tree)
+        steps = count_steps(compiled.schema, tree)
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if count_steps(compiled.schema, tree) > _MAX_LISTING_STEPS:
+        if (steps or count_steps(compiled.schema, tree)) > _MAX_LISTING_STEPS:
             raise NotChecked("it does not fit, but is too large to say where")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)

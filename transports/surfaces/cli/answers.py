@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .output import print_text, printable
+from .output import print_note, print_text, printable
 
 if TYPE_CHECKING:
     from ...routing import Result
 
-__all__ = ["print_result"]
+__all__ = ["print_result", "print_warnings"]
 
 #: Characters of a summary, which are enough for hundreds of files.
 _MAX_SUMMARY = 100_000
@@ -19,11 +20,18 @@ _MAX_SUMMARY = 100_000
 
 def print_result(result: Result) -> None:
     """Print a result for people. A small answer without files is printed itself: on a terminal indented and in colour,
-    else as one line of JSON, then where it is kept."""
+    else as one line of JSON, then where it is kept. Warnings go to stderr."""
+    print_warnings(result)
     on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
     if on_terminal:
         _print_value(result.data)
-    print_text(result.summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
+    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
+
+
+def print_warnings(result: Result) -> None:
+    """Print the warnings of a result on stderr, a line each."""
+    for warning in result.warnings:
+        print_note(f"warning: {warning}")
 
 
 def _print_value(value: object) -> None:

@@ -23,17 +23,18 @@ _MAX_IDS = 5
 
 
 async def find(store: ArtifactStore, name: str) -> ArtifactRef:
-    """Return the artifact that a user means: by its id, by the beginning of one, or by the name of its file.
+    """Return the artifact that a user means: by its id, by the beginning of one, or by a name of its file.
 
     Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for a name or a
     beginning of several."""
+    from ...artifacts import is_named
     from ...errors import ArtifactNotFound, UsageError
 
     try:
         return await store.stat(name)
     except ArtifactNotFound as error:
         refs = await store.list() if name else []
-        found = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if ref.filename == name]
+        found = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
         if not found:
             message = f"there is no artifact {name!r} in {store.url}; `abp artifacts list` shows what there is"
             raise ArtifactNotFound(message, details=error.details) from None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .artifact_list import document_of, print_list
 from .artifact_lookup import Id, find
 from .output import print_error, print_json, print_note, print_text, run_async
 
@@ -33,30 +33,28 @@ def store_at(folder: Path | None, retention: Retention | None = None) -> Artifac
     return open_configured_store(Settings.load(), folder, retention=retention or retention_settings())
 
 
-def _document(ref: ArtifactRef) -> dict[str, object]:
-    return {**ref.as_dict(), "source": dict(ref.source)}
-
-
 @app.command("list")
-def list_(folder: Folder = None, as_json: Json = False) -> int:
-    """List all artifacts, oldest first."""
+def list_(
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Only the N that were stored last.")
+    ] = None,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> int:
+    """List artifacts, oldest first.
+
+    Each with its id, bytes, type, the time when it was stored first, and its name."""
 
     async def work() -> int:
         async with store_at(folder) as store:
-            _print_list(await store.list(), as_json, f"there are no artifacts in {store.url}")
+            refs = await store.list()
+            shown = refs if limit is None else refs[-limit:]
+            print_list(shown, as_json, f"there are no artifacts in {store.url}")
+            if len(shown) < len(refs):
+                print_note(f"{len(shown)} of {len(refs)} artifacts; the others are older")
         return 0
 
     return run_async(work)
-
-
-def _print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
-    if as_json:
-        print_json({"success": True, "artifacts": [_document(ref) for ref in refs]})
-        return
-    for ref in refs:
-        print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {ref.filename}")
-    if not refs:
-        print_note(none)
 
 
 @app.command("versions")
@@ -71,7 +69,7 @@ def versions_(
         from ...artifacts import versions
 
         async with store_at(folder) as store:
-            _print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
+            print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
         return 0
 
     return run_async(work)
@@ -89,7 +87,7 @@ def search_(
         from ...artifacts import search
 
         async with store_at(folder) as store:
-            _print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
+            print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
         return 0
 
     return run_async(work)
@@ -103,7 +101,7 @@ def show(artifact_id: Id, folder: Folder = None, as_json: Json = False) -> int:
         async with store_at(folder) as store:
             ref = await find(store, artifact_id)
         if as_json:
-            print_json({"success": True, "artifact": _document(ref)})
+            print_json({"success": True, "artifact": document_of(ref)})
         else:
             for key, value in {**ref.as_dict(), **ref.source}.items():
                 print_text(f"{key:<20} {value}")
@@ -194,7 +192,10 @@ async def _launch(path: Path) -> bool:
 
 @app.command()
 def rm(
-    artifact_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids to remove.")], folder: Folder = None
+    artifact_ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids to remove; none if one does not exist.")
+    ],
+    folder: Folder = None,
 ) -> int:
     """Remove artifacts and their files."""
 
@@ -202,17 +203,23 @@ def rm(
         from ...errors import ArtifactNotFound
 
         async with store_at(folder) as store:
-            missing = False
-            found: list[ArtifactRef] = []
+            found: dict[str, ArtifactRef] = {}
+            missing: list[ArtifactNotFound] = []
             for name in artifact_ids:
                 try:
-                    found.append(await find(store, name))
+                    ref = await find(store, name)
                 except ArtifactNotFound as error:
-                    print_error(error.code, error.message, as_json=False)
-                    missing = True
-            for ref in found:
+                    missing.append(error)
+                else:
+                    found[ref.id] = ref
+            for one in missing:
+                print_error(one.code, f"{one.message}; nothing was removed", as_json=False)
+            if missing:
+                return 1
+            for ref in found.values():
                 await store.delete(ref.id)
-            return 1 if missing else 0
+                print_note(f"removed {ref.id} ({ref.filename})")
+            return 0
 
     return run_async(work)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...errors import ABPError, UsageError
+from ...errors import UsageError
 from .options import (
     AdapterFile,
     BrowserName,
@@ -137,12 +137,12 @@ async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
 
 
 def _report(measured: Measurement, plot: Path | None, *, as_json: bool) -> None:
-    if plot is not None:
-        _draw(measured, plot)
     if as_json:
         print_json(measured.as_dict())
     else:
         _print(measured)
+    if plot is not None:
+        _draw(measured, plot)
     if missing := measured.planned - measured.calls:
         why = "the session has ended" if measured.session_ended else "interrupted"
         print_note(f"{why}; {missing} of {measured.planned} calls were not made", always=True)
@@ -218,7 +218,4 @@ def _draw(measured: Measurement, plot: Path) -> None:
     marks = {name: value for name, value in measured.latency_ms().items() if name in ("median", "p95", "p99")}
     values = [1000 * value for value in measured.latencies]
     picture = histogram_picture(printable(_heading(measured)), printable(notes), values, marks)
-    try:
-        plot.write_text(picture, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ABPError(f"--plot {plot}: cannot be written ({error.strerror})") from error
+    plot.write_text(picture, encoding="utf-8", errors="replace")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .answers import print_result
+from .answers import print_result, print_warnings
+from .describe import flags_of, print_capability
 from .each import call_each, read_each
 from .options import (
     AdapterFile,
@@ -35,15 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from ...protocol.declarations import AppInfo, Capability
-
-
-#: Hints of tools (MCP, WebMCP) and their words.
-_HINTS = {
-    "readOnlyHint": "read-only",
-    "destructiveHint": "destructive",
-    "consequentialHint": "consequential",
-    "untrustedContentHint": "untrusted content",
-}
 
 
 def call(
@@ -117,6 +109,7 @@ def call(
                     return await call_each(app, capability, lines, timeout=timeout, bar=bar, as_json=as_json)
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
         if as_json:
+            print_warnings(result)
             print_json(result.as_dict())
         else:
             print_result(result)
@@ -127,6 +120,9 @@ def call(
 
 def capabilities(
     target: Target,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[CAPABILITY]", help="Show this one: its parameters, an example.")
+    ] = None,
     transport: TransportName = "auto",
     browser: BrowserName = None,
     headed: Headed = False,
@@ -138,9 +134,12 @@ def capabilities(
     header: Headers = None,
     as_json: Json = False,
 ) -> int:
-    """List what an app can do."""
+    """List what an app can do, or show one capability."""
 
     async def work() -> int:
+        from ...protocol.capabilities import unknown_capability
+        from ...protocol.urls import redact_url
+
         reach = connection(
             transport=transport,
             browser=browser,
@@ -153,8 +152,12 @@ def capabilities(
             headers=header,
         )
         async with reach.open(target, store="none:") as app:
+            known = app.capabilities
+            if name is not None and name not in known:
+                raise unknown_capability(app.info.name, name, known)
+            chosen = known.values() if name is None else [known[name]]
             if as_json:
-                listed = [capability.model_dump(by_alias=True) for capability in app.capabilities.values()]
+                listed = [capability.model_dump(by_alias=True) for capability in chosen]
                 print_json(
                     {
                         "success": True,
@@ -164,7 +167,11 @@ def capabilities(
                     }
                 )
                 return 0
-            print_capabilities(app.info, app.capabilities.values())
+            if name is None:
+                print_capabilities(app.info, known.values())
+            else:
+                way = [] if transport == "auto" else ["--transport", transport]
+                print_capability(known[name], ["abp", "call", *way, redact_url(target) or target])
         return 0
 
     return run_async(work)
@@ -175,7 +182,4 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
     print_text(f"{app.name} {app.version} ({app.id})")
     width = max((len(capability.name) for capability in capabilities), default=0)
     for capability in capabilities:
-        flags = "" if capability.available else " [unavailable]"
-        flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
-        flags += "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
-        print_text(f"  {capability.name:<{width}}  {capability.description}{flags}")
+        print_text(f"  {capability.name:<{width}}  {capability.description}{flags_of(capability)}")

@@ -38,6 +38,7 @@ _EXTRAS = {"cloud": "obstore", "images": "pillow", "mcp": "mcp", "pdf": "pypdfiu
 _PRINTED_VARIABLES = (
     *("ABP_OUTPUT_DIR", "ABP_HEADLESS", "ABP_BROWSER", "ABP_BROWSER_TIMEOUT", "ABP_CALL_TIMEOUT", "ABP_LOG_LEVEL"),
     *("ABP_DOWNLOAD_TIMEOUT", "ABP_MAX_MESSAGE_BYTES", "ABP_MAX_ARTIFACT_BYTES", "ABP_ALLOW_PRIVATE_ADDRESSES"),
+    *("ABP_MAX_SESSION_BYTES", "ABP_MIN_FREE_DISK"),
 )
 #: Bytes of the file of the self-test, and seconds for each check that waits.
 _SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0

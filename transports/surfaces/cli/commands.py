@@ -14,7 +14,7 @@ import typer
 
 from . import artifacts, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
-from .options import AdapterFile, naming_options
+from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
 from .verbosity import add_options
@@ -154,8 +154,7 @@ def serve(
         from ..web import Options
         from ..web import serve as serve_web
 
-        with naming_options():
-            connecting = adapter_options(targets or (), adapter)
+        connecting = adapter_options(targets or (), adapter)
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import AdapterFile, BrowserName, Json, StorageState, Target, TransportName, naming_options
+from .options import (
+    AdapterFile,
+    BrowserName,
+    Headed,
+    Headers,
+    Json,
+    StorageState,
+    Target,
+    Token,
+    TransportName,
+    headers_of,
+)
 from .output import print_json, print_text, run_async
 from .params import require_folder
 from .verbosity import is_quiet
@@ -36,15 +47,19 @@ def conformance(
         float, typer.Option("--timeout", metavar="S", min=0.1, max=3600, help="Seconds that each call is given.")
     ] = 5.0,
     browser: BrowserName = None,
+    headed: Headed = False,
     storage_state: StorageState = None,
     adapter: AdapterFile = None,
+    token: Token = None,
+    header: Headers = None,
     as_json: Json = False,
     junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
     badge: Annotated[
         Path | None, typer.Option("--badge", metavar="FILE", help="Also write the JSON of a badge.")
     ] = None,
 ) -> int:
-    """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not.
+    """Check an app against every MUST and SHOULD of the protocol. Exit status 0 if it conforms, 1 if not, or if nothing
+    answers there.
 
     Capabilities are called for real, with small parameters made from their inputSchema (or its `examples`): leave out
     with --skip what must not run.
@@ -56,11 +71,17 @@ def conformance(
 
         for file in (junit, badge):
             require_folder(file)
-        with naming_options(), _StatusLine() as status:
+        with _StatusLine() as status:
             plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
-            state = str(storage_state) if storage_state is not None else None
             report = await check_app(
-                target, plan, transport=transport, browser=browser, storage_state=state, adapter=adapter
+                target,
+                plan,
+                transport=transport,
+                browser=browser,
+                storage_state=storage_state,
+                adapter=adapter,
+                headless=False if headed else None,
+                headers=headers_of(token, header or ()),
             )
         if junit is not None:
             junit.write_bytes(report.junit())

@@ -51,7 +51,9 @@ def demo(
         folder = (refs[0].path or Path()).parent
         same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
         print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
-        print_text(f"{len(refs)} files, {sum(ref.size_bytes for ref in refs):,} bytes, in {folder}")
+        kept = {ref.path: ref for ref in refs}.values()  # the same content under one name is one file
+        size = sum(ref.size_bytes for ref in kept)
+        print_text(f"{len(refs)} results of {len(results)} calls, in {len(kept)} files, {size:,} bytes, in {folder}")
         for ref in wrong:
             print_text(f"NOT AS STORED: {ref.path}")
         print_text(

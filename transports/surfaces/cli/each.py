@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import ABPError, ProtocolError, UsageError
-from .answers import print_result
+from .answers import print_result, print_warnings
+from .option_names import naming_options
 from .output import print_error, print_json, print_note, print_text
 from .progress import ProgressBar
 
@@ -67,6 +68,7 @@ async def call_each(
             result = await app.call(capability, params, timeout=timeout, on_progress=bar.on_progress)
         except ABPError as error:
             failed += 1
+            naming_options(error)
             with bar.pause():
                 print_error(error.code, f"line {number}: {error.message}", as_json=False, document=error.as_dict())
             cancelled = getattr(error, "cancelled", False)
@@ -76,8 +78,10 @@ async def call_each(
                 break
         else:
             results.append({"line": number, **result.as_dict()})
-            if not as_json:
-                with bar.pause():
+            with bar.pause():
+                if as_json:
+                    print_warnings(result)
+                else:
                     print_text(f"line {number}")
                     print_result(result)
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ...errors import ABPError
+from ..shared.listening import cannot_listen
 from .output import print_json, print_text, run_async
 
 #: The addresses of the reference app, by their names in the JSON document.
@@ -42,8 +42,7 @@ def fixture(
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
-            reason = "is taken" if error.errno == errno.EADDRINUSE else "may not be used by this user"
-            raise ABPError(f"port {port} {reason}; name another with --port, or leave it out for a free one") from error
+            raise cannot_listen("127.0.0.1", port, error, "--port") from error
         return 0
 
     return run_async(work)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import ABPError, UsageError
+from .option_names import naming_options
 
 if TYPE_CHECKING:
     from ...session.session import Session
@@ -150,7 +151,7 @@ class Measurement:
             except ABPError as error:
                 taken = time.perf_counter() - started
                 stored = error
-                self.failures.setdefault(error.code, Failure(error.message)).count += 1
+                self.failures.setdefault(error.code, Failure(naming_options(error).message)).count += 1
                 self.session_ended = self.session_ended or not error.session_survives
             else:
                 self.latencies.append(taken)

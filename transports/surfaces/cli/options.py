@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +32,7 @@ __all__ = [
     "Token",
     "TransportName",
     "connection",
-    "naming_options",
+    "headers_of",
 ]
 
 Target = Annotated[
@@ -82,15 +82,6 @@ Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="S", min=0.001, max=1e6, help="Seconds to wait for an answer.")
 ]
 
-#: Arguments of :func:`transports.connect` in messages, and the options that they are here.
-_OPTIONS = {
-    "headers=": "--token and --header",
-    "storage_state=": "--storage-state",
-    "profile=": "--profile",
-    "cdp_url=": "--cdp-url",
-    "adapter=": "--adapter",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
@@ -128,21 +119,8 @@ class Connection:
         asking = at_terminal()
         if asking:
             options["on_elicitation"] = Questions(pause).answer
-        with naming_options():
-            session = connect(target, **options)
-        async with session as app, nullcontext() if asking else noting_questions(app):
+        async with connect(target, **options) as app, nullcontext() if asking else noting_questions(app):
             yield app
-
-
-@contextmanager
-def naming_options() -> Iterator[None]:
-    """Have a :class:`~transports.errors.UsageError` of the block name arguments as the options that they are here."""
-    try:
-        yield
-    except UsageError as error:
-        for argument, option in _OPTIONS.items():
-            error.message = error.message.replace(argument, option)
-        raise
 
 
 def connection(
@@ -167,12 +145,13 @@ def connection(
         cdp_url=cdp_url,
         adapter=adapter,
         headless=False if headed else None,
-        headers=_headers(token, headers or ()),
+        headers=headers_of(token, headers or ()),
     )
 
 
-def _headers(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """The headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value."""
+def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
+    """Return the headers of ``--token`` and ``--header``, ``None`` if there are none. No message shows a value. Raises
+    :class:`~transports.errors.UsageError`."""
     out: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
-from ...errors import ABPError, NotRecorded, UsageError
+from ...errors import ABPError, CapabilityError, NotRecorded, UsageError
+from .option_names import naming_options
 from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
 
@@ -39,6 +41,8 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 _MAX_NOTE = 2000
 #: Exit status that a shell shows for a program that SIGPIPE ended.
 _READER_GONE = 141
+#: Codes of apps for parameters that they do not take: bad usage, whoever finds it.
+_BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
 _printed = False
 
@@ -137,15 +141,15 @@ async def _until_stopped(work: Coroutine[object, object, int]) -> int:
 
 
 def report_error(error: Exception, *, as_json: bool) -> int:
-    """Print what went wrong and what to do about it, and return the exit status: 2 for bad usage, 141 for a reader of
-    stdout that is gone, else 1."""
+    """Print what went wrong and what to do about it, and return the exit status: 2 for bad usage, also if it is the app
+    that refuses the parameters, 141 for a reader of stdout that is gone, else 1."""
     if isinstance(error, BrokenPipeError):  # `abp … | head`; Python would write again at its exit, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
     if hasattr(error, "format_message"):
         error = UsageError(_usage(error))
     if isinstance(error, ABPError):
-        failure = error
+        failure = naming_options(error)
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         failure = ABPError(f"the system refused: {where}{error.strerror or error}")
@@ -162,7 +166,8 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         cancelled=getattr(failure, "cancelled", False),
         document=failure.as_dict(),
     )
-    return 2 if isinstance(failure, UsageError) else 1
+    refused = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
+    return 2 if refused or isinstance(failure, UsageError) else 1
 
 
 def _usage(error: Exception) -> str:
@@ -176,6 +181,11 @@ def _usage(error: Exception) -> str:
     if text.startswith("missing argument"):
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
         return f"{text}; the form is `{form}`, {hint}"
+    extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
+    if extra and any(param.name == "param" for param in context.command.params):
+        # the words are joined by spaces: where one ends that has spaces itself, nobody knows
+        pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
+        return f"{text}; write -p {pair}, {hint}"
     known = getattr(context.command, "list_commands", None)
     if known is not None and "command" in text:
         return f"{text}; the commands are {', '.join(known(context))}, {hint}"

@@ -84,8 +84,11 @@ class Questions:
         """Return the person's answer to a question, as ``{"success": …, "data": …}``. The handler of a session."""
         from prompt_toolkit.application import in_terminal
 
+        from .terminal import LineReader
+
         async with self._lock, in_terminal():  # in the place of the shell's own prompt, if that is there
             with self._pause():
+                LineReader().drop_typed()
                 try:
                     answer = await self._ask(request)
                 except _Declined:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...tasks import cancel_and_wait
 from .answers import print_result
@@ -31,7 +31,6 @@ from .questions import at_terminal
 from .signals import on_interrupt
 
 if TYPE_CHECKING:
-    from ...protocol.declarations import Capability
     from ...routing import Result
     from ...session.session import Session
 
@@ -159,12 +158,13 @@ class _Shell:
     def _help(self, name: str) -> None:
         from ...protocol.capabilities import unknown_capability
         from .calls import print_capabilities
+        from .describe import print_capability
 
         if not name:
             print_capabilities(self._app.info, self._app.capabilities.values())
             print_text(_HELP)
         elif name in self._app.capabilities:
-            print_text("\n".join(_describe(self._app.capabilities[name])))
+            print_capability(self._app.capabilities[name])
         else:
             raise unknown_capability(self._app.info.name, name, self._app.capabilities)
 
@@ -181,16 +181,3 @@ class _Shell:
             print_note(f"{name}: cancelled", always=True)
         else:
             print_result(self._call.result())
-
-
-def _describe(capability: Capability) -> list[str]:
-    """A capability and its parameters, one to a line."""
-    schema: Mapping[str, Any] = capability.input_schema
-    required = schema.get("required", ())
-    lines = [f"{capability.name}  {capability.description}".rstrip()]
-    properties = schema.get("properties")
-    for name, one in properties.items() if isinstance(properties, Mapping) else ():
-        declared = one if isinstance(one, Mapping) else {}
-        needed = " (needed)" if isinstance(required, list) and name in required else ""
-        lines.append(f"  {name}  {declared.get('type', 'any')}{needed}  {declared.get('description', '')}".rstrip())
-    return lines

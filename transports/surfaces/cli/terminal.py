@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import termios
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import History
 from prompt_toolkit.input.defaults import create_input
+from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.output import DummyOutput, Output
 from prompt_toolkit.output.defaults import create_output
 from prompt_toolkit.output.plain_text import PlainTextOutput
@@ -43,6 +45,14 @@ class LineReader:
         if not is_dumb_terminal():
             return create_output(sys.stderr)
         return DummyOutput() if self._secret else PlainTextOutput(sys.stderr)
+
+    def drop_typed(self) -> None:
+        """Forget what was typed and not read yet: it was not meant for what is asked next."""
+        try:
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        except (termios.error, OSError, ValueError):  # no terminal
+            return
+        clear_typeahead(self._session.input)
 
     async def read(self, prompt: str) -> str:
         """Return the next line. Raises :class:`Interrupted` for Ctrl-C and :class:`EOFError` for Ctrl-D."""

@@ -13,9 +13,10 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
-from ...errors import ABPError, UsageError
+from ...errors import UsageError
 from ...protocol.urls import is_loopback
 from ...tasks import cancel_and_wait
+from ..shared.listening import cannot_listen
 from .bridge import Bridge
 from .request_limit import TooLargeReply
 from .tokens import BearerVerifier, JwtVerifier
@@ -62,7 +63,8 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled, then close all sessions. ``on_started`` is called with the URL.
 
-    Raises :class:`~transports.errors.ABPError` if the address cannot be listened on; port 0 takes a free one."""
+    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
+    takes a free one."""
     config = uvicorn.Config(
         http_app(bridge, users, host),
         host=host,
@@ -74,9 +76,7 @@ async def serve_http(
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise ABPError(
-            f"cannot listen on {host}:{port} ({error.strerror}); name another with --http, port 0 for a free one"
-        ) from error
+        raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
     server = _Uvicorn(config)
     display_host = f"[{host}]" if ":" in host else host
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))

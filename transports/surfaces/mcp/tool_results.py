@@ -128,6 +128,7 @@ _NEXT = {
     "SESSION_INVALID": "abp_status lists the sessions",
     "TIMEOUT": "call again with a longer `timeout`, or ask for less at once",
     "CANCELLED": "ask the user whether to go on",
+    "INVALID_ANSWER": "call again, and answer the app's question as it asks",
     "PERMISSION_REQUIRED": "ask the user",
     "PERMISSION_DENIED": "ask the user",
     "TRANSPORT_ERROR": "check the address, and whether the app runs",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...protocol.elicitation import DECLINED
+from ...protocol.elicitation import DECLINED, options_of
 from ...protocol.payloads import ElicitationRequest
 
 __all__ = ["Question", "question_of"]
@@ -65,7 +65,7 @@ def question_of(request: ElicitationRequest) -> Question | None:
     if field == "confirmed":
         one: dict[str, object] = {"type": "boolean"}
     elif field == "selected":
-        one = _choice(params, schema)
+        one = _choice(params)
     else:
         one = _field(schema)
     default = params.get("default", schema.get("default"))
@@ -109,20 +109,14 @@ def _values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
     return out | {"enumNames": list(names)} if named else out
 
 
-def _choice(params: Mapping[str, object], schema: Mapping[str, object]) -> dict[str, object]:
-    """The options: texts, or objects with ``value`` and ``label``; several may be chosen if ``multiple``."""
-    listed = params.get("options", params.get("choices", schema.get("enum")))
-    values, titles = [], []
-    for option in _list(listed):
-        value = option.get("value", option.get("id")) if isinstance(option, Mapping) else option
-        label = option.get("label", option.get("title", value)) if isinstance(option, Mapping) else option
-        values.append(str(value))
-        titles.append(str(label))
+def _choice(params: Mapping[str, object]) -> dict[str, object]:
+    """The options: texts, or texts with titles; several may be chosen if ``multiple``."""
+    options = options_of(params)
     one: dict[str, object] = {"type": "string"}
-    if values:
-        one["enum"] = values
-    if values != titles:
-        one = {"type": "string", "oneOf": [{"const": v, "title": t} for v, t in zip(values, titles, strict=True)]}
+    if options:
+        one["enum"] = [value for value, _ in options]
+    if any(value != title for value, title in options):
+        one = {"type": "string", "oneOf": [{"const": value, "title": title} for value, title in options]}
     if params.get("multiple") is True:
         return {"type": "array", "items": one if "oneOf" not in one else {"anyOf": one["oneOf"]}}
     return one

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
-from ...errors import ABPError, StoreError, UsageError
+from ...errors import StoreError, UsageError
 from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
+from ..shared.listening import cannot_listen
 from ..shared.store_watcher import StoreWatcher
 from .access import Access
 from .connections import Connections
@@ -77,7 +78,7 @@ async def serve(
     scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
-    :class:`~transports.errors.ABPError` if the address cannot be listened on.
+    if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
     """
     if not is_loopback(host) and options.token is None:
         raise UsageError(
@@ -117,10 +118,7 @@ async def serve(
                 connections.protocol_factory(runner.server), "127.0.0.1" if host == "localhost" else host, port
             )
         except OSError as error:
-            raise ABPError(
-                f"cannot listen on {host}:{port} ({error.strerror or error}); name another with --port, or leave it "
-                "out for a free one"
-            ) from error
+            raise cannot_listen(host, port, error, "--port") from error
         stack.callback(listener.close)
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,20 +38,32 @@ async def check_app(
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
     adapter: str | Path | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Report:
     """Check the app at ``target`` against every rule, and return the report.
 
     ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…`` or
     ``extension:FOLDER``. A page is judged by its ``window.abp``, else by the WebMCP tools that it registers;
     ``"playwright"`` takes the first only, ``"webmcp"`` the second. ``plan`` says which capabilities may be called: they
-    are called for real. ``browser``, ``storage_state`` and ``adapter`` are those of :func:`transports.connect`.
+    are called for real. ``browser``, ``storage_state``, ``adapter``, ``headless`` and ``headers`` are those of
+    :func:`transports.connect`.
 
-    An app that cannot be reached is a finding, not an exception. Raises :class:`~transports.errors.UsageError` for a
-    target that makes no sense, and :class:`~transports.errors.BrowserNotFound`.
+    A page that is no app, or refuses to be initialized, is a finding, not an exception. Raises
+    :class:`~transports.errors.UsageError` for a target or an option that makes no sense,
+    :class:`~transports.errors.ConnectFailed` if nothing answers there, and
+    :class:`~transports.errors.BrowserNotFound`.
     """
     started = time.perf_counter()
     evidence = await gather(
-        target, plan or Plan(), transport=transport, browser=browser, storage_state=storage_state, adapter=adapter
+        target,
+        plan or Plan(),
+        transport=transport,
+        browser=browser,
+        storage_state=storage_state,
+        adapter=adapter,
+        headless=headless,
+        headers=headers,
     )
     checks = WEBMCP_CHECKS if evidence.kind == "webmcp" else CHECKS
     about = evidence.session_info.get("app")

@@ -8,6 +8,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from ...adapters.webmcp import WebMcpTransport
 from ...base import Transport
 from ...binary.params import prepare_params
 from ...browser.page.adapters import read_adapter
+from ...browser.preflight import require_listener
 from ...browser.process.extension import extension_folder
 from ...browser.process.launch import Browser
 from ...browser.source import StorageState
 from ...browser.top_page import TopPageTransport
 from ...browser.transport import PageTransport
-from ...errors import ABPError, ProtocolError, UsageError
+from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...http import discover
 from ...protocol.capabilities import Capabilities
+from ...session.settings import Settings
 from ...session.targets import reject_options
 from .client import Client
 from .content import measured_content
@@ -51,12 +54,10 @@ async def gather(
     browser: Browser | str | None = None,
     storage_state: StorageState | None = None,
     adapter: str | Path | None = None,
+    headless: bool | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> Evidence:
-    """Collect the evidence of the app at ``target``. The parameters are those of :func:`.check_app`.
-
-    An app that cannot be reached is evidence too. Raises :class:`~transports.errors.UsageError` and
-    :class:`~transports.errors.BrowserNotFound`.
-    """
+    """Collect the evidence of the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
     page_options: dict[str, Any] = {"adapter": adapter} if adapter is not None else {}
     if evidence.kind not in ("page", "webmcp"):
@@ -67,10 +68,11 @@ async def gather(
     async with contextlib.AsyncExitStack() as stack:
         opening = max(plan.timeout, _OPENING)
         if evidence.kind == "websocket":
-            findings = evidence.transport_findings
-            await _drive(evidence, plan, lambda: StrictWebSocket(target, timeout=opening, findings=findings))
+            noting = partial(StrictWebSocket, findings=evidence.transport_findings)
+            await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
             return evidence
-        shared = await _browser(stack, target, browser)
+        reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
+        shared = await _browser(stack, target, browser, headless)
         if evidence.kind != "extension":
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
@@ -104,17 +106,18 @@ async def gather(
     return evidence
 
 
-async def _browser(stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None) -> Browser:
-    folder = extension_folder(target)
+async def _browser(
+    stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None, headless: bool | None
+) -> Browser:
     if isinstance(given, Browser):
         return given
-    profile: Mapping[str, Any] = {}
-    if folder is not None:
-        temporary = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
-        )
-        profile = {"extensions": [folder], "profile": Path(temporary)}
-    return await stack.enter_async_context(Browser(name=given, **profile))
+    options: dict[str, Any] = {"headless": Settings.load().headless if headless is None else headless}
+    if (folder := extension_folder(target)) is None:
+        await require_listener(target)
+    else:
+        temporary = tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
+        options |= {"extensions": [folder], "profile": Path(stack.enter_context(temporary))}
+    return await stack.enter_async_context(Browser(name=given, **options))
 
 
 async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
@@ -123,9 +126,9 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         plan.on_step("session")
         try:
             await client.connect()
-        except UsageError:
-            raise
         except ABPError as error:
+            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and "timeout" not in error.details):
+                raise  # nothing answers there; a page that loads too slowly is a finding
             evidence.open_error = error
             return None
         address = client.transport.url

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
@@ -28,11 +30,16 @@ class StrictWebSocket(WebSocketTransport):
     """One connection to the app at ``url``, which is not opened again when it breaks.
 
     Every breach of docs/protocol.md 6.1 to 6.4 is appended to ``findings``, in words. Give the same list to several
-    connections to collect the findings of all. ``timeout`` in seconds is for connecting.
+    connections to collect the findings of all. ``timeout`` in seconds is for connecting, ``headers`` go with the
+    handshake.
     """
 
-    def __init__(self, url: str, *, timeout: float, findings: list[str]) -> None:
-        super().__init__(url, timeout=timeout, close_timeout=1.0, max_bytes=_MAX_BYTES, reconnect=False)
+    def __init__(
+        self, url: str, *, timeout: float, findings: list[str], headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=_MAX_BYTES, reconnect=False
+        )
         self._findings = findings
         self._end_noted = False
 

@@ -1,0 +1,98 @@
+"""What comes from a page is checked once, at one door: whatever it is, only our own error comes of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from transports.browser.page.received import Clipboard, Print, parse_event, parse_reply
+from transports.errors import ProtocolError
+from transports.protocol.messages import Message
+
+_DIGITS = "9" * 5000
+_NESTED = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "[]",
+        "{}",
+        "\ud800",
+        _DIGITS,
+        _NESTED,
+        '{"threw": 5}',
+        '{"refused": []}',
+        '{"answer": 1, "rest": 7}',
+        f'{{"answer": {_DIGITS}, "rest": {{}}}}',
+        f'{{"answer": {_NESTED}, "rest": {{}}}}',
+        *(
+            json.dumps({"answer": {"a": [1]}, "rest": rest})
+            for rest in list[object](
+                (
+                    {"warnings": 1},
+                    {"warnings": [1]},
+                    {"binaries": 1},
+                    {"binaries": [[]]},
+                    {"binaries": [[["b"], "base64", "AAAA"]]},
+                    {"binaries": [[["a", "0"], "base64", "AAAA"]]},
+                    {"binaries": [[["a", -1], "base64", "AAAA"]]},
+                    {"binaries": [[["a"] * 100_000, "base64", "AAAA"]]},
+                    {"binaries": [[[], "base64", "?"]]},
+                    {"binaries": [[[], "base64", 5]]},
+                    {"binaries": [[[], "held", "0"]]},
+                    {"binaries": [[[], "held", "0", "", "", -1]]},
+                    {"binaries": [[[], "held", "0", "", "", 1e300]]},
+                    {"binaries": [[[], "other", "0"]]},
+                )
+            )
+        ),
+    ],
+    ids=lambda text: text[:60],
+)
+def test_a_reply_that_the_agent_never_gives_is_a_protocol_error(text: str) -> None:
+    with pytest.raises(ProtocolError):
+        parse_reply(Message("capabilities/call", id="1"), text)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        7,
+        [],
+        ["print"],
+        ["print", 1],
+        ["print", {"call": 5}],
+        ["print", {"call": None, "id": "x"}],
+        ["clipboard", {"type": 1}],
+        ["clipboard", {"size": -1}],
+        ["clipboard", {"base64": "?"}],
+        ["filechooser", None],
+        ["download", {"call": {}}],
+        ["elicitation", {}],
+        ["counts", {"x": "y"}],
+        ["no such kind", {}],
+    ],
+    ids=json.dumps,
+)
+def test_an_event_that_the_agent_never_emits_is_a_protocol_error(event: Any) -> None:
+    with pytest.raises(ProtocolError):
+        parse_event(json.dumps(event))
+
+
+def test_a_text_that_is_no_event_is_a_protocol_error() -> None:
+    for text in (None, 5, "", "\ud800", f'["progress", {_DIGITS}]', f'["progress", {_NESTED}]', "[" + " " * (9 << 20)):
+        with pytest.raises(ProtocolError):
+            parse_event(text)
+
+
+def test_what_the_agent_emits_is_read() -> None:
+    assert parse_event('["progress", {"a": [null]}]') == ("progress", {"a": [None]})
+    assert parse_event('["unloaded", null]') == ("unloaded", None)
+    assert parse_event('["print", {"call": "1", "id": 0, "title": "A"}]') == ("print", Print("1", 0, "A"))
+    copied = Clipboard(None, "text/plain", 2, None, b"hi")
+    assert parse_event('["clipboard", {"call": null, "type": "text/plain", "size": 2, "base64": "aGk="}]')[1] == copied

@@ -1,0 +1,32 @@
+"""The doors by which bytes come in, each as a function. Their names are those of the folders of the corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..cases import Target
+from . import content, files, messages, web
+
+__all__ = ["TARGETS"]
+
+TARGETS: Mapping[str, Target] = {
+    door.__name__: door
+    for door in (
+        messages.envelope,
+        messages.capabilities,
+        messages.answer,
+        messages.mcp,
+        files.recording,
+        files.metadata,
+        files.settings,
+        content.base64,
+        content.sniffing,
+        content.schema,
+        content.filename,
+        content.redaction,
+        web.manifest,
+        web.page_head,
+        web.headers,
+        web.url,
+    )
+}

@@ -1,0 +1,92 @@
+"""Content and what is said of it: base64, signatures, schemas, file names, texts with secrets."""
+
+from __future__ import annotations
+
+import base64 as standard
+import unicodedata
+from contextlib import suppress
+
+from transports.binary import BinaryData, Encoded
+from transports.binary.data import padded
+from transports.binary.detect import Heuristics, find
+from transports.binary.detect.content import base64_head, decode_data_url, is_base64, sniff_base64
+from transports.binary.filenames import safe_filename
+from transports.binary.media import contradicts, extension_for, is_binary_mime, normalise_mime
+from transports.binary.signatures import sniff
+from transports.errors import BadEncoding
+from transports.protocol.redaction import Redactor
+from transports.protocol.schema import check_output, check_params
+from transports.protocol.strict_json import decode_json
+
+__all__ = ["base64", "filename", "redaction", "schema", "sniffing"]
+
+_EAGER = Heuristics(min_chars=16)
+_EAGEREST = Heuristics(min_chars=16, require_magic_bytes=False, max_decode_bytes=2000)
+_REDACTOR = Redactor(["pin"], [r"card (?P<secret>\d+)"])
+
+
+def _text(data: bytes) -> str:
+    """The input as text; bytes that are no UTF-8 become halves of surrogate pairs, as in headers and names of files."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def base64(data: bytes) -> None:
+    """Text that stands for bytes. What is decoded is what the standard library makes of it."""
+    text = _text(data)
+    try:
+        decoded = b"".join(Encoded(text, "base64").chunks())
+    except BadEncoding:
+        pass
+    else:
+        assert decoded == standard.b64decode(padded(text).replace("-", "+").replace("_", "/"), validate=True)
+        assert is_base64(text) and base64_head(text).startswith(decoded[:4098])
+    for encoded in (Encoded(memoryview(data), "base64"), Encoded(text, "utf-8"), decode_data_url(text)):
+        if isinstance(encoded, Encoded):
+            with suppress(BadEncoding):
+                BinaryData(encoded, size=len(data)).read()
+    sniff_base64(text)
+
+
+def sniffing(data: bytes) -> None:
+    """Content, as itself and as text that nothing declares; its first line as a declared type."""
+    found = sniff(data)
+    assert found is None or normalise_mime(found) == found
+    for text in (data.decode("latin-1"), standard.b64encode(data).decode(), _text(data)):
+        for heuristics in (_EAGER, _EAGEREST):
+            recognised = heuristics.recognise(text)
+            assert recognised is None or recognised.read() is not None
+    declared = _text(data.partition(b"\n")[0])
+    if found is not None:
+        contradicts(declared, found)
+    assert extension_for(declared).startswith(".")
+    is_binary_mime(declared)
+
+
+def schema(data: bytes) -> None:
+    """A schema and a value, with a zero byte between them."""
+    declared, _, value = data.partition(b"\0")
+    rules, params = decode_json(declared), decode_json(value)
+    if isinstance(rules, dict):
+        places = [item.path for item in find(params)]
+        if len(data) % 2:  # calls have one check before them and one after
+            assert len(check_output(rules, params, places)) <= 5
+        else:
+            check_params("export.pdf", rules, params, places)
+
+
+def filename(data: bytes) -> None:
+    """A suggested name. The name that is made of it is harmless."""
+    suggested, _, mime_type = _text(data).partition("\0")
+    name = safe_filename(suggested, fallback="file", mime_type=mime_type)
+    assert 0 < len(name.encode()) <= 120 and name[0] not in ".-~ " and name[-1] not in ". "
+    assert not set(name) & set('/\\<>:"|?*') and unicodedata.is_normalized("NFC", name)
+    assert not any(unicodedata.category(character)[0] == "C" for character in name)
+
+
+def redaction(data: bytes) -> None:
+    """A text, and JSON with names of secrets. Redacting twice changes nothing."""
+    text = _text(data)
+    once = _REDACTOR.text(text)
+    assert _REDACTOR.text(once) == once
+    tree = decode_json(data)
+    assert _REDACTOR.tree(_REDACTOR.tree(tree)) == _REDACTOR.tree(tree)

@@ -1,0 +1,147 @@
+"""What an app or a server says: envelopes, capabilities, answers, lines of MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult
+from pydantic import ValidationError
+
+from transports.adapters.mcp.translation import to_answer, to_capability
+from transports.adapters.mcp.wire import LineReader, with_content
+from transports.adapters.websocket.unreadable import answered_request
+from transports.binary import BinaryData, Encoded
+from transports.binary.detect import MAX_DEPTH, Heuristics, field_of, find, replace
+from transports.errors import ABPError, CapabilityError
+from transports.protocol import base64_runs
+from transports.protocol.capabilities import Capabilities, deprecation_warnings, with_suggestions
+from transports.protocol.declarations import parse
+from transports.protocol.elicitation import default_answer
+from transports.protocol.envelope import decode_envelope, encode_envelope
+from transports.protocol.messages import Message
+from transports.protocol.payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol.strict_json import decode_json, is_deeper
+from transports.routing.blocks import parse_text_blocks
+from transports.routing.guard import clamp, cut_texts, json_size
+from transports.routing.sizes import long_texts
+
+__all__ = ["answer", "capabilities", "envelope", "mcp"]
+
+_T = TypeVar("_T")
+#: Looks at texts that fit into a case.
+_EAGER = Heuristics(min_chars=16, require_magic_bytes=False)
+
+
+@contextmanager
+def _short_runs() -> Iterator[None]:
+    """Take a text of 64 bytes for a run: one of 128 KiB is no input for a fuzzer."""
+    longest, base64_runs._SHORTEST_RUN = base64_runs._SHORTEST_RUN, 64
+    try:
+        yield
+    finally:
+        base64_runs._SHORTEST_RUN = longest
+
+
+def envelope(data: bytes) -> None:
+    """A message over a WebSocket or from a frame, up to what a session reads in it."""
+    answered_request(data)
+    with _short_runs():
+        message = decode_envelope(data)
+    assert message.id is None or isinstance(message.id, str)
+    if message.type.endswith("-result"):
+        _read_answer(message.payload)
+    with suppress(ABPError):
+        progress = parse(Progress, message.payload, "progress")
+        assert progress.fraction is None or 0 <= progress.fraction <= 1
+        assert len(progress.steps) == 2 and isinstance(progress.text, str)
+    with suppress(ABPError):
+        default_answer(parse(ElicitationRequest, message.payload, "a question"))
+    with suppress(ABPError):
+        parse(Notification, message.payload, "a notification")
+    with suppress(ABPError):
+        _read_capabilities(parse(Initialized, message.payload, "the answer").capabilities)
+
+
+def _read_answer(payload: object) -> None:
+    answer = parse(Answer, payload, "the answer")
+    with suppress(CapabilityError):
+        answer.raise_for_error("export.pdf")
+    _read_content(answer.data)
+
+
+def _read_content(tree: object) -> None:
+    found = find(tree, heuristics=_EAGER)
+    for item in found:
+        assert isinstance(field_of(item.path), str)
+        if isinstance(item.binary, BinaryData) and isinstance(item.binary.content, bytes | Encoded):
+            with suppress(ABPError):
+                item.binary.read()
+    replace(tree, dict.fromkeys(item.path for item in found))
+
+
+def capabilities(data: bytes) -> None:
+    """A list of capabilities, and a change of it."""
+    _read_capabilities(decode_json(data))
+
+
+def _read_capabilities(listed: object) -> None:
+    known = Capabilities().merge(listed)
+    assert all(isinstance(name, str) for name in known)
+    for capability in known.values():
+        deprecation_warnings(capability)
+    with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "export.pfd", known)
+    with_suggestions(CapabilityError("no", code="REQUIREMENT_NOT_MET"), next(iter(known), ""), known)
+    changed = known.apply_change(listed).with_manifest(known.values())
+    assert not changed.diff(changed).changed
+
+
+def answer(data: bytes) -> None:
+    """The data of an answer: files in it, text that is JSON, and the part that an agent reads."""
+    tree: Any = decode_json(data)
+    _read_content(tree)
+    parse_text_blocks(tree, (), _EAGER)
+    long_texts(tree, 20)
+    for limit in (64, 300, 2000):
+        assert json_size(clamp(tree, limit)) <= limit
+    cut_texts(tree, 20)
+    encode_envelope(Message("capabilities/call-result", tree))
+
+
+def mcp(data: bytes) -> None:
+    """Lines of a server over stdio, in two chunks."""
+    reader = LineReader(4096)
+    reader._limit = 2048
+    middle = len(data) // 2
+    for chunk in (data[:middle], data[middle:], b"\n"):
+        for line in reader.split(chunk):
+            with _short_runs():
+                messages = _result(reader.parse(line))
+            for message in messages:
+                _read_mcp(message.message)
+
+
+def _read_mcp(message: object) -> None:
+    if isinstance(message, JSONRPCRequest):
+        with_content(message.params)
+    if not isinstance(message, JSONRPCResponse):
+        return
+    result = with_content(message.result)
+    if not is_deeper(result, MAX_DEPTH):
+        with suppress(ABPError):
+            _read_answer(to_answer(result))
+    try:
+        tools = ListToolsResult.model_validate(message.result, by_name=False).tools
+    except ValidationError:
+        return
+    _read_capabilities([to_capability(tool) for tool in tools])
+
+
+def _result(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return ended.value  # type: ignore[no-any-return]
+    raise AssertionError("a short line is read without a wait")

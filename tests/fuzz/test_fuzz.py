@@ -1,0 +1,68 @@
+"""Every target of the fuzzer for about a second: its corpus, and the same few mutations of it in every run."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.fuzz.cases import MAX_SECONDS, Slow, read_corpus, run_case
+from tests.fuzz.mutation import mutate
+from tests.fuzz.targets import TARGETS
+from transports.errors import ABPError
+
+pytestmark = pytest.mark.load
+
+_MUTATIONS = 1000
+#: Bytes that one case may take at a time.
+_MAX_MEMORY = 16 << 20
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_raises_our_own_errors_within_its_time(name: str) -> None:
+    seeds, rng = read_corpus(name), random.Random(name)
+    for data in (*seeds, *(mutate(rng, rng.choice(seeds), seeds) for _ in range(_MUTATIONS))):
+        try:
+            run_case(TARGETS[name], data)
+        except Exception as error:
+            error.add_note(f"the input: {data!r}")
+            raise
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_takes_little_memory(name: str) -> None:
+    for data in read_corpus(name):
+        run_case(TARGETS[name], data)  # what is made once is not the case's
+        tracemalloc.start()
+        with suppress(ABPError):
+            TARGETS[name](data)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < _MAX_MEMORY, data
+
+
+def test_a_foreign_error_and_a_slow_case_are_noticed() -> None:
+    def foreign(_: bytes) -> None:
+        raise KeyError("name")
+
+    def slow(_: bytes) -> None:
+        began = time.process_time()
+        while time.process_time() < began + 1.2 * MAX_SECONDS:
+            pass
+
+    with pytest.raises(KeyError):
+        run_case(foreign, b"")
+    with pytest.raises(Slow, match=f"{MAX_SECONDS} are allowed"):
+        run_case(slow, b"")

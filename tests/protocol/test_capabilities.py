@@ -1,0 +1,66 @@
+"""Lists of capabilities without a session: read, merged, changed and compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from transports.protocol.capabilities import Capabilities, deprecation_warnings
+from transports.protocol.declarations import Capability
+
+ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        [ONE, "b"],
+        {"capabilities": [ONE, "b"]},
+        {"data": [ONE, "b"]},
+        {"data": {"capabilities": [ONE, "b"]}},
+        {"data": [ONE, "b"], "capabilities": ["c"]},
+    ],
+)
+def test_a_list_may_be_wrapped(listed: object) -> None:
+    known = Capabilities().merge(listed)
+    assert [*known] == ["a", "b"] and known["a"].description == "old" and known["b"] == Capability(name="b")
+
+
+@pytest.mark.parametrize("listed", [None, 5, "a", {}, {"data": 5}, {"data": {"data": ["a"]}}])
+def test_what_is_no_list_has_none(listed: object) -> None:
+    assert [*Capabilities().merge(listed)] == []
+
+
+def test_fields_of_the_second_list_win_and_null_counts_as_missing() -> None:
+    known = Capabilities().merge([ONE]).merge([{"name": "a", "description": "new", "inputSchema": None, "title": "A"}])
+    assert (known["a"].description, known["a"].title, known["a"].input_schema) == ("new", "A", {"type": "object"})
+
+
+def test_a_change_adds_removes_and_changes() -> None:
+    before = Capabilities().merge([ONE, "b", "c"])
+    change = {"added": ["d"], "removed": ["b", {"name": "x"}], "changed": [{"name": "a", "description": "new"}]}
+    after = before.apply_change(change)
+    assert [*after] == ["a", "c", "d"] and after["a"].description == "new"
+    assert [*before] == ["a", "b", "c"] and before["a"].description == "old"
+    difference = after.diff(before)
+    assert (difference.added, difference.removed, difference.changed) == (("d",), ("b",), ("a",))
+    assert [*before.apply_change(None)] == ["a", "b", "c"]
+
+
+def test_a_manifest_adds_what_the_running_app_leaves_out() -> None:
+    running = Capabilities().merge([{"name": "a", "description": "says the app", "title": "A"}])
+    declared = [
+        Capability(name="a", description="says the manifest", input_schema={"x": 1}, output_schema={"y": 2}, title="M"),
+        Capability(name="b"),
+    ]
+    (both,) = running.with_manifest(declared).values()
+    assert (both.description, both.title) == ("says the app", "A")
+    assert (both.input_schema, both.output_schema) == ({"x": 1}, {"y": 2})
+    assert running["a"].input_schema == {}
+
+
+def test_what_a_caller_should_hear_once() -> None:
+    plain = Capability(name="a", deprecated=True)
+    full = Capability(name="a", deprecated=True, deprecation_message="old", alternatives=["b", "c"], experimental=True)
+    assert deprecation_warnings(Capability(name="a")) == []
+    assert deprecation_warnings(plain) == ["a is deprecated"]
+    assert deprecation_warnings(full) == ["a is deprecated: old; use b, c", "a is experimental and may change"]

@@ -1,0 +1,102 @@
+"""The stores at the end of a run: as many artifacts as were put, in the index, in the metadata and as content."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest import mock
+
+from tests.soak.content import Contents, sha256_of
+from transports.artifacts import LocalStore
+
+__all__ = ["Ledger", "check_store", "logged"]
+
+_LATER = 7200.0  # seconds; what a killed writer left goes after an hour
+
+
+@dataclass
+class Ledger:
+    """Numbers of one store. ``puts`` and ``deletes`` are those that the audit log has, or that were answered;
+    ``left`` is what killed writers had left. ``problems`` is empty if everything fits."""
+
+    name: str
+    puts: int
+    deletes: int
+    index: int = 0
+    metadata: int = 0
+    content: int = 0
+    compared: int = 0
+    left: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def expect(self, fits: bool, problem: str) -> None:
+        if not fits:
+            self.problems.append(f"{self.name}: {problem}")
+
+
+def logged(audit: Path) -> tuple[set[str], int, int]:
+    """The artifacts that an audit log leaves, and how many were put and deleted."""
+    there: set[str] = set()
+    puts: set[str] = set()
+    deletes = 0
+    for line in audit.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["action"] == "put":
+            there.add(entry["id"])
+            puts.add(entry["id"])
+        elif entry["action"] == "delete":
+            there.discard(entry["id"])
+            deletes += 1
+    return there, len(puts), deletes
+
+
+async def check_store(name: str, root: Path, contents: Contents, *, audit: Path | None, killed: bool) -> Ledger:
+    """Compare a store with what it was asked for. ``audit`` is its log, if it has one; ``killed`` says whether writers
+    were killed, which may leave content behind that nobody sees and that goes by its age."""
+    store = LocalStore(root)
+    answered = dict(contents.kept) | dict(contents.shared)
+    ledger = Ledger(name, contents.answered + len(contents.shared), contents.deleted)
+    expected: set[str] | None = None
+    if audit is not None:
+        expected, ledger.puts, ledger.deletes = logged(audit)
+    if killed:
+        before = _files(root, "blobs") + _files(root, "staging")
+        with mock.patch("time.time", lambda real=time.time: real() + _LATER):
+            await store.gc()
+        ledger.left = before - _files(root, "blobs") - _files(root, "staging")
+    refs = {ref.id: ref for ref in await store.list()}
+    report = await store.fsck()
+    for problem in report.problems:
+        ledger.problems.append(f"{name}: fsck: {problem}")
+    for key, ref in refs.items():
+        found = sha256_of(await store.get(key))
+        ledger.compared += 1
+        ledger.expect(found == ref.sha256, f"{key} is not what its metadata says")
+        known = answered[key] == found if key in answered else found in contents.asked
+        # an answer whose call failed after all is kept as JSON; it has no content that could be known
+        ledger.expect(known or ref.mime_type == "application/json", f"nobody asked for {key}")
+    ledger.expect(answered.keys() <= refs.keys(), f"answered and not there: {sorted(answered.keys() - refs.keys())}")
+    if expected is not None:
+        ledger.expect(refs.keys() == expected, f"the audit log differs: {sorted(refs.keys() ^ expected)}")
+    ledger.metadata, ledger.content = _files(root, "meta"), _files(root, "blobs")
+    ledger.index = _rows(root)
+    for what in ("index", "metadata", "content"):
+        ledger.expect(getattr(ledger, what) == len(refs), f"{getattr(ledger, what)} in {what}, {len(refs)} artifacts")
+    ledger.expect(_files(root, "staging") == 0, "files on their way were left")
+    await store.aclose()
+    return ledger
+
+
+def _files(root: Path, part: str) -> int:
+    return sum(len(names) for _, _, names in os.walk(root / ".abp" / part))
+
+
+def _rows(root: Path) -> int:
+    with closing(sqlite3.connect(root / ".abp" / "index.sqlite")) as index:
+        (rows,) = index.execute("SELECT COUNT(*) FROM artifacts").fetchone()
+        return int(rows)

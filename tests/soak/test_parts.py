@@ -1,0 +1,168 @@
+"""The soak sees what it is there to see: lost calls, foreign errors, content that differs, what grows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.soak import programs
+from tests.soak.callers import DiskCaller
+from tests.soak.content import Contents
+from tests.soak.faults import FAULTS
+from tests.soak.ledger import Ledger, check_store
+from tests.soak.picture import picture
+from tests.soak.plan import Plan
+from tests.soak.record import RESULT, Record
+from tests.soak.report import report
+from tests.soak.resources import Resources, compare
+from tests.soak.run import Outcome
+from tests.support.in_process import in_process
+from tests.support.object_server import Proxy
+from transports import connect
+from transports.artifacts import LocalStore, open_store
+from transports.errors import Corrupt, Disconnected, StoreFull
+from webapp_fixture import generate
+
+HELD = Resources(processes=20, descriptors=100, threads=8, files=10, memory=100 << 20)
+
+
+def test_a_seed_makes_the_same_schedule_and_every_fault_happens_in_the_warm_up() -> None:
+    faults = tuple(FAULTS)
+    for plan in (Plan(), Plan.of_minutes(30, 7), Plan.of_minutes(2, 7)):
+        assert plan.schedules(faults) == plan.schedules(faults)
+        warm_up, rest = plan.schedules(faults)
+        assert {name for _, name in warm_up} == set(faults)
+        assert rest and all(0 <= at <= plan.seconds for at, _ in rest)
+    assert Plan.of_minutes(30, 7).schedules(faults) != Plan.of_minutes(30, 8).schedules(faults)
+    assert Plan.of_minutes(30, 7).warm_up == 180
+
+
+async def test_each_call_has_one_outcome_and_only_expected_errors_are_no_problem() -> None:
+    record = Record()
+    async with record.call("page"):
+        pass
+    async with record.call("page"):
+        raise Disconnected("the browser is gone")
+    record.check()
+    assert record.outcomes == {("page", RESULT): 1, ("page", "DISCONNECTED"): 1} and record.problems == []
+    for error in (ValueError("foreign"), Corrupt("another file"), AssertionError("wrong")):
+        async with record.call("page"):
+            raise error
+    assert len(record.problems) == 3 and "foreign" in record.problems[0] and "CORRUPT" in record.problems[1]
+    open_call = record.call("socket")
+    await open_call.__aenter__()
+    record.check()
+    assert "socket: 1 calls began and 0 have an outcome" in record.problems
+    await open_call.__aexit__(None, None, None)
+    assert record.count("socket") == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, None),
+        ({"processes": 22, "descriptors": 106, "threads": 11, "files": 12}, None),
+        ({"memory": 109 << 20}, None),
+        ({"memory": 111 << 20}, "memory grew from 104,857,600 to 116,391,936"),
+        ({"descriptors": 111}, "descriptors grew from 100 to 111"),
+        ({"processes": 23}, "processes grew from 20 to 23"),
+    ],
+)
+def test_what_grew_by_more_than_a_tenth_is_named(change: dict[str, int], problem: str | None) -> None:
+    assert compare(HELD, replace(HELD, **change)) == ([problem] if problem else [])
+
+
+async def test_a_store_is_compared_with_what_it_was_asked_for(tmp_path: Path) -> None:
+    root, audit, contents = tmp_path / "store", tmp_path / "audit.jsonl", Contents()
+
+    async def put(store: LocalStore, *, answered: bool = True) -> str:
+        file = contents.next(0.0)
+        ref = await store.put_bytes(b"".join(generate(file.size)))
+        if answered:
+            contents.stored(file, ref.id, ref.sha256)
+        return ref.id
+
+    async def checked(killed: bool = False) -> Ledger:
+        return await check_store("main", root, contents, audit=audit, killed=killed)
+
+    async with open_store(root, audit=audit) as store:
+        assert isinstance(store, LocalStore)
+        keys = [await put(store) for _ in range(3)]
+        await put(store, answered=False)  # the call failed, the file is there: that may be
+        oldest = contents.oldest(2)
+        assert oldest is not None and await store.delete(oldest[0])
+        good = await checked()
+        assert good.problems == []
+        assert (good.puts, good.deletes, good.index, good.metadata, good.content, good.compared) == (4, 1, 3, 3, 3, 3)
+        ref = await store.put_bytes(b"nobody asked for this")
+        assert (await checked()).problems == [f"main: nobody asked for {ref.id}"]
+        await store.delete(ref.id)
+        await store.delete(keys[1])
+        assert any("answered and not there" in problem for problem in (await checked()).problems)
+        lost = LocalStore(root)  # without the log
+        await lost.delete(keys[2])
+        assert any("the audit log differs" in problem for problem in (await checked()).problems)
+    stray = root / ".abp" / "blobs" / "ab" / ("ab" * 32)
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"half")
+    contents.kept.clear()
+    assert any("orphan" in problem for problem in (await checked()).problems)
+    swept = await check_store("main", root, contents, audit=None, killed=True)
+    assert swept.left == 1 and swept.problems == []
+
+
+async def test_where_no_disk_can_be_mounted_a_store_with_a_limit_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_DISK_BYTES", 5 << 20)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with programs.small_disk(tmp_path / "disk") as limit:
+        assert limit is not None
+        store, contents = LocalStore(tmp_path / "disk" / "store", retention=limit), Contents()
+        async with connect("memory:", transport=in_process(), store=store) as app:
+            caller = DiskCaller(app, contents)
+            caller.filling = True
+            with pytest.raises(StoreFull):
+                for _ in range(5):
+                    await caller.call()
+            assert caller.full.is_set() and contents.answered == 3
+            caller.filling = False
+            await caller.call()
+        await store.aclose()
+    ledger = await check_store("disk", tmp_path / "disk" / "store", contents, audit=None, killed=False)
+    assert ledger.problems == [] and ledger.index == 3
+
+
+async def test_a_proxy_without_its_server_ends_the_connection() -> None:
+    async with Proxy(9) as proxy:
+        port = int(proxy.endpoint.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 15) == b""
+        writer.close()
+
+
+def test_the_report_and_the_picture_say_what_happened() -> None:
+    outcome = Outcome(Plan(), nothing=HELD, before=HELD, after=replace(HELD, memory=105 << 20), closed=HELD)
+    outcome.record.begun["page"], outcome.record.outcomes["page", RESULT] = 2, 1
+    outcome.record.outcomes["page", "TIMEOUT"] = 1
+    outcome.record.curve[3, True] = outcome.record.curve[4, False] = 1
+    outcome.record.faults.append((5.0, "browser killed (1)"))
+    outcome.samples = [(1.0, HELD), (50.0, outcome.after or HELD)]
+    outcome.loads, outcome.marks = [90.0], [35.0, 75.0]
+    outcome.ledgers = [Ledger("main", 7, 2, 5, 5, 5, 5)]
+    text = report(outcome, picture="reliability.svg")
+    assert "| page | 2 | 1 | 1 | 0.0 s |" in text and "| main | 7 | 2 | 5 | 5 | 5 | 5 | 0 |" in text
+    assert "| memory | 100 MB | 100 MB | 105 MB | +5.0 % | 100 MB |" in text
+    assert "other programs were at work" in text and "Nothing was lost" in text
+    outcome.record.problems.append("one")
+    assert "1 problems" in report(outcome, picture=None)
+    svg = ElementTree.fromstring(picture(outcome))
+    assert len(svg.findall("{http://www.w3.org/2000/svg}circle")) == 1
+    assert len(svg.findall("{http://www.w3.org/2000/svg}polyline")) == 5

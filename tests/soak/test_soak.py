@@ -1,0 +1,20 @@
+"""A short soak: each fault at least once, and nothing is lost, nothing is left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.starts_early]
+
+
+def test_nothing_is_lost_and_nothing_is_left() -> None:
+    """In a process of its own: what other tests of this process hold would be counted."""
+    command = [sys.executable, "-m", "tests.soak"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

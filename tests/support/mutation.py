@@ -1,0 +1,222 @@
+"""Mutation testing of the rooms that decide: ``python -m tests.support.mutation [ROOM …]`` (``make mutate``).
+
+mutmut changes the functions of a room, one place at a time, and runs the tests of the room that reach the place: a
+change that no test notices is a gap. Numbers outside of functions, which mutmut leaves alone, are made one larger and
+one smaller here: a bound needs a case at it and a case beyond it. docs/mutation.md has the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+#: Rooms, or modules of one, and the tests that need no browser and little time.
+_ROOMS: dict[str, tuple[str, Sequence[str]]] = {
+    "binary": ("transports/binary/*", ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py")),
+    "protocol": ("transports/protocol/*", ("tests/protocol",)),
+    "redaction": (
+        "transports/protocol/redaction.py",
+        ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),
+    ),
+    "routing": ("transports/routing/*", ("tests/routing",)),
+    "http": ("transports/http/*", ("tests/http",)),
+    "artifacts": (
+        "transports/artifacts/*",
+        ("tests/artifacts/test_contract.py", "tests/artifacts/test_local.py", "tests/artifacts/test_bad_metadata.py"),
+    ),
+}
+_COPIED = (
+    "transports",
+    "webapp_fixture",
+    "tests",
+    "docs",
+    "examples",
+    "README.md",
+    "Makefile",
+    "hatch_build.py",
+    "conftest.py",
+)
+#: Plugins that a run of one test after another does not need.
+_ARGUMENTS = ("-p", "no:cacheprovider", "-p", "no:xdist")
+_CONFIG = """
+[tool.mutmut]
+source_paths = ["transports"]
+only_mutate = [{source!r}]
+also_copy = {copied}
+pytest_add_cli_args = {arguments}
+pytest_add_cli_args_test_selection = {tests}
+do_not_mutate_patterns = ['logger\\.', 'logging\\.']
+use_git_change_detection = false
+track_dependencies = false
+"""
+#: mutmut names tests on pytest's command line, which not all values of parameters fit: they get numbers.
+_PLAIN_NAMES = """
+from _pytest.python import IdMaker
+
+IdMaker.make_unique_parameterset_ids = lambda self: [str(n) for n, _ in enumerate(self.parametersets)]
+"""
+#: Exit codes of mutmut's workers where no test failed: all passed, or there was none.
+_ALIVE = (0, 5, 33)
+#: Seconds for the tests of a room with another number.
+_BOUND_TIMEOUT = 600
+
+
+def main() -> int:
+    """Run what the command line says, and print the mutants that no test noticed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.mutation", description=__doc__)
+    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"of {', '.join(_ROOMS)}; default: all")
+    parser.add_argument("--sample", type=int, default=200, help="mutants of a room, by chance; 0: all (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (%(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (%(default)s)")
+    parser.add_argument("--bounds", action="store_true", help="only the numbers outside of functions")
+    parser.add_argument("--folder", type=Path, default=Path(".mutate"), help="for the copies (%(default)s)")
+    options = parser.parse_args()
+    if unknown := set(options.rooms) - _ROOMS.keys():
+        parser.error(f"there is no room {', '.join(sorted(unknown))}")
+    for room in options.rooms or _ROOMS:
+        copy = _copied(options.folder / room, room)
+        if not options.bounds:
+            _run_mutmut(copy, room, options.sample, options.seed, options.jobs)
+        _try_bounds(copy, room)
+    return 0
+
+
+def _copied(folder: Path, room: str) -> Path:
+    """Return a copy of the sources with the settings for one room. The mutants of an earlier run are dropped."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in _COPIED:
+        source = _ROOT / name
+        if not source.exists():
+            continue
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / name)
+    (folder / "conftest.py").write_text(_PLAIN_NAMES, encoding="utf-8")
+    source_pattern, tests = _ROOMS[room]
+    config = _CONFIG.format(
+        source=source_pattern,
+        copied=json.dumps([name for name in _COPIED if name not in ("transports", "tests")]),
+        arguments=json.dumps(_ARGUMENTS),
+        tests=json.dumps(tests),
+    )
+    settings = (_ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (folder / "pyproject.toml").write_text(settings + config, encoding="utf-8")
+    return folder
+
+
+def _run_mutmut(copy: Path, room: str, sample: int, seed: int, jobs: int) -> None:
+    # The first run makes the mutants and learns which test reaches which; then there are names to choose from.
+    _mutmut(copy, "run", "--max-children", str(jobs), "nothing")
+    names = [name for name, _ in _results(copy)]
+    if not names:
+        sys.exit(f"mutmut made no mutants of {room}: see {copy / 'mutmut.log'}")
+    chosen = sorted(random.Random(seed).sample(names, sample)) if 0 < sample < len(names) else names
+    _mutmut(copy, "run", "--max-children", str(jobs), *chosen)
+    codes = {name: code for name, code in _results(copy) if name in {*chosen}}
+    if None in codes.values():
+        sys.exit(f"mutmut did not run: see {copy / 'mutmut.log'}")
+    alive = {name: _mutmut(copy, "show", name) for name, code in codes.items() if code in _ALIVE}
+    wording = {name for name, diff in alive.items() if _is_wording(diff)}
+    tried = f"{room}: {len(names):,} mutants, {len(wording)} of the wording of messages left out"
+    _print_result(tried, len(codes) - len(wording), len(alive) - len(wording))
+    for name in alive.keys() - wording:
+        print("\n", "no test reaches it: " * (codes[name] != 0), alive[name].strip(), sep="")
+
+
+def _is_wording(diff: str) -> bool:
+    """Whether all that a mutant changes is the case of a text in words, or ``XX`` around it."""
+    old, new = ([line[1:] for line in diff.splitlines() if line[:1] == sign and line[:3] != sign * 3] for sign in "-+")
+    return (
+        len(old) == len(new) == 1
+        and new[0].replace("XX", "").lower() == old[0].lower()
+        and re.search(r"\"[^\"]* [^\"]*\"", old[0]) is not None
+    )
+
+
+def _mutmut(copy: Path, *args: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mutmut", *args], cwd=copy, capture_output=True, text=True, errors="replace", check=False
+    )
+    with (copy / "mutmut.log").open("a") as log:
+        log.write(f"$ mutmut {' '.join(args)[:200]}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _results(copy: Path) -> Iterator[tuple[str, int | None]]:
+    for file in sorted((copy / "mutants").rglob("*.meta")):
+        yield from json.loads(file.read_bytes())["exit_code_by_key"].items()
+
+
+def _print_result(what: str, tried: int, survived: int) -> None:
+    share = (tried - survived) / tried if tried else 1.0
+    print(f"{what}, {tried:,} tried, {tried - survived:,} killed ({share:.1%})", flush=True)
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def _try_bounds(copy: Path, room: str) -> None:
+    """Run the tests of a room with each number outside of its functions one larger, and one smaller."""
+    pattern, tests = _ROOMS[room]
+    tried, survived = 0, []
+    for file in sorted(copy.glob(pattern.replace("/*", "/**/*.py"))):
+        source = file.read_text(encoding="utf-8")
+        for line, what, changed in _other_numbers(source):
+            file.write_text(changed, encoding="utf-8")
+            tried += 1
+            if _passes(copy, tests):
+                survived.append(f"{file.relative_to(copy)}:{line}: {what}")
+        file.write_text(source, encoding="utf-8")
+    _print_result(f"{room}: numbers outside of functions", tried, len(survived))
+    print(*survived, sep="\n")
+
+
+def _other_numbers(source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield each change: its line, its description, and the source with it."""
+    lines = source.splitlines(keepends=True)
+    for node in ast.parse(source).body:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if value is None or not _is_number(value):
+            continue
+        old = ast.get_source_segment(source, value)
+        assert value.end_lineno == value.lineno
+        row, start, end = value.lineno - 1, value.col_offset, value.end_col_offset
+        for sign in "+-":
+            line = lines[row].encode()
+            new = line[:start] + f"({old}) {sign} 1".encode() + line[end:]
+            yield value.lineno, new.decode().strip(), "".join((*lines[:row], new.decode(), *lines[row + 1 :]))
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Whether an expression is made of numbers alone."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+        case _:
+            return False
+
+
+def _passes(copy: Path, tests: Sequence[str]) -> bool:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", *_ARGUMENTS, *tests]
+    try:
+        return not subprocess.run(
+            command, cwd=copy, capture_output=True, timeout=_BOUND_TIMEOUT, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

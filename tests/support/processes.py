@@ -1,0 +1,26 @@
+"""The processes of a browser, told apart by their command lines."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import psutil
+
+__all__ = ["processes"]
+
+
+def processes(kind: str = "", below: psutil.Process | None = None) -> list[psutil.Process]:
+    """Our children now, or those of ``below``: all, or the ``driver``, the ``browser`` itself, or its ``renderer``
+    processes."""
+    found = []
+    for process in (below or psutil.Process()).children(recursive=True):
+        with suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            line = " ".join(process.cmdline())
+            role = "driver" if "run-driver" in line else "renderer" if "--type=renderer" in line else ""
+            if not role and "--type=" not in line and "--headless" in line:
+                role = "browser"
+            if kind in ("", role):
+                found.append(process)
+    return found

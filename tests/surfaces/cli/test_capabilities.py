@@ -1,0 +1,74 @@
+"""``abp capabilities URL NAME`` and ``help NAME`` of the shell: a capability, its parameters, a call that works."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import CommandLine
+from transports.protocol.declarations import Capability
+from transports.surfaces.cli.describe import print_capability
+from webapp_fixture import Fixture
+
+
+def test_one_capability_with_its_parameters_and_an_example_that_works(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    ran = abp("capabilities", workbench.ws_url, "export.html")
+    lines = ran.out.splitlines()
+    assert ran.status == 0 and lines[0] == "export.html" and lines[1] and lines[2] == ""
+    assert [line.split()[:2] for line in lines[3:-2]] == [
+        ["parameter", "type"],
+        ["markdown", "string"],
+        ["html", "string"],
+        ["title", "string"],
+    ]
+    assert lines[-1] == f"example: abp call {workbench.ws_url} export.html -p 'markdown=# Title'"
+    example = shlex.split(lines[-1].removeprefix("example: "))
+    assert abp(*example[1:], "--out", tmp_path / "out").status == 0
+    document = abp("capabilities", workbench.ws_url, "export.html", "--json").document
+    assert [one["name"] for one in document["capabilities"]] == ["export.html"]
+    assert abp("shell", workbench.ws_url, stdin="help export.html\n").out.splitlines()[-1] == (
+        'example: export.html markdown="# Title"'
+    )
+
+
+def test_a_file_is_given_by_its_option_and_the_transport_and_no_secret_is_in_the_example(
+    abp: CommandLine, workbench: Fixture
+) -> None:
+    url = workbench.ws_url.replace("://", "://ann:s3cret@")
+    ran = abp("capabilities", url, "file.digest", "--transport", "websocket")
+    assert " file " in ran.out and "yes" in ran.out and "s3cret" not in ran.out
+    assert ran.out.endswith(
+        f"example: abp call --transport websocket {workbench.ws_url} file.digest --file file=file.png\n"
+    )
+
+
+def test_an_unknown_name_is_an_error_that_names_the_nearest(abp: CommandLine, workbench: Fixture) -> None:
+    ran = abp("capabilities", workbench.ws_url, "export.htm")
+    assert ran.status == 1 and "did you mean export.html" in ran.err and ran.out == ""
+
+
+def test_any_schema_makes_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """The schema is the app's: whatever it holds, the table is finite and has no effect on the terminal."""
+    deep: dict[str, object] = {}
+    for _ in range(70):
+        deep = {"type": "object", "properties": {f"p{n}": deep for n in range(9)}, "required": ["p1", 7]}
+    for schema in (deep, {"properties": {"a": 7, "b\x1b[31m": {"type": [1, None], "default": "x" * 500}}}):
+        print_capability(Capability.model_validate({"name": "wide", "inputSchema": schema}))
+        text = capsys.readouterr().out
+        assert text.count("\n") < 120 and "\x1b" not in text and "example: wide" in text
+    assert '"xxx' in text and "1 | None" in text
+    print_capability(Capability.model_validate({"name": "plain", "deprecated": True}))
+    assert capsys.readouterr().out == "plain [deprecated]\nIt declares no parameters.\n\nexample: plain\n"
+
+
+def test_values_that_look_like_json_are_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = {"examples": [{"n": "12", "list": [1, "b c"], "text": "it's"}], "properties": {"n": {}, "list": {}}}
+    print_capability(Capability.model_validate({"name": "say", "inputSchema": schema}), ["abp", "call", "ws://a/"])
+    example = capsys.readouterr().out.splitlines()[-1].removeprefix("example: ")
+    given = dict(pair.split("=", 1) for pair in shlex.split(example)[4:] if pair != "-p")
+    assert given["n"] == '"12"' and json.loads(given["list"]) == [1, "b c"] and given["text"] == "it's"

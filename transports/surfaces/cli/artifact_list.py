@@ -1,0 +1,38 @@
+"""Stored artifacts on stdout: a line for each, or their documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from .output import print_json, print_note, print_text
+
+if TYPE_CHECKING:
+    from ...artifacts import ArtifactRef
+
+__all__ = ["document_of", "print_list"]
+
+
+def document_of(ref: ArtifactRef) -> dict[str, object]:
+    """Return an artifact as JSON values, with what is known of its origin."""
+    return {**ref.as_dict(), "source": dict(ref.source)}
+
+
+def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
+    """Print artifacts; ``none`` is the note if there are none."""
+    if as_json:
+        print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
+        return
+    for ref in refs:
+        print_text(f"{ref.id:<40} {ref.size_bytes:>12,}  {ref.mime_type:<24} {_date(ref):<16}  {ref.filename}")
+    if not refs:
+        print_note(none)
+
+
+def _date(ref: ArtifactRef) -> str:
+    """When the artifact was stored first, in local time to the minute."""
+    try:
+        return f"{datetime.fromisoformat(str(ref.source.get('created'))).astimezone():%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):  # a store of a host need not say it
+        return ""

@@ -1,0 +1,33 @@
+"""Names of the command line's options in messages that name arguments of the Python API."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from ...errors import ABPError, TransportError, UsageError
+
+__all__ = ["naming_options"]
+
+E = TypeVar("E", bound=ABPError)
+
+#: Arguments of the Python API in messages, and the options that they are here.
+_OPTIONS = {
+    "connect(timeout=) or ": "",
+    "raise timeout=": "raise --timeout",
+    "token= or headers=": "--token or --header",
+    "headers=": "--token and --header",
+    "storage_state=": "--storage-state",
+    "profile=": "--profile",
+    "cdp_url=": "--cdp-url",
+    "adapter=": "--adapter",
+}
+#: Not in an option, or in the query of an address.
+_ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
+
+
+def naming_options(error: E) -> E:
+    """Return an error, changed in place, with the names of options in the place of arguments. Words of the app stay."""
+    if isinstance(error, UsageError | TransportError):
+        error.message = _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], error.message)
+    return error
