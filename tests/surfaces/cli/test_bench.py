@@ -165,9 +165,10 @@ async def test_calls_end_with_their_session() -> None:
     async with MemoryStore() as store:
         app = await connect("memory:", transport=transport, store=store)
         measured = Measurement("make", 50, 2)
-        work = asyncio.ensure_future(measured.run(app, {}, on_call=lambda count: count != 3 or third.set()))
-        third = asyncio.Event()
-        await third.wait()
+        ended: asyncio.Queue[int] = asyncio.Queue()
+        work = asyncio.ensure_future(measured.run(app, {}, on_call=ended.put_nowait))
+        while await ended.get() < 3:
+            pass
         await app.aclose()
         await work
     assert measured.session_ended and 1 <= measured.failed <= 2 and set(measured.failures) == {"DISCONNECTED"}
