@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.mcp_servers import FOLDER, target
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
-from transports.adapters.mcp import process
+from transports.adapters.mcp import process, wire
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
 from transports.routing import Result
 
@@ -74,7 +74,7 @@ async def test_a_failing_reader_or_writer_costs_one_call(tmp_path: Path, monkeyp
         with pytest.raises(ProtocolError, match="cannot be sent"):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"
-        monkeypatch.setattr(process.LineReader, "split", fail)
+        monkeypatch.setattr(wire.LineReader, "split", fail)
         with pytest.raises(Disconnected):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"

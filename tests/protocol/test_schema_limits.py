@@ -68,10 +68,11 @@ def test_references_are_relative_to_the_schema_itself() -> None:
     assert has_references({"$id": "https://a.example/", "$ref": "#/$defs/a"})
     assert has_references({"$schema": DRAFT_4, "$ref": "#/a", "a": {"$id": "x"}})
     assert not has_references({"a": {"$id": "x"}})
-    for schema in (
+    moved: list[dict[str, object]] = [
         {"$ref": "#/a", "a": {"$id": "x"}},
         {"$schema": DRAFT_4, "$ref": "#/a", "a": {"id": "x"}},
-    ):
+    ]
+    for schema in moved:
         with pytest.raises(NotChecked, match="changes what they are relative to"):
             has_references(schema)
     for key, target in (("$ref", "#a"), ("$ref", "b.json"), ("$dynamicRef", "#/a"), ("$recursiveRef", "#")):

@@ -162,7 +162,8 @@ def test_all_that_a_summary_can_name() -> None:
 
 
 def test_texts_that_fit_are_the_same_object() -> None:
-    for value in ("xx", ["xx", {"a": "xx"}], {"a": ["xx"], "b": 5}):
+    values: list[JSONValue] = ["xx", ["xx", {"a": "xx"}], {"a": ["xx"], "b": 5}]
+    for value in values:
         assert cut_texts(value, 2, "…") is value
     assert cut_texts(["xx", "xxx"], 2, "…{truncated_chars}") == ["xx", "xx…1"]
     assert cut_texts({"a": ["xxx"], "b": "y"}, 2, "…") == {"a": ["xx…"], "b": "y"}
