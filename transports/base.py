@@ -216,6 +216,12 @@ class Transport(ABC):
         one, unless the host of :attr:`url` is itself numeric or ``localhost``."""
         return None
 
+    @property
+    def rungs(self) -> Mapping[str, int]:
+        """How many contents each rung of a ladder has moved out of the app so far, by its name (docs/performance.md).
+        The default has none: all content comes inside the replies."""
+        return {}
+
     @abstractmethod
     async def open(self) -> None:
         """Connect. Called once. Raises :class:`~transports.errors.TransportError`, after which :meth:`aclose` is

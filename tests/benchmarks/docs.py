@@ -18,6 +18,7 @@ _INTRODUCTION = """\
 # Performance
 
 Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine.
+`abp bench TARGET CAPABILITY` measures an app of yours ([command-line.md](command-line.md#how-fast-an-app-is)).
 Trust the ratios: each baseline ran in the same run, in turns with the kit, as often, on the same kind of page. Speeds
 compare the best of each (the ratio of the medians stands beside it), those of WebMCP tools round by round, latencies
 the medians. What the app itself does to make a file is in neither side: the page makes it beforehand and hands it out

@@ -13,6 +13,7 @@ from transports import Browser, PlaywrightTransport, Session, connect
 from transports.browser.transfer import cdp_downloads as downloads_module
 from transports.browser.transfer import ladder as ladder_module
 from transports.browser.transfer.ladder import Ladder
+from transports.surfaces.cli.measurement import Measurement
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -43,7 +44,14 @@ async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> 
 async def test_size_decides_the_rung(connected: Connect, size: int, rung: str | None, way: str) -> None:
     async with connected() as app:
         assert await generated(app, size, 1, way) == digest(size, 1)
-        assert {name for name, count in ladder_of(app).used.items() if count} == ({rung} if rung else set())
+        assert {name for name, count in app.transport.rungs.items() if count} == ({rung} if rung else set())
+
+
+async def test_a_measurement_tells_the_rungs(connected: Connect) -> None:
+    async with connected() as app:
+        measured = Measurement("file.generate", planned=2, concurrency=1)
+        await measured.run(app, {"bytes": 300_000, "seed": 1})
+        assert measured.rungs == {"stream": 2} and measured.size == 600_000
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])

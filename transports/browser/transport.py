@@ -78,6 +78,7 @@ class PageTransport(Transport):
         self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
+        self._rungs: dict[str, int] = {}
         self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
@@ -94,6 +95,11 @@ class PageTransport(Transport):
     def ladder(self) -> Ladder:
         """The ladder of this page; its ``used`` counts how many contents each rung has moved."""
         return self._ladder
+
+    @property
+    def rungs(self) -> Mapping[str, int]:
+        """How many contents each rung has moved out of the app's pages: ``download``, ``stream`` and ``slices``."""
+        return dict(self._rungs)
 
     def use_store(self, store: ArtifactStore) -> None:
         """Let the page write no more than ``store`` takes; a session calls it before it opens the transport."""
@@ -138,6 +144,7 @@ class PageTransport(Transport):
         await self._effects.prepare(downloads)
         await set_permissions(tab, agent, self._permissions)
         self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0])
+        self._ladder.used = self._rungs = self._ladder.used | self._rungs  # it goes on after a page that was lost
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)
         agent.pin()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import artifacts, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
+from . import artifacts, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
@@ -41,6 +41,7 @@ app.command()(shell.shell)
 app.command()(resources.resources)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
+app.command()(bench.bench)
 app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)

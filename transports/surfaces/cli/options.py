@@ -13,6 +13,7 @@ import typer
 from ...errors import UsageError
 
 if TYPE_CHECKING:
+    from ...artifacts import ArtifactStore
     from ...session.session import Session
 
 __all__ = [
@@ -100,7 +101,7 @@ class Connection:
         self,
         target: str,
         *,
-        store: Path | str | None = None,
+        store: ArtifactStore | Path | str | None = None,
         record: Path | None = None,
         routing: str | None = None,
         pause: Callable[[], AbstractContextManager[None]] = nullcontext,
