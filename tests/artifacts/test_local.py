@@ -321,7 +321,7 @@ async def test_same_content_again_is_one_artifact(store: LocalStore, root: Path)
     first = await store.put_bytes(PDF, meta={"run": 1})
     second = await store.put_bytes(PDF, meta={"run": 2})
     assert (second.id, second.path) == (first.id, first.path)
-    assert second.source == {**first.source, "run": 2} and len(await store.list()) == 1
+    assert second.source == {**first.source, "run": 2, "stored_again": True} and len(await store.list()) == 1
     assert len(visible(root)) == 1 and len(inner(root, "blobs")) == 1
     assert second.path is not None
     Path(second.path).unlink()  # a person tidied up

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
+
+import pytest
 
 from tests.soak.content import Contents, sha256_of
+from tests.support.clock import Clock
 from transports.artifacts import LocalStore
 
 __all__ = ["Ledger", "check_store", "logged"]
@@ -66,7 +67,8 @@ async def check_store(name: str, root: Path, contents: Contents, *, audit: Path 
         expected, ledger.puts, ledger.deletes = logged(audit)
     if killed:
         before = _files(root, "blobs") + _files(root, "staging")
-        with mock.patch("time.time", lambda real=time.time: real() + _LATER):
+        with pytest.MonkeyPatch.context() as patch:
+            Clock(patch).passes(_LATER)
             await store.gc()
         ledger.left = before - _files(root, "blobs") - _files(root, "staging")
     refs = {ref.id: ref for ref in await store.list()}

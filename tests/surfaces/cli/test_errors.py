@@ -63,11 +63,11 @@ def test_parameters_that_the_app_refuses_are_bad_usage_as_those_that_the_command
 
 def test_a_timeout_names_the_option_that_gives_it_longer(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     message = "no answer within 0.05 s; if it takes longer, raise --timeout (for all calls: ABP_CALL_TIMEOUT"
-    ran = abp("call", workbench.ws_url, "job.wait", "--timeout", "0.05")
-    assert ran.status == 1 and f"abp: job.wait: {message}" in ran.err
+    ran = abp("call", workbench.ws_url, "fault.never", "--timeout", "0.05")
+    assert ran.status == 1 and f"abp: fault.never: {message}" in ran.err
     each = tmp_path / "each.jsonl"
     each.write_text("{}\n")
-    ran = abp("call", workbench.ws_url, "job.wait", "--timeout", "0.05", "--each", each, "--json")
+    ran = abp("call", workbench.ws_url, "fault.never", "--timeout", "0.05", "--each", each, "--json")
     assert message in ran.err and message in ran.document["results"][0]["error"]["message"]
 
 
