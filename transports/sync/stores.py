@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from .. import artifacts, routing
-from ..artifacts import HostFacade, HostStore, Scope
+from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
 from .bridge import Blocking, blocking, described, iterating, made_by, taking_parameters_of
 from .lifetime import Resource, closing, managing
@@ -100,7 +100,7 @@ class Router(Blocking[routing.Router]):
         fetcher: Fetcher | None = None,
         policy: RoutingPolicy | None = None,
         on_event: OnRoutingEvent | None = None,
-        durability: artifacts.Durability = "process",
+        durability: Durability = "process",
     ) -> None:
         inner = store.wrapped if isinstance(store, ArtifactStore) else store
         router = routing.Router(inner, fetcher=fetcher, policy=policy, on_event=on_event, durability=durability)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UsageError
+from ...protocol.plain_text import plain_line
 from .options import (
     AdapterFile,
     BrowserName,
@@ -30,7 +31,7 @@ from .options import (
     TransportName,
     connection,
 )
-from .output import print_json, print_note, print_text, printable, run_async
+from .output import print_json, print_note, print_text, run_async
 from .params import read_params, require_folder
 from .progress import ProgressBar
 
@@ -217,5 +218,5 @@ def _draw(measured: Measurement, plot: Path) -> None:
     notes = " · ".join(f"{name} {value}" for name, value in _figures(measured).items())
     marks = {name: value for name, value in measured.latency_ms().items() if name in ("median", "p95", "p99")}
     values = [1000 * value for value in measured.latencies]
-    picture = histogram_picture(printable(_heading(measured)), printable(notes), values, marks)
+    picture = histogram_picture(plain_line(_heading(measured)), plain_line(notes), values, marks)
     plot.write_text(picture, encoding="utf-8", errors="replace")
