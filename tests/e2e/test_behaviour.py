@@ -90,7 +90,7 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
         "the session knows the app": "a page with tools has no id and version of its own",
         "an answer that is no answer fails alone": "whatever a tool returns is its answer",
     },
-    "replay": {},
+    "replay": {"two connections know nothing of each other": "a recording keeps no session id"},
 }
 
 

@@ -235,20 +235,20 @@ async def test_a_name_overrides_the_setting_and_an_executable_overrides_both(mon
     assert given is not None and given.path == "/bin/false"
 
 
-async def test_an_unknown_browser_name_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_browser_name_is_refused(fixture: Fixture, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chromium, chrome, msedge, firefox, webkit"):
-        async with connect("http://127.0.0.1:1/", browser="netscape", store=tmp_path):
+        async with connect(fixture.url, browser="netscape", store=tmp_path):
             pass
 
 
 @pytest.mark.parametrize("name", ["chrome", "msedge", "firefox", "webkit"])
 async def test_a_missing_browser_says_how_to_install_it(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     with pytest.raises(BrowserNotFound, match=rf"no {name} was found.*(playwright install {name}|install it)"):
-        async with connect("http://127.0.0.1:1/", browser=name, store=tmp_path):
+        async with connect(fixture.url, browser=name, store=tmp_path):
             pass
     assert set(ENGINES) >= {name}
 

@@ -14,6 +14,7 @@ import pytest
 from tests.fuzz.cases import MAX_SECONDS, Slow, read_corpus, run_case
 from tests.fuzz.mutation import mutate
 from tests.fuzz.targets import TARGETS
+from tests.support.processor import measuring, slowness
 from transports.errors import ABPError
 
 pytestmark = pytest.mark.load
@@ -33,9 +34,10 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_raises_our_own_errors_within_its_time(name: str) -> None:
     seeds, rng = read_corpus(name), random.Random(name)
+    allowed = MAX_SECONDS * slowness() * measuring()
     for data in (*seeds, *(mutate(rng, rng.choice(seeds), seeds) for _ in range(_MUTATIONS))):
         try:
-            run_case(TARGETS[name], data)
+            run_case(TARGETS[name], data, allowed)
         except Exception as error:
             error.add_note(f"the input: {data!r}")
             raise
@@ -43,8 +45,9 @@ def test_a_target_raises_our_own_errors_within_its_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_takes_little_memory(name: str) -> None:
+    allowed = MAX_SECONDS * slowness() * measuring()
     for data in read_corpus(name):
-        run_case(TARGETS[name], data)  # what is made once is not the case's
+        run_case(TARGETS[name], data, allowed)  # what is made once is not the case's
         tracemalloc.start()
         with suppress(ABPError):
             TARGETS[name](data)

@@ -128,7 +128,9 @@ class PostMessageTransport(PageTransport):
         finally:
             navigation.close()
         if frame.url.startswith("chrome-error:"):
-            raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {await navigation.reason(self._target)}")
+            reason = await navigation.reason(self._target)
+            details = {"status": navigation.status} if navigation.response else {}
+            raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
         self._frame = frame
         self._status = navigation.status
         await self._server_address.read(navigation.response)

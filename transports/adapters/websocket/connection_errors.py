@@ -21,7 +21,9 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
             status = error.response.status_code
             hint = "; give a token= or headers= that it accepts" if status in (401, 403) else ""
             hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
-            return ConnectFailed(f"{address} answered HTTP {status} instead of a WebSocket{hint}")
+            return ConnectFailed(
+                f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
+            )
         case TimeoutError():
             return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
         case ssl.SSLError():

@@ -127,8 +127,10 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         try:
             await client.connect()
         except ABPError as error:
-            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and "timeout" not in error.details):
-                raise  # nothing answers there; a page that loads too slowly is a finding
+            # A page that loads too slowly, or a server that answers otherwise, is a finding.
+            answers = {"timeout", "status"} & error.details.keys()
+            if isinstance(error, UsageError) or (isinstance(error, ConnectFailed) and not answers):
+                raise
             evidence.open_error = error
             return None
         address = client.transport.url
