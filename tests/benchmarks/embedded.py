@@ -58,7 +58,7 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
             await frame.evaluate(_KEEP_COPIES, [KEPT, {"bytes": size}])
         ways = {"page": lambda: taken(in_page), "frame": lambda: taken(in_frame)}
         times = await in_turns(ways, rounds=3 if bench.quick else 7, warm=False, pause=0.7)
-        used = dict(framed.ladder.used)
+        used = dict(framed.rungs)
     ours, theirs = min(times["frame"]), min(times["page"])
     row = Row(
         work=f"embedded app → verified file, {size // MB} MB",

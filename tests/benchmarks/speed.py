@@ -50,7 +50,7 @@ async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
         times = await in_turns(
             {"documented": documented, "kit": kit}, rounds=3 if bench.quick else 7, warm=False, pause=0.7
         )
-        used = dict(transport.ladder.used)
+        used = dict(transport.rungs)
     ours, theirs = min(times["kit"]), min(times["documented"])
     best = min(phases, key=lambda phase: phase["whole call"])
     split = Table(

@@ -51,7 +51,7 @@ async def huge_file(bench: Bench) -> tuple[list[Row], list[Table]]:
         ref = only_artifact(result)
         wrong = "" if ref.sha256 == expected else "the file is not whole"
         await app.store.delete(ref.id)
-        used = dict(transport.ladder.used)
+        used = dict(transport.rungs)
     measured = f"{size / MB / seconds:.0f} MB/s, the app's making of it included; rungs used: {rungs(used)}"
     rows = [
         Row(
@@ -81,7 +81,7 @@ async def many_results(bench: Bench) -> tuple[list[Row], list[Table]]:
             await app.call("file.generate", {"bytes": MB, "seed": 1})
         await collect(page)
         await asyncio.sleep(1)
-        warm = dict(transport.ladder.used)
+        warm = dict(transport.rungs)
         with Growth() as growth:
             started = time.perf_counter()
             for size in sizes:
@@ -91,7 +91,7 @@ async def many_results(bench: Bench) -> tuple[list[Row], list[Table]]:
             await collect(page)
             await asyncio.sleep(1)
         left = await growth.settled()
-        used = {name: times - warm[name] for name, times in transport.ladder.used.items()}
+        used = {name: times - warm[name] for name, times in transport.rungs.items()}
         for stored in await app.store.list():
             await app.store.delete(stored.id)
     row = Row(
@@ -135,13 +135,13 @@ async def many_sessions(bench: Bench) -> tuple[list[Row], list[Table]]:
             app, transport, _ = await stack.enter_async_context(bench.session(bench.folder / f"store-{number}"))
             await app.call("file.generate", {"bytes": MB})
             sessions.append((app, transport))
-        warm = {name: sum(transport.ladder.used[name] for _, transport in sessions) for name in transport.ladder.used}
+        warm = {name: sum(transport.rungs[name] for _, transport in sessions) for name in transport.rungs}
         with Growth() as growth:
             seconds = max(
                 await asyncio.gather(*(one(app, size) for (app, _), size in zip(sessions, sizes, strict=True)))
             )
         for name, before in warm.items():
-            used[name] = sum(transport.ladder.used[name] for _, transport in sessions) - before
+            used[name] = sum(transport.rungs[name] for _, transport in sessions) - before
     left = await growth.settled()
     wrong = "" if whole == count else f"only {whole} of {count} whole" + f" ({dropped[0][:200]})" * bool(dropped)
     measured = f"{whole} of {count} whole, {count * each / MB / seconds:.0f} MB/s in all; rungs used: {rungs(used)}"

@@ -85,7 +85,7 @@ async def tools_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
                 want=1,
                 measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
                 f"(medians of {len(ratios)} rounds; the best: {best:.1f}×); "
-                f"rungs used: {rungs(pages[way].ladder.used)}; "
+                f"rungs used: {rungs(pages[way].rungs)}; "
                 f"Python and driver grew by {max(grown) / MB:.0f} MB at most",
                 reason="the tool's own answer is seen in the page, before the platform makes text of it",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,14 +132,15 @@ class _Page:
 async def test_a_page_gives_no_more_than_it_declared(tmp_path: Path, cdp: bool) -> None:
     page = _Page(cdp=cdp)
     with pytest.raises(SizeMismatch, match="more than the 100 bytes that it declared"):
-        await Ladder(page, None, max_bytes=_LIMIT).save(Handle("1", 100), tmp_path / "saved", timeout=3600)  # type: ignore[arg-type]
+        ladder = Ladder(page, None, max_bytes=_LIMIT, used=Counter())  # type: ignore[arg-type]
+        await ladder.save(Handle("1", 100), tmp_path / "saved", timeout=3600)
     assert page.given in (120, 100_000)
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: Path) -> None:
     page = _Page(cdp=True)
-    ladder = Ladder(page, None, max_bytes=_LIMIT)  # type: ignore[arg-type]
+    ladder = Ladder(page, None, max_bytes=_LIMIT, used=Counter())  # type: ignore[arg-type]
     with pytest.raises(TooLarge):
         await ladder.save_stream("print", tmp_path / "print.pdf", timeout=3600)
     assert page.given == 1020 and (tmp_path / "print.pdf").stat().st_size == 960
@@ -151,6 +153,6 @@ async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: 
 
 async def test_content_is_not_taken_from_an_address(tmp_path: Path) -> None:
     browser = _Browser(tmp_path, total=0)
-    ladder = Ladder(_Page(cdp=True), _downloads(browser), max_bytes=1 << 30)  # type: ignore[arg-type]
+    ladder = Ladder(_Page(cdp=True), _downloads(browser), max_bytes=1 << 30, used=Counter())  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match="no blob: URL"):
         await ladder.save(Handle("1", 8 << 20), tmp_path / "saved", timeout=3600)

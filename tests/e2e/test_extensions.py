@@ -45,7 +45,7 @@ async def test_an_extension_is_an_app_like_any_other(target: str, tmp_path: Path
         for name, size in (("shelf.small", 1000), ("shelf.large", 3_000_000)):
             ref = (await app.call(name)).artifacts["file"]
             assert Path(str(ref.path)).read_bytes() == content(size)
-        assert app.transport.ladder.used["download"] == 1  # type: ignore[attr-defined]
+        assert app.transport.rungs["download"] == 1
         data = content(500_000)
         assert await told(app, "shelf.measure", file=data) == {"size": len(data), "last": data[-1]}
         # What only an extension can do:

@@ -200,13 +200,13 @@ async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: 
     transport_used: dict[str, int] = {}
     async with connected() as app:
         assert isinstance(app.transport, PlaywrightTransport)
-        transport_used = dict(app.transport.ladder.used)
+        transport_used = dict(app.transport.rungs)
         with pytest.raises(BinaryError) as caught:
             await app.call("fault.partial", {"count": 3})
         assert caught.value.code == "SIZE_MISMATCH"
         assert caught.value.details["field"] == "files.1"
         assert caught.value.result and list(caught.value.result.artifacts) == ["files.0", "files.2"]
-        assert app.transport.ladder.used == transport_used
+        assert app.transport.rungs == transport_used
 
 
 # --- content into the page --------------------------------------------------------------------------------------------
@@ -464,5 +464,5 @@ async def test_very_long_answers_are_whole_and_leave_no_file(connected: Connect,
         reply = await app.transport.request(Message("capabilities/list"), timeout=10)
         assert isinstance(reply.payload, list) and len(reply.payload) == 30_000
         assert reply.payload[7]["description"] == "half \ufffd a pair"
-        assert app.transport.ladder.used["download"] + app.transport.ladder.used["stream"] == 2  # type: ignore[attr-defined]
+        assert app.transport.rungs["download"] + app.transport.rungs["stream"] == 2
     assert set(browser.folder.iterdir()) == before

@@ -80,7 +80,7 @@ async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
     async with embedded(f"{fixture.embed_url}/strict", sandbox=sandbox) as app:
         ref = (await app.call("file.generate", {"megabytes": 20, "seed": 2, "as": way})).artifacts["file"]
         assert ref.sha256 == digest(20 * MB, 2)
-        assert transport_of(app).ladder.used == {"download": 1, "stream": 0, "slices": 0}
+        assert transport_of(app).rungs == {"download": 1, "stream": 0, "slices": 0}
 
 
 async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixture, embedded: Embedded) -> None:

@@ -56,7 +56,7 @@ async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture:
                 for size in (2 * MB, 12 * MB):
                     ref = (await app.call("file.generate", {"bytes": size, "seed": seed})).artifacts["file"]
                     assert ref.sha256 == digest(size, seed) and ref.path and ref.path.is_relative_to(out)
-                assert app.transport.ladder.used["download"] == 2  # type: ignore[attr-defined]
+                assert app.transport.rungs["download"] == 2
 
         await asyncio.gather(*map(one, range(4)))
         assert browser.context is not None and len(browser.context.pages) == 1  # the one that it began with

@@ -78,7 +78,7 @@ class PageTransport(Transport):
         self._permissions = check_permissions(permissions)
         self._agent: PageAgent | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
-        self._rungs: dict[str, int] = {}
+        self._rungs = {"download": 0, "stream": 0, "slices": 0}  # they go on after a page that was lost
         self.features = replace_field(self.features, reconnects=source.page is None)
 
     @property
@@ -90,11 +90,6 @@ class PageTransport(Transport):
     def page(self) -> Page | None:
         """The page of ``playwright.async_api``; another one after a reconnection, ``None`` before opening."""
         return self._agent.page if self._agent else None
-
-    @property
-    def ladder(self) -> Ladder:
-        """The ladder of this page; its ``used`` counts how many contents each rung has moved."""
-        return self._ladder
 
     @property
     def rungs(self) -> Mapping[str, int]:
@@ -143,8 +138,7 @@ class PageTransport(Transport):
         self._page_stack.push_async_callback(self._effects.aclose)
         await self._effects.prepare(downloads)
         await set_permissions(tab, agent, self._permissions)
-        self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0])
-        self._ladder.used = self._rungs = self._ladder.used | self._rungs  # it goes on after a page that was lost
+        self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0], used=self._rungs)
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)
         agent.pin()

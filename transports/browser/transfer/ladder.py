@@ -50,13 +50,18 @@ class Ladder:
     """
 
     def __init__(
-        self, agent: PageAgent, downloads: CdpDownloads | PlaywrightDownloads | None, *, max_bytes: int
+        self,
+        agent: PageAgent,
+        downloads: CdpDownloads | PlaywrightDownloads | None,
+        *,
+        max_bytes: int,
+        used: dict[str, int],
     ) -> None:
         self._agent = agent
         self._max_bytes = max_bytes
         self._downloads = downloads
         self._moved = 0
-        self.used: dict[str, int] = {"download": 0, "stream": 0, "slices": 0}
+        self.used = used
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all of it.
