@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from ..artifacts import ArtifactRef, ArtifactStore, Durability
-from ..binary import Encoded
+from ..artifacts import ArtifactRef, ArtifactStore, Durability, PutOptions
+from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
 from ..protocol.strict_json import JSONValue
@@ -91,24 +91,24 @@ class Storing:
         if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
             return await self._store.put_bytes(
                 content if isinstance(content, bytes) else b"".join(binary.chunks()),
-                size=binary.size,
-                mime_type=binary.mime_type,
-                filename=binary.filename,
-                namespace=capability,
-                meta=origin,
+                **_options(binary, capability, origin),
             )
         try:
             async with self._store.stage() as staged:
                 known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
-                return await staged.commit(
-                    size=known.size,
-                    mime_type=known.mime_type,
-                    filename=known.filename,
-                    namespace=capability,
-                    meta=origin,
-                )
+                return await staged.commit(**_options(known, capability, origin))
         finally:
             await self._fetcher.release(binary)
+
+
+def _options(binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
+    return {
+        "size": binary.size,
+        "mime_type": binary.mime_type,
+        "filename": binary.filename,
+        "namespace": capability,
+        "meta": origin,
+    }
 
 
 def stored_as(ref: ArtifactRef, also: str = "") -> str:
