@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TYPE_CHECKING
 
 from .errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 __all__ = ["LoadedPlugin", "Plugin", "blame_plugin", "installed_plugins", "load_plugin"]
 
@@ -72,6 +75,8 @@ def _group(group: str) -> EntryPoints:
 @lru_cache(maxsize=16)
 def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
     """The entry points of a group. Reading them opens a file of each distribution, so it is done once for a path."""
+    from importlib.metadata import entry_points  # late: it takes 20 ms to load
+
     return entry_points(group=group)
 
 

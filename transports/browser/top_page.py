@@ -190,8 +190,9 @@ class TopPageTransport(PageTransport):
                 reason = explain_load_failure(str(error), self._target)
                 raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
             status = response.status if response else None
-            await self._server_address.read(response)
-        found = await self._look_for_app(agent)
+            found, _ = await asyncio.gather(self._look_for_app(agent), self._server_address.read(response))
+        else:
+            found = await self._look_for_app(agent)
         if found.protocol == "webmcp":
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))

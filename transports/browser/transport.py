@@ -136,8 +136,7 @@ class PageTransport(Transport):
             limits=self._limits,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
-        await self._effects.prepare(downloads)
-        await set_permissions(tab, agent, self._permissions)
+        await asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
         self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0], used=self._rungs)
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)

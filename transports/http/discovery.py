@@ -10,7 +10,6 @@ from urllib.parse import urljoin
 
 from ..binary.media import normalise_mime
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
-from ..protocol.declarations import Manifest
 from .cache import ManifestCache
 from .headers import one_line
 from .manifest import read_manifest
@@ -20,6 +19,7 @@ from .urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
+    from ..protocol.declarations import Manifest
     from .redirects import RedirectedGet
 
 __all__ = ["HEAD_BYTES", "MANIFEST_BYTES", "Discovery", "discover"]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, TypeVar
 
 from ..binary.detect import MAX_DEPTH
 from ..errors import ProtocolError
-from ..protocol.declarations import AppInfo, Capability, Manifest, parse
 from ..protocol.messages import PROTOCOL_VERSION
 from ..protocol.strict_json import decode_json, is_deeper
 from .headers import one_line
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from ..protocol.declarations import Capability, Manifest
 
 __all__ = ["MAX_CAPABILITIES", "missing_capabilities", "read_manifest"]
 
@@ -23,7 +25,7 @@ MAX_CAPABILITIES = 1000
 _LISTED = 5  # warnings of one kind, and names in a warning, before the rest is only counted
 _MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
 
-_M = TypeVar("_M", bound=BaseModel)
+_M = TypeVar("_M", bound="BaseModel")
 
 
 def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
@@ -31,6 +33,8 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
 
     Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
     """
+    from ..protocol.declarations import AppInfo, Manifest  # late, as it loads pydantic
+
     document = decode_json(body.removeprefix(codecs.BOM_UTF8))
     if not isinstance(document, dict):
         raise ProtocolError(
@@ -54,6 +58,8 @@ def read_manifest(body: bytes) -> tuple[Manifest, list[str]]:
 
 
 def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
+    from ..protocol.declarations import parse
+
     try:
         return parse(model, value, what)
     except ProtocolError as error:
@@ -77,6 +83,8 @@ def _version_warnings(version: str) -> list[str]:
 
 
 def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[Capability]:
+    from ..protocol.declarations import Capability, parse
+
     taken: dict[str, Capability] = {}
     bad: list[str] = []
     for number, item in enumerate(listed):

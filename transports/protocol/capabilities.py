@@ -6,11 +6,14 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from ..errors import CapabilityError, ProtocolError
-from .declarations import Capability, parse
 from .schema import unnamed_params
 from .spelling import similar_names
+
+if TYPE_CHECKING:
+    from .declarations import Capability
 
 __all__ = [
     "MANY",
@@ -41,7 +44,7 @@ class CapabilitiesChanged:
     changed: tuple[str, ...] = ()
 
 
-class Capabilities(Mapping[str, Capability]):
+class Capabilities(Mapping[str, "Capability"]):
     """Capabilities by name, in the app's order. Methods return new values and change nothing.
 
     An entry is read when it is asked for: an app may list a hundred thousand (docs/faults.md 22). One that makes no
@@ -54,6 +57,8 @@ class Capabilities(Mapping[str, Capability]):
 
     def __getitem__(self, name: str) -> Capability:
         if name not in self._read:
+            from .declarations import Capability, parse  # late, as it loads pydantic
+
             entry = self._entries[name]
             try:
                 self._read[name] = parse(Capability, entry, f"what the app says of {name}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from .payloads import ElicitationRequest
 from .redaction import Redactor
 from .schema import check_value
 from .strict_json import encode_json
+
+if TYPE_CHECKING:
+    from .payloads import ElicitationRequest
 
 __all__ = ["DECLINED", "INVALID_ANSWER", "answer_fault", "default_answer", "options_of", "refused_answer"]
 

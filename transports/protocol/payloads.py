@@ -20,7 +20,7 @@ from pydantic import (
 from ..binary import BinaryData
 from ..binary.detect import find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError
-from .declarations import AppInfo, JSONObject, Model, parse
+from .declarations import AppInfo, JSONObject, Model
 
 __all__ = [
     "Answer",
@@ -29,7 +29,6 @@ __all__ = [
     "Initialized",
     "Notification",
     "Progress",
-    "answered_data",
 ]
 
 
@@ -109,25 +108,6 @@ class Answer(Model):
         )
         error.cancelled = error.code == "CANCELLED" or self.cancelled
         raise error
-
-
-def answered_data(payload: object, capability: str) -> object:
-    """Return the ``data`` of an app's answer to a call.
-
-    A plain success, which most answers are, needs no model. Raises :class:`~transports.errors.CapabilityError` if the
-    app said no, and :class:`~transports.errors.ProtocolError` for what is no answer.
-    """
-    if (
-        type(payload) is dict
-        and payload.get("success") is True
-        and "error" not in payload
-        and "cancelled" not in payload
-        and "metadata" not in payload
-    ):
-        return payload.get("data")
-    answer = parse(Answer, payload, f"the app's answer to {capability}")
-    answer.raise_for_error(capability)
-    return answer.data
 
 
 def _inline(details: object) -> dict[str, object]:

@@ -18,13 +18,14 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import cast
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, cast
 
 from ..errors import UsageError
 from .policy import RoutingPolicy
 from .presets import ABP, named_preset, preset, words_of
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = ["RoutingConfig"]
 
@@ -94,6 +95,8 @@ def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) ->
     for key in given.keys() - known:
         close = difflib.get_close_matches(key, [*known, _PRESET], n=1)
         raise UsageError(f"{where}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+    from pydantic import ValidationError  # late: most programs have no such table
+
     readable = _readable(given, where)
     try:
         checked = _adapter().validate_python(readable)
@@ -134,4 +137,6 @@ def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object
 
 @lru_cache(maxsize=1)
 def _adapter() -> TypeAdapter[RoutingPolicy]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(RoutingPolicy)

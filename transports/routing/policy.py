@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from pydantic import ConfigDict
-
 from ..binary.detect import MIN_GUESSED, Heuristics, Signature
 from ..errors import UsageError
 from .events import TransformContext
@@ -17,7 +15,7 @@ from .paths import check_path
 __all__ = ["AgentLimits", "FieldRule", "ResourcePolicy", "RoutingPolicy", "Step", "Transformer"]
 
 #: For settings files (:mod:`.config`), which may not misspell a setting.
-_STRICT = ConfigDict(extra="forbid")
+_STRICT = {"extra": "forbid"}
 _MAX_SUFFIX = 200  # characters
 
 #: A function of the caller, sync or async: it gets the capability's name, the answer and a :class:`.TransformContext`,
@@ -57,7 +55,7 @@ class FieldRule:
     Raises :class:`~transports.errors.UsageError` for a path that is not valid or can match nothing.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     path: str
     mime_type: str | None = None
@@ -84,7 +82,7 @@ class ResourcePolicy:
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     enabled: bool = True
     auto_read_if_size_under_bytes: int = 0
@@ -110,7 +108,7 @@ class AgentLimits:
     than 200 characters.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     max_bytes: int = MAX_BYTES
     max_field_chars: int | None = None
@@ -152,7 +150,7 @@ class RoutingPolicy:
     Raises :class:`~transports.errors.UsageError` for a negative limit.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = _STRICT
+    __pydantic_config__: ClassVar[dict[str, str]] = _STRICT
 
     transformer: Transformer | None = None
     tool_fields: Mapping[str, Sequence[FieldRule]] = field(default_factory=dict)

@@ -23,10 +23,10 @@ from ..errors import (
     format_seconds,
     no_answer,
 )
+from ..protocol.answers import answered_data
 from ..protocol.elicitation import INVALID_ANSWER
 from ..protocol.ids import new_id
 from ..protocol.messages import Message
-from ..protocol.payloads import answered_data
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
 from .connection import Connection

@@ -7,12 +7,16 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import count
+from typing import TYPE_CHECKING
 
 from ..errors import ABPError
 from ..protocol.capabilities import MANY, Capabilities
 from ..tasks import backoff_delay
-from .events import ConnectionChanged, Event
+from .events import ConnectionChanged
 from .handshake import Handshake
+
+if TYPE_CHECKING:
+    from .events import Event
 
 __all__ = ["Connection"]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ..protocol.payloads import Progress
+if TYPE_CHECKING:
+    from ..protocol.payloads import Progress
 
 __all__ = ["DownloadProgress"]
 
@@ -26,6 +28,8 @@ class DownloadProgress:
 
     def __call__(self, place: str, received: int, expected: int | None) -> None:
         """Report that ``received`` of ``expected`` bytes are there of the file at ``place``."""
+        from ..protocol.payloads import Progress  # late, as it loads pydantic
+
         now = time.monotonic()
         if place == self._place and received != expected and now - self._last < _INTERVAL:
             return

@@ -8,26 +8,28 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..base import Transport
 from ..errors import ABPError, TransportError
-from ..protocol.declarations import parse
 from ..protocol.messages import Effect, Message
-from ..protocol.payloads import ElicitationRequest, Notification, Progress
 from ..tasks import cancel_and_wait, spawn
 from .callbacks import Callbacks
 from .connection import Connection
 from .download_progress import DownloadProgress
-from .events import ConnectionChanged, Event, EventStreams
+from .events import ConnectionChanged, EventStreams
 from .questions import OnElicitation, Questions
+
+if TYPE_CHECKING:
+    from ..protocol.payloads import ElicitationRequest, Notification, Progress
+    from .events import Event
 
 __all__ = ["EventDispatcher", "OnElicitation", "OnNotification", "OnProgress"]
 
 logger = logging.getLogger("transports")
 
-OnProgress: TypeAlias = Callable[[Progress], object]
-OnNotification: TypeAlias = Callable[[Notification], object]
+OnProgress: TypeAlias = Callable[["Progress"], object]
+OnNotification: TypeAlias = Callable[["Notification"], object]
 
 #: Seconds that a callback may spend on one value before the end of a call or of the session waits no longer for it.
 _CALLBACK_GRACE = 0.5
@@ -128,6 +130,8 @@ class EventDispatcher:
         """Add an event to every stream; a change of the connection goes to the notification callback as well."""
         self.streams.emit(event)
         if isinstance(event, ConnectionChanged):
+            from ..protocol.payloads import Notification
+
             name = "connection/restored" if event.connected else "connection/lost"
             self._call_on_notification(Notification(event=name, data={"reason": event.reason}))
 
@@ -153,6 +157,9 @@ class EventDispatcher:
                 logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
 
     def _dispatch(self, message: Message) -> None:
+        from ..protocol.declarations import parse  # late, as they load pydantic
+        from ..protocol.payloads import ElicitationRequest, Notification, Progress
+
         payload = message.payload
         match message.type:
             case "progress":

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from ..errors import ABPError, UsageError
 from ..protocol.capabilities import CapabilitiesChanged
 from ..protocol.messages import Effect
-from ..protocol.payloads import ElicitationRequest, Notification, Progress
 from ..routing import CustomEvent, ObservationClamped, Result
 
 if TYPE_CHECKING:
     from ..artifacts import ArtifactRef
+    from ..protocol.payloads import ElicitationRequest, Notification, Progress
 
 __all__ = [
     "MAX_EVENTS_BEHIND",
@@ -77,22 +77,36 @@ class CallFinished:
         return tuple(result.artifacts.values()) if isinstance(result, Result) else ()
 
 
-#: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
-#: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` comes
-#: when a result is read for an agent, after its call.
-Event: TypeAlias = (
-    CallStarted
-    | CallFinished
-    | Progress
-    | Notification
-    | ElicitationRequest
-    | CapabilitiesChanged
-    | ConnectionChanged
-    | Retrying
-    | Effect
-    | ObservationClamped
-    | CustomEvent
-)
+if TYPE_CHECKING:
+    #: What :meth:`Session.events <transports.Session.events>` yields. An :class:`Effect` is an event only if no call's
+    #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` comes
+    #: when a result is read for an agent, after its call.
+    Event: TypeAlias = (
+        CallStarted
+        | CallFinished
+        | Progress
+        | Notification
+        | ElicitationRequest
+        | CapabilitiesChanged
+        | ConnectionChanged
+        | Retrying
+        | Effect
+        | ObservationClamped
+        | CustomEvent
+    )
+
+
+def __getattr__(name: str) -> object:
+    """Make :data:`Event` when it is first used: its models load pydantic."""
+    if name != "Event":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ..protocol.payloads import ElicitationRequest, Notification, Progress
+
+    own = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
+    globals()[name] = made = (
+        own | Progress | Notification | ElicitationRequest | Effect | ObservationClamped | CustomEvent
+    )
+    return made
 
 
 class EventStreams:

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..base import Transport
 from ..binary.detect import Found
 from ..errors import ProtocolError, TransportError
-from ..http import Discovery, missing_capabilities
+from ..http import missing_capabilities
 from ..protocol.capabilities import MANY, Capabilities, deprecation_warnings, is_long
-from ..protocol.declarations import AppInfo, Capability, parse
 from ..protocol.initialize import initialize_params
 from ..protocol.messages import Message
-from ..protocol.payloads import Answer, Initialized
 from ..protocol.schema import check_params, unnamed_params
 from ..tasks import cancel_and_wait
+
+if TYPE_CHECKING:
+    from ..http import Discovery
+    from ..protocol.declarations import AppInfo, Capability
 
 __all__ = ["Handshake"]
 
@@ -59,6 +62,9 @@ class Handshake:
 
         Raises what the transport raises, and :class:`~transports.errors.CapabilityError` if the app refuses.
         """
+        from ..protocol.declarations import parse  # late, as they load pydantic
+        from ..protocol.payloads import Answer, Initialized
+
         params = initialize_params(capabilities=self._requested)
         reply = await self._transport.request(Message("initialize", params), timeout=timeout)
         payload = reply.payload

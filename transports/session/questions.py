@@ -7,17 +7,19 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..protocol.elicitation import DECLINED, answer_fault, default_answer, refused_answer
-from ..protocol.payloads import ElicitationRequest
 from .callbacks import invoke
+
+if TYPE_CHECKING:
+    from ..protocol.payloads import ElicitationRequest
 
 __all__ = ["OnElicitation", "Questions"]
 
 logger = logging.getLogger("transports")
 
-OnElicitation: TypeAlias = Callable[[ElicitationRequest], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
+OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
 
 #: Questions that a handler answers at the same time: a plain function needs a thread for each.
 _MAX_AT_ONCE = 32

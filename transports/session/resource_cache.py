@@ -6,10 +6,13 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..artifacts import ArtifactStore
-from ..protocol.payloads import Notification
 from ..routing import Result
+
+if TYPE_CHECKING:
+    from ..protocol.payloads import Notification
 
 __all__ = ["ResourceCache"]
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as changed
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..artifacts import ArtifactStore
 from ..base import ResourcePage, ResourceTools, Transport
@@ -15,12 +15,14 @@ from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..errors.tracebacks import short_traceback
 from ..protocol.capabilities import Capabilities
-from ..protocol.declarations import Resource, ResourceTemplate, parse
-from ..protocol.payloads import Notification
 from ..protocol.strict_json import JSONValue
 from ..routing import ResourcePolicy, Result
 from ..routing.policy import Step
 from .resource_cache import ResourceCache
+
+if TYPE_CHECKING:
+    from ..protocol.declarations import Resource, ResourceTemplate
+    from ..protocol.payloads import Notification
 
 __all__ = ["READ_HINT", "Resources"]
 
@@ -63,7 +65,7 @@ _GENERATED: Sequence[Mapping[str, object]] = (
     },
 )
 
-_T = TypeVar("_T", Resource, ResourceTemplate)
+_T = TypeVar("_T", "Resource", "ResourceTemplate")
 
 
 class Route(Protocol):
@@ -107,11 +109,15 @@ class Resources:
     @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[Resource, ...]:
         """Return all resources, read page after page; none for an app without resources."""
+        from ..protocol.declarations import Resource  # late, as it loads pydantic
+
         return await self._all(Resource, "resources.list", timeout)
 
     @short_traceback
     async def templates(self, *, timeout: float | None = None) -> tuple[ResourceTemplate, ...]:
         """Return all templates of resource addresses, read page after page; none for an app without resources."""
+        from ..protocol.declarations import ResourceTemplate
+
         return await self._all(ResourceTemplate, "resources.templates", timeout)
 
     @short_traceback
@@ -253,6 +259,8 @@ class Resources:
             raise
 
     async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
+        from ..protocol.declarations import parse
+
         if not self.available:
             return ()
         found: list[_T] = []

@@ -5,15 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ..artifacts import ArtifactStore, Scope
 from ..artifacts.in_process import TakesStore
 from ..artifacts.ref import MAX_SCOPE_CHARS
 from ..base import Transport
-from ..protocol.declarations import Capability
 from ..protocol.messages import Message
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from ..protocol.declarations import Capability
 
 __all__ = ["Results"]
 

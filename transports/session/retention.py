@@ -5,14 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from typing import Literal
-
-from pydantic import ByteSize, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ..artifacts import Retention
 from ..errors import UsageError
-from ..protocol.durations import parse_duration
 from .config_file import ConfigFile
 from .settings import settings_error
 
@@ -25,50 +20,6 @@ BRIDGE_RETENTION = Retention.only(ttl_seconds=3600, keep_unscoped=True)
 _PREFIX = "ABP_RETENTION_"
 _TABLE = "retention"
 _SWITCH = "enabled"
-_NO_LIMIT = ("none", "off")
-
-
-class _Settings(BaseSettings):
-    """The fields of :class:`~transports.Retention`, and ``enabled``: false keeps everything, true sets each limit that
-    is not set to the default of docs/requirements.md R2-7.1."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False, extra="forbid"
-    )
-
-    enabled: bool | None = None
-    ttl_seconds: float | None = Field(default=None, ge=0)
-    max_artifact_bytes: ByteSize | None = None
-    max_session_bytes: ByteSize | None = None
-    max_trace_bytes: ByteSize | None = None
-    max_artifacts_per_trace: int | None = Field(default=None, ge=0)
-    max_artifacts_per_session: int | None = Field(default=None, ge=0)
-    cleanup_strategy: Literal["lru", "fifo", "none"] = "lru"
-    cleanup_on_session_end: bool = False
-
-    @field_validator(
-        "max_artifact_bytes",
-        "max_session_bytes",
-        "max_trace_bytes",
-        "max_artifacts_per_trace",
-        "max_artifacts_per_session",
-        mode="before",
-    )
-    @classmethod
-    def _limit(cls, value: object) -> object:
-        return None if isinstance(value, str) and value.strip().lower() in _NO_LIMIT else value
-
-    @field_validator("ttl_seconds", mode="before")
-    @classmethod
-    def _duration(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        if value.strip().lower() in _NO_LIMIT:
-            return None
-        seconds = parse_duration(value)
-        if seconds is None:
-            raise ValueError(f"{value!r} is no time; give 90s, 30m, 1h, 7d, or none for no limit")
-        return seconds
 
 
 def retention_settings(
@@ -88,14 +39,24 @@ def retention_settings(
     if not file.trusted:
         file.warn_ignored([f"{_TABLE}.{key}" for key in table])
         table = {}
+    if (
+        not options
+        and not table
+        and not any(text and name.upper().startswith(_PREFIX) for name, text in os.environ.items())
+    ):
+        return default
+    from pydantic import ValidationError  # late: most programs set nothing
+
+    from .retention_fields import RetentionFields
+
     from_file = {key: value for key, value in table.items() if not os.environ.get(_PREFIX + key.upper())}
     sources = {key: f"--retention {key}" for key in options}
     sources = {key: f"{file.path}: {_TABLE}.{key}" for key in from_file} | sources
-    for key in sources.keys() - _Settings.model_fields.keys():
-        close = difflib.get_close_matches(key, _Settings.model_fields, n=1)
+    for key in sources.keys() - RetentionFields.model_fields.keys():
+        close = difflib.get_close_matches(key, RetentionFields.model_fields, n=1)
         raise UsageError(f"{sources[key]}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
     try:
-        chosen = _Settings(**{**from_file, **options})  # type: ignore[arg-type]
+        chosen = RetentionFields(**{**from_file, **options})  # type: ignore[arg-type]
     except ValidationError as error:
         raise settings_error(error, lambda key: sources.get(key, _PREFIX + key.upper())) from error
     given = {key: getattr(chosen, key) for key in chosen.model_fields_set - {_SWITCH}}

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mappi
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from ..artifacts import ArtifactRef, ArtifactStore, Scope
 from ..base import PdfOptions, ScreenshotOptions, Transport
@@ -20,7 +20,6 @@ from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
 from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
-from ..protocol.declarations import AppInfo, Capability
 from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result, RoutingConfig, RoutingPolicy
@@ -28,13 +27,17 @@ from ..tasks import cancel_and_wait
 from .calls import Calls
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
-from .events import Event
 from .handshake import Handshake
+from .loading import load_ahead
 from .page_tools import public_fetch, run_page_tool
 from .resources import Resources
 from .results import Results
 from .settings import Settings
 from .timeouts import timeout_seconds
+
+if TYPE_CHECKING:
+    from ..protocol.declarations import AppInfo, Capability
+    from .events import Event
 
 __all__ = ["Session"]
 
@@ -135,10 +138,13 @@ class Session:
         async with contextlib.AsyncExitStack() as stack:
             if self._close_store:
                 stack.push_async_callback(self.store.aclose)
-            discovery = asyncio.ensure_future(self._discover()) if self._discover else None
+            loading = asyncio.ensure_future(load_ahead(client=self._discover is not None))
+            stack.push_async_callback(cancel_and_wait, (loading,))
+            discovery = asyncio.ensure_future(_after(loading, self._discover)) if self._discover else None
             if discovery is not None:
                 stack.push_async_callback(cancel_and_wait, (discovery,))
             await stack.enter_async_context(self.transport)
+            await loading
             await stack.enter_async_context(self._events)
             await self._handshake.initialize(max(deadline - time.monotonic(), 1.0))
             self.resources.policy = self._results.policy_for(self.info.id).resources
@@ -296,3 +302,8 @@ class Session:
         when the session closes. Any number may listen; one that is 10,000 events behind loses the oldest, with a log.
         """
         return self._events.streams.stream()
+
+
+async def _after(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
+    await asyncio.wait((loading,))
+    return await discover()

@@ -62,8 +62,8 @@ class AppDownloads:
 
     async def prepare(self) -> None:
         """Set the download folder and follow windows and frames. Called before the app's first script."""
-        await self._downloads.set_folder(self._folder)
-        await self._browser.send("Target.setDiscoverTargets", {"discover": True})
+        discover = self._browser.send("Target.setDiscoverTargets", {"discover": True})
+        await asyncio.gather(self._downloads.set_folder(self._folder), discover)
 
     @listener
     def _on_target(self, event: dict[str, Any]) -> None:

@@ -93,14 +93,15 @@ class PageEffects:
             listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
         self._watch(self._agent.cdp)
-        await _cancel_file_choosers(self._agent.cdp)
+        steps = [_cancel_file_choosers(self._agent.cdp)]
         if isinstance(downloads, CdpDownloads):
             assert self._tab.browser is not None
             target = await self._agent.target()
             browser, folder = self._tab.browser.cdp, self._tab.folder
             self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
             self._app_downloads.on_started = self._on_download
-            await self._app_downloads.prepare()
+            steps.append(self._app_downloads.prepare())
+        await asyncio.gather(*steps)
 
     def _watch(self, cdp: CDPSession) -> None:
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)

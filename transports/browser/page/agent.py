@@ -113,7 +113,8 @@ class PageAgent:
         config = json.dumps({**own, **options})
         source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
         on_emit = partial(self.deliver, to=self._on_event)
-        await self.channel.install(source, self._binding, on_emit=on_emit, on_document=self._on_document, now=now)
+        install = self.channel.install(source, self._binding, on_emit=on_emit, on_document=self._on_document, now=now)
+        await (install if self.channel.cdp is None else asyncio.gather(install, self.target()))
 
     async def target(self) -> dict[str, Any]:
         """Return what the browser says of the page (CDP ``TargetInfo``), with ``targetId`` and ``browserContextId``."""

@@ -7,6 +7,7 @@ the page that an app could see, and holds the agent where no script can reach it
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -62,14 +63,15 @@ class CdpChannel(Channel):
         # Both come for each document, in this order and before any reply out of it.
         listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
         listen(self.cdp, "Runtime.inspectRequested", lambda event: self._keep(event["object"]))
-        await self.cdp.send("Runtime.enable")
-        await self.cdp.send("Runtime.addBinding", {"name": binding})
-        await self.cdp.send("Page.enable")
         # `inspect` of the console gives an object to the debugging session. It is there while our script runs, which is
         # before any other, and for no script of the page.
         handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
-        await self.cdp.send(
-            "Page.addScriptToEvaluateOnNewDocument", {"source": handing_over, "includeCommandLineAPI": True}
+        script = {"source": handing_over, "includeCommandLineAPI": True}
+        await asyncio.gather(  # they are sent in this order, and not waited for one by one
+            self.cdp.send("Runtime.enable"),
+            self.cdp.send("Runtime.addBinding", {"name": binding}),
+            self.cdp.send("Page.enable"),
+            self.cdp.send("Page.addScriptToEvaluateOnNewDocument", script),
         )
         if now:
             self._keep((await self.cdp.send("Runtime.evaluate", {"expression": source}))["result"])

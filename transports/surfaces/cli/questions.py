@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...protocol.elicitation import DECLINED, default_answer
-from ...protocol.payloads import ElicitationRequest
 from ...protocol.plain_text import plain_text
 from ...protocol.redaction import Redactor
 from .output import print_line, print_note
 
 if TYPE_CHECKING:
+    from ...protocol.payloads import ElicitationRequest
     from ...session.events import Event
     from ...session.session import Session
 
@@ -41,6 +41,7 @@ def at_terminal() -> bool:
 
 def question_text(params: Mapping[str, object]) -> str:
     """Return the words of a question in one line, for a note."""
+    from ...protocol.payloads import ElicitationRequest  # late, as it loads pydantic
     from ..shared.question import question_of
 
     question = question_of(ElicitationRequest(method="elicitation/input", params=dict(params)))
@@ -52,6 +53,8 @@ def question_text(params: Mapping[str, object]) -> str:
 async def noting_questions(app: Session) -> AsyncIterator[None]:
     """Note each question of the app on stderr, with what it was answered, while the context lasts. Closes the session
     at the end, so that nothing is missed."""
+
+    from ...protocol.payloads import ElicitationRequest
 
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
