@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import embedded, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -23,6 +23,9 @@ from transports import Browser
 from webapp_fixture import serve
 
 _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table]]]]] = {
+    "opening": opening.sessions,
+    "cold": opening.cold_call,
+    "imports": opening.imports,
     "page": speed.page_to_file,
     "huge": volume.huge_file,
     "file": speed.file_to_page,

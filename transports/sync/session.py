@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 from .. import http
 from ..artifacts import HostFacade, HostStore
 from ..base import Transport
-from ..protocol.declarations import AppInfo, Capability
 from ..routing import RoutingConfig, RoutingPolicy
 from ..session import connect as asynchronous
 from ..session import resources, session
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..adapters.recording import Recording
     from ..browser.source import StorageState
+    from ..protocol.declarations import AppInfo, Capability
 
 __all__ = ["Resources", "Session", "connect", "discover"]
 

@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import IO
 
 from ...errors import ABPError, CapabilityError, NotRecorded, UsageError
@@ -221,6 +220,8 @@ def _difference(code: str, document: Mapping[str, object] | None) -> str:
 
 def version_of(distribution: str) -> str:
     """Return the version of an installed distribution, or ``unknown``."""
+    from importlib.metadata import PackageNotFoundError, version  # late: it takes 20 ms to load
+
     try:
         return version(distribution)
     except PackageNotFoundError:  # run from its source

@@ -1,0 +1,165 @@
+"""Start-up: a session in a running browser, a whole process with one call, and the import of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from statistics import median
+
+from tests.benchmarks.measure import in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
+from transports import connect
+from transports.browser.process.find import find_browser
+
+__all__ = ["cold_call", "imports", "sessions"]
+
+_AT_ONCE = 8
+_AGENT = "{agent: {name: 'plain', version: '1'}}"
+_CAPABILITY, _PARAMS = "data.json", {"csv": "a,b\n1,2"}
+
+_PLAIN_PROGRAM = f"""
+import json, sys
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    browser = playwright.chromium.launch(executable_path=sys.argv[1])
+    page = browser.new_page()
+    page.goto(sys.argv[2])
+    page.evaluate("() => window.abp.initialize({_AGENT})")
+    print(json.dumps(page.evaluate("args => window.abp.call(...args)", ["{_CAPABILITY}", {_PARAMS!r}, {{}}])))
+    browser.close()
+"""
+_CLOCKED = "import time; started = time.process_time(); {}; print(time.process_time() - started)"
+
+
+async def sessions(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """Sessions opened in a browser that runs already, alone and eight at once; against bare Playwright."""
+
+    async def kit(stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(connect(bench.url, browser=bench.browser, store="none:"))
+
+    async def plain(stack: AsyncExitStack) -> None:
+        context = await bench.browser.playwright.new_context()
+        stack.push_async_callback(context.close)
+        page = await context.new_page()
+        await page.goto(bench.url)
+        await page.evaluate(f"() => window.abp.initialize({_AGENT})")
+        await page.evaluate("() => window.abp.listCapabilities()")
+
+    def opening(way: Callable[[AsyncExitStack], Awaitable[None]], number: int) -> Callable[[], Awaitable[list[float]]]:
+        async def turn() -> list[float]:
+            async with AsyncExitStack() as stack:  # each closes in the task that opened it
+                started = time.perf_counter()
+                opened, closing = asyncio.Barrier(number + 1), asyncio.Event()
+
+                async def one() -> None:
+                    async with AsyncExitStack() as own:
+                        await way(own)
+                        await opened.wait()
+                        await closing.wait()
+
+                group = await stack.enter_async_context(asyncio.TaskGroup())
+                for _ in range(number):
+                    group.create_task(one())
+                await opened.wait()
+                taken = (time.perf_counter() - started) / number
+                closing.set()
+            return [taken]
+
+        return turn
+
+    rows: list[Row] = []
+    for number, least in ((1, 0.8), (_AT_ONCE, 0.9)):
+        ways = {"plain": opening(plain, number), "kit": opening(kit, number)}
+        times = await in_turns(ways, rounds=(3 if bench.quick else 15) if number == 1 else (2 if bench.quick else 7))
+        ours, theirs = median(times["kit"]), median(times["plain"])
+        rows.append(
+            Row(
+                work="session opened in a running browser" + ("" if number == 1 else f", {number} at once"),
+                baseline="bare Playwright: context, page, goto, initialize, list",
+                figure=theirs / ours,
+                unit="×",
+                at_least=least,
+                measured=f"median {1000 * ours:.0f} ms a session against {1000 * theirs:.0f} ms",
+                reason="the kit also installs its agent, answers what a browser asks a person, and reads the manifest",
+            )
+        )
+    return rows, []
+
+
+async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """One call from the command line, browser and all; against a program that does the same with Playwright."""
+    browser = find_browser()
+    assert browser is not None
+    options = [word for key, value in _PARAMS.items() for word in ("-p", f"{key}={value}")]
+    kit = ["-m", "transports.surfaces.cli", "call", bench.url, _CAPABILITY, *options, "--json"]
+    programs = {
+        "plain": ["-c", _PLAIN_PROGRAM, browser.path, bench.url],
+        "kit": [*kit, "--out", str(bench.folder / "cold")],
+    }
+    answers: dict[str, object] = {}
+
+    def running(name: str) -> Callable[[], Awaitable[Sequence[float]]]:
+        async def turn() -> Sequence[float]:
+            started = time.perf_counter()
+            printed = await _python(*programs[name], ABP_BROWSER=browser.path)
+            taken = time.perf_counter() - started
+            answers[name] = json.loads(printed)["data"]
+            return [taken]
+
+        return turn
+
+    times = await in_turns({name: running(name) for name in programs}, rounds=2 if bench.quick else 7)
+    ours, theirs = median(times["kit"]), median(times["plain"])
+    row = Row(
+        work="`abp call`, the whole process, its browser included",
+        baseline="python -c with Playwright's blocking API: launch, goto, initialize, call",
+        figure=theirs / ours,
+        unit="×",
+        at_least=0.9,
+        measured=f"median {ours:.2f} s against {theirs:.2f} s",
+        reason="the command line and the session are imported before the browser can be started",
+        wrong="" if answers["kit"] == answers["plain"] else "the two answers differ",
+    )
+    return [row], []
+
+
+async def imports(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """What importing costs a fresh process, in processor time."""
+
+    def importing(statement: str) -> Callable[[], Awaitable[Sequence[float]]]:
+        async def turn() -> Sequence[float]:
+            return [float(await _python("-c", _CLOCKED.format(statement)))]
+
+        return turn
+
+    ways = {"plain": importing("import playwright.async_api"), "kit": importing("from transports import connect")}
+    times = await in_turns(ways, rounds=3 if bench.quick else 15)
+    ours, theirs = median(times["kit"]), median(times["plain"])
+    row = Row(
+        work="`from transports import connect`, processor time",
+        baseline="import playwright.async_api",
+        figure=theirs / ours,
+        unit="×",
+        at_least=1 / 1.5,
+        want=1,
+        measured=f"median {1000 * ours:.0f} ms against {1000 * theirs:.0f} ms",
+        reason="",
+    )
+    return [row], []
+
+
+async def _python(*arguments: str, **environment: str) -> bytes:
+    """What a fresh Python prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, env={**os.environ, **environment}
+    )
+    printed, _ = await process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"a program of the benchmark ended with {process.returncode}")
+    return printed
