@@ -118,6 +118,27 @@ def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
     assert not modules & {"playwright", "mcp", "rich", "typer"}
 
 
+def test_a_session_loads_its_models_while_its_transport_opens() -> None:
+    program = """if True:
+        import asyncio, sys
+        from transports import MemoryTransport, connect
+
+        class Waiting(MemoryTransport):
+            async def open(self):
+                assert "pydantic" not in sys.modules
+                async with asyncio.timeout(15):
+                    while not hasattr(sys.modules.get("transports.protocol.payloads"), "Progress"):
+                        await asyncio.sleep(0.01)
+                await super().open()
+
+        async def main():
+            async with connect("memory:", transport=Waiting({}), store="none:"):
+                pass
+
+        asyncio.run(main())"""
+    assert "pydantic" in loaded_by(program)
+
+
 # --- documentation and annotations ------------------------------------------------------------------------------------
 
 

@@ -23,12 +23,11 @@ from ..protocol.capabilities import with_suggestions
 from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from ..tasks import cancel_and_wait
 from .calls import Calls
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
 from .handshake import Handshake
-from .loading import load_ahead
+from .loading import begin_loading
 from .page_tools import public_fetch, run_page_tool
 from .resources import Resources
 from .results import Results
@@ -138,11 +137,7 @@ class Session:
         async with contextlib.AsyncExitStack() as stack:
             if self._close_store:
                 stack.push_async_callback(self.store.aclose)
-            loading = asyncio.ensure_future(load_ahead(client=self._discover is not None))
-            stack.push_async_callback(cancel_and_wait, (loading,))
-            discovery = asyncio.ensure_future(_after(loading, self._discover)) if self._discover else None
-            if discovery is not None:
-                stack.push_async_callback(cancel_and_wait, (discovery,))
+            loading, discovery = begin_loading(self._discover, stack)
             await stack.enter_async_context(self.transport)
             await loading
             await stack.enter_async_context(self._events)
@@ -302,8 +297,3 @@ class Session:
         when the session closes. Any number may listen; one that is 10,000 events behind loses the oldest, with a log.
         """
         return self._events.streams.stream()
-
-
-async def _after(loading: asyncio.Future[None], discover: Callable[[], Awaitable[Discovery]]) -> Discovery:
-    await asyncio.wait((loading,))
-    return await discover()

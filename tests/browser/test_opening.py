@@ -1,0 +1,96 @@
+"""What opening and closing a page wait for, and which browser is taken for it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports import Browser
+from transports.browser.page.channels import CdpChannel
+from transports.browser.process.browser_process import BrowserProcess
+from transports.browser.process.find import find_browser
+
+
+class Recorded:
+    """Stands for a CDP session or a browser of Playwright's: notes what is asked of it, and answers when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = asyncio.Event()
+
+    def on(self, event: str, handler: object) -> None:
+        """Nothing ever happens."""
+
+    async def send(self, method: str, params: object = None) -> dict[str, object]:
+        self.asked.append(method)
+        await self.answers.wait()
+        return {}
+
+    async def close(self) -> None:
+        self.asked.append("close")
+
+    async def stop(self) -> None:
+        self.asked.append("stop")
+
+
+async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> None:
+    cdp: Any = Recorded()
+    options: Any = {"on_emit": print, "on_document": print, "now": False}
+    installing = asyncio.ensure_future(CdpChannel(cdp).install("script", "binding", **options))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    script = "Page.addScriptToEvaluateOnNewDocument"
+    assert cdp.asked == ["Runtime.enable", "Runtime.addBinding", "Page.enable", script]
+    cdp.answers.set()
+    await installing
+
+
+@pytest.mark.parametrize(("profile", "steps"), [(False, ["stop"]), (True, ["close", "stop"])])
+async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(profile: bool, steps: list[str]) -> None:
+    process, playwright = BrowserProcess(headless=True, slow_mo=0), Recorded()
+    recorded: Any = playwright
+    process.browser = process.cdp = process._playwright = recorded
+    process.context = recorded if profile else None
+    sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.pids = [0, sleeping.pid]
+    try:
+        await process.end()
+        assert sleeping.wait(timeout=10) != 0, "it was killed"
+    finally:
+        sleeping.kill()
+    assert playwright.asked == steps
+
+
+def test_the_headless_shell_is_for_sessions_that_need_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(*parts: str) -> str:
+        path = tmp_path.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def taken(**options: Any) -> str:
+        return Browser(**options)._find().path
+
+    monkeypatch.delenv("ABP_BROWSER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "builds"))
+    monkeypatch.setenv("DISPLAY", ":0")
+    whole = program("bin", "chromium")
+    assert taken() == whole
+    built = program("builds", "chromium_headless_shell-1200", "chrome-linux", "headless_shell")
+    assert taken() == built
+    light = program("bin", "chromium-headless-shell")
+    assert taken() == light
+    for options in ({"headless": False}, {"profile": tmp_path}, {"extensions": [tmp_path]}, {"name": "chromium"}):
+        assert taken(**options) == whole, options
+    assert taken(executable=whole) == whole
+    monkeypatch.setenv("ABP_BROWSER", "chromium")
+    assert taken() == whole
+    choice = find_browser()
+    assert choice is not None and choice.path == whole
