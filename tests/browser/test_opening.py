@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from transports import Browser
 from transports.browser.page.channels import CdpChannel
 from transports.browser.process.browser_process import BrowserProcess
-from transports.browser.process.find import find_browser
+from transports.browser.process.find import BrowserChoice, find_browser
 
 
 class Recorded:
@@ -66,6 +67,27 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(profi
     assert playwright.asked == steps
 
 
+async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
+    class Session:
+        async def send(self, method: str) -> dict[str, object]:
+            return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
+
+    class Playwright:
+        chromium = property(lambda self: self)
+
+        async def launch(self, **options: object) -> Playwright:
+            return self
+
+        async def new_browser_cdp_session(self) -> Session:
+            return Session()
+
+    playwright: Any = Playwright()
+    process = BrowserProcess(headless=True, slow_mo=0)
+    process._playwright, process.pids = playwright, [4711]
+    await process.launch(BrowserChoice("chromium", "a test"), "chromium", profile=None, extensions=False)
+    assert process.pids == [4711, os.getpid()]
+
+
 def test_the_headless_shell_is_for_sessions_that_need_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def program(*parts: str) -> str:
         path = tmp_path.joinpath(*parts)
@@ -81,10 +103,11 @@ def test_the_headless_shell_is_for_sessions_that_need_no_more(tmp_path: Path, mo
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "builds"))
     monkeypatch.setenv("DISPLAY", ":0")
-    whole = program("bin", "chromium")
-    assert taken() == whole
+    program("builds", "chromium-1200", "chrome-linux", "chrome")
     built = program("builds", "chromium_headless_shell-1200", "chrome-linux", "headless_shell")
     assert taken() == built
+    whole = program("bin", "chromium")  # a package's sandbox may work where that of a build cannot
+    assert taken() == whole
     light = program("bin", "chromium-headless-shell")
     assert taken() == light
     for options in ({"headless": False}, {"profile": tmp_path}, {"extensions": [tmp_path]}, {"name": "chromium"}):

@@ -3,7 +3,8 @@
 * :mod:`.connect` — :func:`~.connect.connect`; :mod:`.targets` — which transport reaches which target; :mod:`.plugins` —
   transports of other distributions.
 * :mod:`.settings` — the environment variables; :mod:`.timeouts` — what a timeout may be.
-* :mod:`.session` — :class:`~.session.Session`, the connected app.
+* :mod:`.session` — :class:`~.session.Session`, the connected app; :mod:`.loading` — modules that are imported while it
+  opens.
 * :mod:`.handshake` — ``initialize``, the manifest, changes of capabilities; :mod:`.connection` — lost and restored.
 * :mod:`.calls` — attempts, repetition, cancellation; :mod:`.results` — answers routed into the store.
 * :mod:`.event_dispatch` — messages from the app, each to the call, callback and streams that it belongs to.

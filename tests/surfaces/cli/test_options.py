@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports import UsageError
+from transports.surfaces.cli.commands import command_for
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
@@ -20,6 +21,12 @@ GATHER = import_module("transports.testing.conformance.gather")
 def test_the_short_form_of_help(abp: CommandLine, command: str) -> None:
     ran = abp(*command.split(), "-h")
     assert ran.status == 0 and ran.out.startswith(f"Usage: abp {command}".rstrip()) and "-h, --help" in ran.out
+
+
+def test_a_command_that_is_named_is_made_alone() -> None:
+    assert [*command_for(["call", "URL", "x"]).commands] == ["call"]
+    groups = [["artifacts", "list"], ["--version"], ["cal"], []]
+    assert all({"call", "mcp", "artifacts"} <= {*command_for(args).commands} for args in groups)
 
 
 def test_verbose_and_quiet_go_with_every_command(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

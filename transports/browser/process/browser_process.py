@@ -105,7 +105,8 @@ class BrowserProcess:
             self.cdp = await self.browser.new_browser_cdp_session()
             processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
             browser = next(process["id"] for process in processes if process["type"] == "browser")
-            self.pids = [psutil.Process(browser).ppid(), browser]  # its parent is the driver
+            # Its parent is the driver, unless a script that waits for it stands between the two, as Debian's does.
+            self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
 

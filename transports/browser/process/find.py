@@ -75,8 +75,8 @@ def find_browser(
     """Return the browser to start, or ``None`` if there is none.
 
     In this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, with
-    ``light`` a headless shell of Chromium, an installed Chrome, Chromium or Edge, the one that
-    ``playwright install chromium`` installed.
+    ``light`` an installed headless shell of Chromium, an installed Chrome, Chromium or Edge, the one that
+    ``playwright install chromium`` installed, with ``light`` its headless shell.
 
     Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
     :class:`~transports.errors.UsageError` for an unknown name.
@@ -93,14 +93,14 @@ def find_browser(
         for command in _SHELLS:
             if found := shutil.which(command):
                 return BrowserChoice(found, _SHELL_REASON)
-        if installed := _installed_by_playwright("shell"):
-            return replace(installed, reason=_SHELL_REASON)
     if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
         return installed  # Playwright's own build is the only one that it fully supports
     for process_tree in [name] if name else ["chrome", "chromium", "msedge"]:
         for command in _COMMANDS[process_tree]:
             if found := shutil.which(command):
                 return BrowserChoice(found, "installed on this system")
+    if light and name is None and (installed := _installed_by_playwright("shell")):
+        return replace(installed, reason=_SHELL_REASON)
     return _installed_by_playwright("chromium") if name in (None, "chromium") else None
 
 

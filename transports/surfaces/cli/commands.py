@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
     from ..web import Served
 
-__all__ = ["app", "run"]
+__all__ = ["app", "command_for", "run"]
 
 app = typer.Typer(
     name="abp",
@@ -249,12 +250,24 @@ def _options(
     pass
 
 
+def command_for(args: Sequence[str]) -> Any:
+    """Return the command line as Typer makes it: with the one command that is called, or with all if that is unclear,
+    which takes 20 ms longer."""
+    wanted = copy(app)
+    wanted.registered_commands = [
+        info for info in app.registered_commands if info.callback and args[:1] == [info.name or info.callback.__name__]
+    ]
+    wanted.registered_groups = []
+    made: Any = typer.main.get_command(wanted if wanted.registered_commands else app)
+    add_options(made)
+    return made
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
     try:
-        command = typer.main.get_command(app)
-        add_options(command)
+        command = command_for(args)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0
