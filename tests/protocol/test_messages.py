@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
+from transports.protocol.answers import answered_data
 from transports.protocol.declarations import AppInfo, Capability, parse
 from transports.protocol.messages import Message
 from transports.protocol.payloads import (
@@ -22,7 +23,6 @@ from transports.protocol.payloads import (
     Initialized,
     Notification,
     Progress,
-    answered_data,
 )
 from transports.protocol.strict_json import decode_json, encode_json
 
