@@ -45,7 +45,9 @@ def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
     homes = {"adapters.recording", "artifacts.objects", "protocol.declarations", "protocol.payloads", "surfaces"}
     late = {*HEAVY, "pydantic_settings", "typer", "obstore", *(f"transports.{home}" for home in homes)}
     assert not late & loaded_by("from transports import connect; from transports.sync import connect")
-    assert not (late | {"importlib.metadata", "psutil"}) & loaded_by("from transports import connect")
+    assert not (late | {"importlib.metadata", "psutil", "transports.http", "yarl", "tomllib"}) & loaded_by(
+        "from transports import connect"
+    )
 
 
 def test_the_names_are_sorted_and_each_is_one_thing() -> None:

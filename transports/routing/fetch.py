@@ -14,7 +14,6 @@ from ..artifacts.os_errors import map_os_errors
 from ..base import Transport
 from ..binary import BinaryData, Download, Handle, verify_size
 from ..errors import ABPError, TooLarge, TransportError
-from ..http import Downloads, download
 from ..tasks import in_thread
 
 __all__ = ["Fetcher", "OnDownload"]
@@ -82,6 +81,8 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> BinaryData:
+        from ..http import Downloads, download  # late: most answers have no download
+
         fetch = partial(
             download,
             reference,

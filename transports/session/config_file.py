@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +61,8 @@ def read_config(named: Path | None = None) -> ConfigFile:
     file = named or Path(_FILE)
     if named is None and not file.is_file():
         return ConfigFile()
+    import tomllib  # late: most programs have no such file
+
     try:
         content = file.read_bytes()
         document = tomllib.loads(content.decode())

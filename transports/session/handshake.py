@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ..base import Transport
 from ..binary.detect import Found
 from ..errors import ProtocolError, TransportError
-from ..http import missing_capabilities
 from ..protocol.capabilities import MANY, Capabilities, deprecation_warnings, is_long
 from ..protocol.initialize import initialize_params
 from ..protocol.messages import Message
@@ -89,6 +88,8 @@ class Handshake:
         if not discovery.done():  # a slow web server must not hold up a session that is connected already
             await cancel_and_wait((discovery,))
             return
+        from ..http import missing_capabilities
+
         found = discovery.result()
         if found.manifest is None:  # many apps have none: worth a note, not a line on everybody's terminal
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)

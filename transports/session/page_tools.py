@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 
 from ..base import Fetch, PageTools, Transport, WebResource
 from ..errors import UsageError
-from ..http import fetch_public
 from ..protocol.ids import new_id
 from ..routing import Result
 from .calls import Calls
@@ -45,6 +44,8 @@ def public_fetch(*, allow_private: bool) -> Fetch:
     """Return a way to public hosts for HTML that is printed; to private ones too with ``allow_private``."""
 
     async def fetch(url: str, accept: str, max_bytes: int) -> WebResource:
+        from ..http import fetch_public  # late: few sessions need it
+
         return await fetch_public(
             url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=allow_private
         )

@@ -18,7 +18,6 @@ from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..binary.params import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError
 from ..errors.tracebacks import short_traceback
-from ..http import Discovery
 from ..protocol.capabilities import with_suggestions
 from ..protocol.ids import new_id
 from ..protocol.messages import Message
@@ -35,6 +34,7 @@ from .settings import Settings
 from .timeouts import timeout_seconds
 
 if TYPE_CHECKING:
+    from ..http import Discovery
     from ..protocol.declarations import AppInfo, Capability
     from .events import Event
 

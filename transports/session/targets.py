@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from ..base import Transport
 from ..browser.process.extension import extension_folder
 from ..errors import UsageError
-from ..http import Discovery, discover
 from ..plugins import installed_plugins
 from ..protocol.urls import redact_url
 from .plugins import GROUP, make_transport
@@ -19,6 +18,7 @@ from .timeouts import timeout_seconds
 
 if TYPE_CHECKING:
     from ..browser.top_page import PageProtocol
+    from ..http import Discovery
 
 __all__ = ["discovery_for", "reject_options", "transport_for"]
 
@@ -97,7 +97,13 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
         return transport.discovering() if isinstance(transport, ReplayTransport) else None
     if not target.lower().startswith(("http://", "https://")):
         return None
-    return partial(discover, target, allow_private=settings.allow_private_addresses)
+    return partial(_discover, target, settings)
+
+
+async def _discover(target: str, settings: Settings) -> Discovery:
+    from ..http import discover  # late: a session loads it while its transport opens
+
+    return await discover(target, allow_private=settings.allow_private_addresses)
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:

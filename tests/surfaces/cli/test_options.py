@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from importlib import import_module
 from pathlib import Path
@@ -115,3 +116,9 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ABP_HEADLESS", "false")
     abp("conformance", "http://127.0.0.1:9/")
     assert given[5:] == [False, True, False]
+
+
+def test_a_command_leaves_the_garbage_collector_as_it_was(abp: CommandLine) -> None:
+    before = gc.get_threshold()
+    assert abp("init", "--help").status == 0
+    assert gc.get_threshold() == before
