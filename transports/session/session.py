@@ -47,9 +47,8 @@ _SHUTDOWN_TIMEOUT = 1.0
 class Session:
     """An app that is connected, made by :func:`~transports.connect`.
 
-    ``async with connect(…) as app`` opens and closes it. ``app = await connect(…)`` opens it; then the caller closes it
-    with :meth:`aclose`, in the task that opened it. A session is opened once. :attr:`info`, :attr:`capabilities`,
-    :attr:`warnings` and :attr:`session_id` are there once it is open.
+    ``async with connect(…) as app`` opens and closes it; ``app = await connect(…)`` opens it, for :meth:`aclose` in the
+    same task. It opens once, and then has :attr:`info`, :attr:`capabilities`, :attr:`warnings` and :attr:`session_id`.
     """
 
     def __init__(
@@ -203,7 +202,9 @@ class Session:
         Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
         :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
         :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
-        stored all the same), and other :class:`~transports.errors.ABPError`.
+        stored all the same), and other :class:`~transports.errors.ABPError`::
+
+            print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
         self._require_open()
         seconds = self._timeout_or_default(timeout)
