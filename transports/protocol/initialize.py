@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from .messages import PROTOCOL_VERSION
 
 __all__ = ["initialize_params", "package_version"]
 
 
-@cache
 def package_version() -> str:
     """Return the version of this package, or "0" where it runs from a source tree that was never installed."""
     import importlib.metadata  # late: it takes 20 ms to load
