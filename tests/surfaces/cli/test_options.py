@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports import UsageError
+from transports.surfaces.cli import main
 from transports.surfaces.cli.commands import command_for
 from webapp_fixture import Fixture
 
@@ -118,7 +120,12 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
     assert given[5:] == [False, True, False]
 
 
-def test_a_command_leaves_the_garbage_collector_as_it_was(abp: CommandLine) -> None:
-    before = gc.get_threshold()
-    assert abp("init", "--help").status == 0
-    assert gc.get_threshold() == before
+def test_only_a_process_of_its_own_spares_the_garbage_collector(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
+    monkeypatch.setattr(gc, "set_threshold", lambda *limits: done.append(limits[0]))
+    assert abp("init", "--help").status == 0 and done == []
+    monkeypatch.setattr(sys, "argv", ["abp", "init", "--help"])
+    assert main() == 0 and done == [20_000, "frozen"]
