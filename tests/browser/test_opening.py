@@ -1,4 +1,4 @@
-"""What opening and closing a page wait for, and which browser is taken for it."""
+"""What opening a page and ending its browser wait for."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transports import Browser
 from transports.browser.page.channels import CdpChannel
 from transports.browser.process.browser_process import BrowserProcess
-from transports.browser.process.find import BrowserChoice, find_browser
+from transports.browser.process.find import BrowserChoice
 
 
 class Recorded:
@@ -86,34 +84,3 @@ async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
     process._playwright, process.pids = playwright, [4711]
     await process.launch(BrowserChoice("chromium", "a test"), "chromium", profile=None, extensions=False)
     assert process.pids == [4711, os.getpid()]
-
-
-def test_the_headless_shell_is_for_sessions_that_need_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def program(*parts: str) -> str:
-        path = tmp_path.joinpath(*parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("#!/bin/sh\n")
-        path.chmod(0o755)
-        return str(path)
-
-    def taken(**options: Any) -> str:
-        return Browser(**options)._find().path
-
-    monkeypatch.delenv("ABP_BROWSER", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "builds"))
-    monkeypatch.setenv("DISPLAY", ":0")
-    program("builds", "chromium-1200", "chrome-linux", "chrome")
-    built = program("builds", "chromium_headless_shell-1200", "chrome-linux", "headless_shell")
-    assert taken() == built
-    whole = program("bin", "chromium")  # a package's sandbox may work where that of a build cannot
-    assert taken() == whole
-    light = program("bin", "chromium-headless-shell")
-    assert taken() == light
-    for options in ({"headless": False}, {"profile": tmp_path}, {"extensions": [tmp_path]}, {"name": "chromium"}):
-        assert taken(**options) == whole, options
-    assert taken(executable=whole) == whole
-    monkeypatch.setenv("ABP_BROWSER", "chromium")
-    assert taken() == whole
-    choice = find_browser()
-    assert choice is not None and choice.path == whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import BrowserNotFound, UsageError
@@ -41,19 +41,11 @@ _COMMANDS = {
     "firefox": ("firefox", "firefox-esr", "/Applications/Firefox.app/Contents/MacOS/firefox"),
     "webkit": (),
 }
-#: Chromium without windows: a page costs it a third of the processor time. It has no profiles, extensions or viewer of
-#: PDFs.
-_SHELLS = ("chromium-headless-shell", "chrome-headless-shell")
-_SHELL_REASON = "the headless shell, for sessions without window, profile and extension; ABP_BROWSER=chromium: never"
 #: Where ``playwright install`` puts its builds: a pattern of paths, and the file names of the executables.
 _PLAYWRIGHT_BUILDS = {
     "chromium": ("chromium-*/chrome-*/*", ("chrome", "chrome.exe", "Chromium")),
     "firefox": ("firefox-*/firefox/*", ("firefox", "firefox.exe")),
     "webkit": ("webkit-*/*", ("pw_run.sh", "Playwright.exe")),
-    "shell": (
-        "chromium_headless_shell-*/*/*",
-        ("headless_shell", "chrome-headless-shell", "chrome-headless-shell.exe"),
-    ),
 }
 
 
@@ -69,14 +61,11 @@ class BrowserChoice:
     built_by_playwright: bool = False
 
 
-def find_browser(
-    executable: str | None = None, name: str | None = None, *, light: bool = False
-) -> BrowserChoice | None:
+def find_browser(executable: str | None = None, name: str | None = None) -> BrowserChoice | None:
     """Return the browser to start, or ``None`` if there is none.
 
-    In this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, with
-    ``light`` an installed headless shell of Chromium, an installed Chrome, Chromium or Edge, the one that
-    ``playwright install chromium`` installed, with ``light`` its headless shell.
+    In this order: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
+    installed Chrome, Chromium or Edge, the one that ``playwright install chromium`` installed.
 
     Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
     :class:`~transports.errors.UsageError` for an unknown name.
@@ -89,18 +78,12 @@ def find_browser(
         if found is None:
             raise BrowserNotFound(f"no executable browser at {wanted}; correct ABP_BROWSER or unset it")
         return BrowserChoice(found, "named by the caller" if executable else "named by ABP_BROWSER")
-    if light and name is None:
-        for command in _SHELLS:
-            if found := shutil.which(command):
-                return BrowserChoice(found, _SHELL_REASON)
     if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
         return installed  # Playwright's own build is the only one that it fully supports
     for process_tree in [name] if name else ["chrome", "chromium", "msedge"]:
         for command in _COMMANDS[process_tree]:
             if found := shutil.which(command):
                 return BrowserChoice(found, "installed on this system")
-    if light and name is None and (installed := _installed_by_playwright("shell")):
-        return replace(installed, reason=_SHELL_REASON)
     return _installed_by_playwright("chromium") if name in (None, "chromium") else None
 
 

@@ -155,8 +155,7 @@ class Browser:
 
     def _find(self) -> BrowserChoice:
         """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
-        light = self._headless and not self.shares_context  # the headless shell has neither profiles nor extensions
-        choice = find_browser(self._executable, self._name, light=light)
+        choice = find_browser(self._executable, self._name)
         if choice is None:
             raise not_found(self._name)
         if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAY_VARIABLES)):

@@ -167,7 +167,7 @@ async def _browser(facts: Facts) -> None:
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
-    if choice := find_browser(light=True):
+    if choice := find_browser():
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)

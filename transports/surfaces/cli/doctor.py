@@ -60,7 +60,7 @@ def browser_version() -> str:
     from ...errors import ABPError
 
     try:
-        choice = find_browser(light=True)
+        choice = find_browser()
     except ABPError as error:
         return f"browser: {error.message}"
     if choice is None:
