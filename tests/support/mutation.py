@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import random
 import re
@@ -22,7 +23,7 @@ _ROOT = Path(__file__).parents[2]
 #: Rooms, or modules of one, and the tests that need no browser and little time.
 _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     "binary": ("transports/binary/*", ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py")),
-    "protocol": ("transports/protocol/*", ("tests/protocol", "tests/session/test_app_messages.py")),
+    "protocol": ("transports/protocol/*", ("tests/protocol",)),
     "redaction": (
         "transports/protocol/redaction.py",
         ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),
@@ -31,7 +32,13 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     "http": ("transports/http/*", ("tests/http",)),
     "artifacts": (
         "transports/artifacts/*",
-        ("tests/artifacts/test_contract.py", "tests/artifacts/test_local.py", "tests/artifacts/test_bad_metadata.py"),
+        [
+            f"tests/artifacts/test_{name}.py"
+            for name in (
+                *("bounds", "bad_metadata", "clock", "contract", "durability", "finding", "hosts"),
+                *("local", "local_damage", "none", "open_store", "races"),
+            )
+        ],
     ),
 }
 _COPIED = (
@@ -184,9 +191,10 @@ def _try_bounds(copy: Path, room: str) -> None:
 def _other_numbers(source: str) -> Iterator[tuple[int, str, str]]:
     """Yield each change: its line, its description, and the source with it."""
     lines = source.splitlines(keepends=True)
-    for node in ast.parse(source).body:
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        if value is None or not _is_number(value):
+    assigned = [node.value for node in ast.parse(source).body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    several = [value.elts if isinstance(value, ast.Tuple) else [value] for value in assigned if value is not None]
+    for value in itertools.chain(*several):
+        if not _is_number(value):
             continue
         old = ast.get_source_segment(source, value)
         assert value.end_lineno == value.lineno
