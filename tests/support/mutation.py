@@ -61,7 +61,7 @@ only_mutate = [{source!r}]
 also_copy = {copied}
 pytest_add_cli_args = {arguments}
 pytest_add_cli_args_test_selection = {tests}
-do_not_mutate_patterns = ['logger\\.', 'logging\\.']
+do_not_mutate_patterns = ['logger\\.', 'logging\\.', '\\blog\\.info']
 use_git_change_detection = false
 track_dependencies = false
 """
