@@ -115,7 +115,12 @@ async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
     get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[int] = []
-    monkeypatch.setattr("transports.http.downloads.backoff_delay", lambda attempt: waited.append(attempt) or 0.0)
+
+    def delay(attempt: int) -> float:
+        waited.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("transports.http.downloads.backoff_delay", delay)
     server = await serve(cut(ETag='"v1"'), rest(span="bytes 0-9/10"), reply(BODY))
     got = await get(server.url)
     assert got.fetched == Fetched("application/pdf", None, True, 3, False)

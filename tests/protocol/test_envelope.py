@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import random
 from typing import Any
@@ -127,6 +128,18 @@ def test_long_content_that_lies_is_an_error() -> None:
     assert isinstance(content, BinaryData)
     with pytest.raises(BadEncoding):
         content.read()
+
+
+def test_a_garbage_collector_is_left_as_it_was() -> None:
+    data = json.dumps({"type": "x", "payload": "x" * 100_000}).encode()
+    assert gc.isenabled()
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            decode_envelope(data)
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
 
 
 def test_long_invalid_utf8_is_a_protocol_error() -> None:
