@@ -13,6 +13,7 @@ import pytest
 from tests.artifacts.test_contract import kind, opened, store
 from tests.support.local_store import PDF, PNG
 from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope
+from transports.artifacts.files import ExportFile
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
 __all__ = ["kind", "opened", "store"]
@@ -67,6 +68,24 @@ async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(Corrupt):
         await store.export(ref, folder / "exported.pdf")
     assert not folder.exists() or names(folder) == []
+
+
+def test_an_export_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
+    file = ExportFile(tmp_path / "a", artifact_id="a", size=1, sha256="", original=None)
+    closed: list[int] = []
+    close = os.close
+
+    def noting(fd: int) -> None:
+        closed.append(fd)
+        close(fd)
+
+    file.close()  # it was never opened
+    file.open()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "close", noting)
+        file.close()
+        file.close()
+    assert len(closed) == 1 and list(tmp_path.iterdir()) == []
 
 
 async def test_a_cancelled_export_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

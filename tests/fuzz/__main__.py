@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -70,7 +71,9 @@ def _run(target: str, seconds: float, seed: int, folder: Path) -> _Run:
     folder.mkdir(exist_ok=True)
     with log.open("wb") as file:
         command = [*_WORKER, target, f"{seconds:.0f}", str(seed), str(folder)]
-        status = subprocess.run(command, stdout=file, stderr=file, timeout=seconds + _GRACE, check=False).returncode
+        status = subprocess.run(
+            command, stdout=file, stderr=file, env=_environment(folder / target), timeout=seconds + _GRACE, check=False
+        ).returncode
     text = log.read_text(errors="replace")
     counted = re.findall(rf"{COUNTED} (\d+)", text)
     if not counted and not any((folder / target / "found").glob("*")):
@@ -78,6 +81,15 @@ def _run(target: str, seconds: float, seed: int, folder: Path) -> _Run:
     edges = re.findall(r"\bcov: (\d+)", text)
     cases = int(counted[-1]) if counted else 0
     return _Run(target, cases, time.monotonic() - began, int(edges[-1]) if edges else 0)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a worker that has its temporary files in ``folder``. It may be killed, and so may this
+    process: what it leaves is removed here, before the next one of the target."""
+    scratch = folder.absolute() / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    return os.environ | {"TMPDIR": str(scratch)}
 
 
 def _findings(folder: Path) -> dict[Path, str]:
@@ -90,6 +102,7 @@ def _findings(folder: Path) -> dict[Path, str]:
                 capture_output=True,
                 text=True,
                 errors="replace",
+                env=_environment(folder),
                 timeout=60,
                 check=False,
             )

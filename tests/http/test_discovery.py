@@ -15,11 +15,12 @@ import pytest
 from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, drip, hang, moved, reply, stall
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
 from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
-from transports.http.discovery import HEAD_BYTES, MANIFEST_BYTES
 from transports.http.manifest import read_manifest
 from transports.protocol.capabilities import Capabilities
 from transports.protocol.declarations import Capability
 
+#: Of docs/protocol.md 7.1 and 1.3.
+HEAD_BYTES, MANIFEST_BYTES = 51_200, 1_048_576
 SECRET = "s3cr3t-w0rd"
 LINK = '<link rel="abp-manifest" href="/m.json">'
 APP = {"id": "a", "name": "App", "version": "2"}
@@ -193,6 +194,17 @@ async def test_a_manifest_that_is_none(find: Find, serve: Serve, body: bytes, re
     assert why(found).code == "DISCOVERY_FAILED"
     assert why(found).message.startswith(f"the manifest {server.url}/m.json cannot be used: ")
     assert reason.lower() in why(found).message.lower()
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable"), [(428, False), (429, True), (430, False), (499, False), (500, True), (599, True)]
+)
+async def test_a_manifest_may_come_later_where_the_server_is_busy(
+    find: Find, serve: Serve, status: int, retryable: bool
+) -> None:
+    server = await serve(site({"/": page(), "/m.json": reply(b"", f"{status} x")}))
+    failure = why(await find(server.url))
+    assert (failure.details["status"], failure.retryable) == (status, retryable)
 
 
 async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
@@ -378,6 +390,11 @@ async def test_an_endless_page_is_left_at_the_limit(find: Find, serve: Serve) ->
     server = await serve(endless)
     assert f"in the first {HEAD_BYTES} bytes" in why(await find(server.url)).message
     assert sent < 50_000_000
+
+
+async def test_a_page_may_end_before_its_head_does(find: Find, serve: Serve) -> None:
+    server = await serve(site({"/": reply(LINK.encode(), Content_Type="text/html"), "/m.json": json_reply()}))
+    assert (await find(server.url)).manifest is not None
 
 
 async def test_nothing_is_read_after_the_head(find: Find, serve: Serve) -> None:

@@ -169,6 +169,17 @@ async def test_no_secret_is_ever_shown(
     assert bool(retried) == (server.connects > 1)
 
 
+async def test_a_server_that_quotes_credentials_is_quoted_without_them(get: Get, serve: Serve) -> None:
+    quoted = b"no: qu3ry-s3cret h3ader-s3cret p4th-s3cret c4me-later"
+    server = await serve(moved("/there?sig=c4me-later"), reply(quoted, "403 x"))
+    reference = Download(
+        server.url + "/?sig=p4th-s3cret", headers={"X-Token": "h3ader-s3cret"}, query={"token": "qu3ry-s3cret"}
+    )
+    with pytest.raises(DownloadFailed) as caught:
+        await get(reference)
+    assert caught.value.details["body"] == "no: … … … …"
+
+
 # --- 37: expiry ----------------------------------------------------------------------------------------------------
 
 
@@ -215,5 +226,6 @@ async def test_resuming_after_expiry(get: Get, serve: Serve, status: int) -> Non
 @pytest.mark.fault(37)
 async def test_gone_is_expired_without_a_date(get: Get, serve: Serve) -> None:
     server = await serve(reply(b"", "410 Gone"))
-    with pytest.raises(UrlExpired, match="call the capability again"):
+    with pytest.raises(UrlExpired, match="call the capability again") as caught:
         await get(server.url)
+    assert caught.value.details == {"url": server.url + "/", "status": 410}

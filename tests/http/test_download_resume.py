@@ -111,6 +111,22 @@ async def test_never_spliced(get: Get, serve: Serve, second: bytes, requests: in
     assert server.sent("Range") == [None, f"bytes={HALF}-", None][:requests]
 
 
+async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
+    get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+
+    def delay(attempt: int) -> float:
+        waited.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr("transports.http.downloads.backoff_delay", delay)
+    server = await serve(cut(ETag='"v1"'), rest(span="bytes 0-9/10"), reply(BODY))
+    got = await get(server.url)
+    assert got.fetched == Fetched("application/pdf", None, True, 3, False)
+    assert waited == [1]  # after the body that broke off
+
+
 @pytest.mark.fault(33)
 async def test_last_modified_of_the_rest_must_be_the_same(get: Get, serve: Serve) -> None:
     server = await serve(cut(**dated()), rest(OTHER, **dated(1800)), reply(OTHER))

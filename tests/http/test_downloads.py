@@ -168,7 +168,9 @@ async def test_longer_than_declared(get: Get, serve: Serve, answer: Answer) -> N
     server = await serve(answer)
     with pytest.raises(SizeMismatch, match="more than 1000 came") as caught:
         await get(server.url, size=1000)
-    assert caught.value.details["declared"] == 1000
+    url = server.url + "/"
+    assert caught.value.details == {"url": url, "declared": 1000, "actual": caught.value.details["actual"]}
+    assert caught.value.message.startswith(f"{url}: ")
     assert get.received <= 1000 and server.connects == 1
 
 

@@ -28,6 +28,8 @@ from transports.http import headers, urls
         ('attachment; filename="open', "open"),
         ("attachment; filename=", None),
         ("attachment;;; filename = x ;", "x"),
+        ("attachment; filename*=UTF-8''XaX", "XaX"),
+        ("attachment; filename*=\"UTF-8''a\"", "a"),
     ],
 )
 def test_filename(value: str | None, name: str | None) -> None:

@@ -9,14 +9,15 @@ import pytest
 
 from transports.binary import BinaryData, Encoded
 from transports.errors import CapabilityError
-from transports.protocol.capabilities import Capabilities, with_suggestions
+from transports.protocol.capabilities import Capabilities, is_long, with_suggestions
 from transports.protocol.durations import format_duration, parse_duration
 from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
 from transports.protocol.pending import PendingReplies
 from transports.protocol.redaction import REDACTED, Redactor
-from transports.protocol.schema import check_output
+from transports.protocol.schema import check_output, unnamed_params
 from transports.protocol.schema.limits import shorten
+from transports.protocol.spelling import similar_names
 from transports.protocol.urls import redact_url
 
 
@@ -76,6 +77,44 @@ def test_130_characters_of_a_text_are_shown() -> None:
     assert shorten(text) == f"{text[:60]}…{text[-70:]}"
 
 
+def test_three_reasons_against_alternatives_are_told() -> None:
+    kinds = ("string", "null", "array", "object")
+    for most in (3, 4):
+        (told,) = check_output({"anyOf": [{"type": kind} for kind in kinds[:most]]}, 1)
+        reasons = "; ".join(f'1 is not of type "{kind}"' for kind in kinds[:3])
+        assert told == f"outputSchema: data: fits no alternative: {reasons}" + "; …" * (most > 3)
+
+
+def test_eight_names_of_a_schema_are_listed_and_500_compared() -> None:
+    def hint(names: int, *others: str) -> str:
+        listed = [*(f"{n:03}" for n in range(names)), *others]
+        schema: dict[str, object] = {"properties": {name: {} for name in listed}}
+        (found,) = unnamed_params(schema, {"format": 1})
+        return found.partition("; ")[2]
+
+    assert hint(8) == "it has 000, 001, 002, 003, 004, 005, 006, 007"
+    assert hint(9) == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
+    assert hint(499, "formats", "formal") == "did you mean 'formats'?"
+    assert hint(500, "formats") == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
+
+
+def test_1000_objects_of_parameters_are_looked_at() -> None:
+    schema = {"properties": {"pages": {"items": {"properties": {"title": {}}}}}}
+
+    def hints(before: int, after: int) -> int:
+        return len(unnamed_params(schema, {"pages": [*([{}] * before), {"titel": 1}, *([{}] * after)]}))
+
+    assert (hints(0, 997), hints(0, 998)) == (1, 0)  # the last is looked at first; two are the list and what holds it
+    assert (hints(999, 0), hints(1000, 0)) == (1, 0)
+
+
+def test_19999_names_of_a_schema_are_looked_at() -> None:
+    def hints(names: int) -> int:
+        return len(unnamed_params({"properties": {f"p{n}": {} for n in range(names)}}, {"x": 1}))
+
+    assert (hints(19_999), hints(20_000)) == (1, 0)
+
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
@@ -129,6 +168,30 @@ def test_5000_names_are_searched_for_one_that_is_alike(others: int, found: bool)
     error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "export.pfd", known)
     assert (error.alternatives == ("export.pdf",)) is found
     assert ("did you mean export.pdf?" in error.message) is found
+
+
+def test_a_list_of_more_than_3000_capabilities_is_long() -> None:
+    assert not is_long(["a"] * 3000) and is_long(["a"] * 3001)
+    assert not is_long({"data": {"capabilities": ["a"] * 3000}}) and is_long({"data": {"capabilities": ["a"] * 3001}})
+
+
+@pytest.mark.parametrize(("others", "first"), [(4999, "a"), (5000, "n00000")])
+def test_of_5000_names_the_first_in_the_alphabet_are_listed(others: int, first: str) -> None:
+    known = Capabilities().merge([*(f"n{n:05}" for n in range(others)), "a"])
+    error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzzzzzzz", known)
+    assert error.alternatives[0] == first and len(error.alternatives) == 8
+
+
+def test_three_names_are_alike_unless_another_number_is_asked_for() -> None:
+    known = ["export.pdg", "export.pdf2", "EXPORT.PDF", "export.pd"]
+    assert similar_names("Export.pdf", known) == ["EXPORT.PDF", "export.pdf2", "export.pd"]
+    assert similar_names("Export.pdf", known, most=1) == ["EXPORT.PDF"]
+
+
+def test_200_characters_of_a_name_are_compared_and_half_must_be_alike() -> None:
+    name = "".join(chr(0x4E00 + n) for n in range(300))
+    half, less = name[:67] + "-", name[:67] + "--"  # 2 * 67 of 68 + 200 characters, and of 69 + 200
+    assert similar_names(name, [half]) == [half] and similar_names(name, [less]) == []
 
 
 def test_eight_alternatives_and_three_requirements_are_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transports.protocol.capabilities import Capabilities, deprecation_warnings
+from transports.protocol.capabilities import Capabilities, deprecation_warnings, unknown_capability
 from transports.protocol.declarations import Capability
 
 ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
@@ -28,6 +28,19 @@ def test_a_list_may_be_wrapped(listed: object) -> None:
 @pytest.mark.parametrize("listed", [None, 5, "a", {}, {"data": 5}, {"data": {"data": ["a"]}}])
 def test_what_is_no_list_has_none(listed: object) -> None:
     assert [*Capabilities().merge(listed)] == []
+
+
+def test_an_entry_whose_name_is_no_text_is_left_out() -> None:
+    assert [*Capabilities().merge([{"name": 5}, {"title": "a"}, 7, "b"])] == ["b"]
+
+
+def test_the_error_for_an_unknown_name_has_those_that_are_alike() -> None:
+    known = Capabilities().merge(["export.pdf", "save"])
+    error = unknown_capability("Editor", "export.pfd", known)
+    assert (error.code, error.alternatives) == ("UNKNOWN_CAPABILITY", ("export.pdf",))
+    assert error.message == error.args[0] == "Editor has no 'export.pfd'; did you mean export.pdf?"
+    assert unknown_capability("Editor", "x", known).message == "Editor has no 'x'; the app has export.pdf, save"
+    assert unknown_capability("Editor", "x", {}).message == "Editor has no 'x'; the app has none"
 
 
 def test_fields_of_the_second_list_win_and_null_counts_as_missing() -> None:

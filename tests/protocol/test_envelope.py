@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import random
 from typing import Any
@@ -43,7 +44,8 @@ def test_values_that_json_does_not_have_are_a_usage_error() -> None:
 def test_unknown_fields_are_ignored_and_numbers_are_ids() -> None:
     message = decode_envelope(b'{"type":"progress","id":7,"timestamp":1.5,"payload":{"a":1},"new":true}')
     assert (message.type, message.id, message.timestamp, message.payload) == ("progress", "7", 1, {"a": 1})
-    assert decode_envelope(b'{"type":"x","id":null}').id is None
+    bare = decode_envelope(b'{"type":"x","id":null,"timestamp":"now"}')
+    assert (bare.id, bare.timestamp, bare.payload) == (None, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,15 @@ def test_long_content_is_referred_to_and_not_copied(size: int, described: dict[s
     assert isinstance(content, BinaryData) and isinstance(content.content, Encoded)
     assert isinstance(content.content.text, memoryview) and content.content.text.obj == data
     assert content.read() == raw
+
+
+def test_escapes_before_and_after_long_content_do_not_concern_it() -> None:
+    for size in (200_000, 5 << 20):  # what is searched at a time is between the two
+        content = base64.b64encode(bytes(size)).decode()
+        payload = {"before": 'say "hi"', "content": content, "mimeType": "image/png", "after": 'and "bye"'}
+        answer: Any = decode_envelope(json.dumps({"type": "x", "payload": payload}).encode()).payload
+        assert isinstance(answer["content"], BinaryData)
+        assert {**answer, "content": content} == payload
 
 
 def test_many_long_contents_in_one_message_keep_their_places() -> None:
@@ -117,6 +128,18 @@ def test_long_content_that_lies_is_an_error() -> None:
     assert isinstance(content, BinaryData)
     with pytest.raises(BadEncoding):
         content.read()
+
+
+def test_a_garbage_collector_is_left_as_it_was() -> None:
+    data = json.dumps({"type": "x", "payload": "x" * 100_000}).encode()
+    assert gc.isenabled()
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            decode_envelope(data)
+            assert gc.isenabled() is enabled
+        finally:
+            gc.enable()
 
 
 def test_long_invalid_utf8_is_a_protocol_error() -> None:

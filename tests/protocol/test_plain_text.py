@@ -2,7 +2,7 @@
 
 import pytest
 
-from transports.protocol.plain_text import plain_line, plain_schema, plain_text
+from transports.protocol.plain_text import plain_line, plain_schema, plain_text, plain_tree
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,11 @@ def test_a_line_is_one_line_and_no_longer_than_its_limit() -> None:
     assert plain_line(" a\r\n\tb\x85c\rd\u2029e ") == "a b c d e"
     assert plain_line("x" * 9, 9) == "x" * 9 and plain_line("x" * 10, 9) == "x" * 8 + "…"
     assert len(plain_line("x\n" * 10**6, 50)) == 50
+
+
+def test_every_text_of_a_tree_is_plain() -> None:
+    tree = {"a\x1b": ["b\u200b", ("c\r\nd", 5)], 7: {"e": None, "f": "\u202e"}}
+    assert plain_tree(tree) == {"a\ufffd": ["b", ["c\nd", 5]], 7: {"e": None, "f": "\ufffd"}}
 
 
 def test_a_schema_keeps_its_words_only_if_they_are_plain() -> None:

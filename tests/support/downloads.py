@@ -12,10 +12,10 @@ from transports.binary import Download
 from transports.errors import (
     ABPError,
 )
-from transports.http import RETRIES, Cookies, Fetched, download
+from transports.http import Cookies, Fetched, download
 
-#: Requests at most: the first and its retries.
-REQUESTS = RETRIES + 1
+#: Requests at most: the first and three retries.
+REQUESTS = 4
 #: Unix seconds of the clock that the tests hold.
 NOW = 1_760_000_000.0
 LIMIT = 1 << 20

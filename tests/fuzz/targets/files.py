@@ -25,7 +25,7 @@ _ID = "export_0123456789ab"
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="abp-fuzz-")  # removed when the process ends
+    return tempfile.TemporaryDirectory(prefix="abp-fuzz-")  # removed when the process ends, if it is not killed
 
 
 def _file(name: str, data: bytes) -> Path:

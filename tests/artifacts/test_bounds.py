@@ -1,0 +1,244 @@
+"""Every bound of the room: a case at it, and one beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from tests.support.local_store import PNG, visible
+from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, NoneStore, Retention, Scope, clock, eviction
+from transports.artifacts import search as find
+from transports.artifacts.content import Meter, clean_namespace, describe
+from transports.artifacts.eviction import Evictable, Evictor
+from transports.artifacts.local import maintenance
+from transports.artifacts.metadata import Metadata
+from transports.artifacts.ref import ArtifactRef as Ref
+from transports.artifacts.retention import Entry
+from transports.artifacts.sweeping import sweeping
+from transports.errors import UsageError
+
+HASH = "a" * 64
+
+
+def test_a_store_takes_1_gib_of_one_content() -> None:
+    assert MemoryStore().max_bytes == NoneStore().max_bytes == 1_073_741_824
+
+
+def test_200_characters_name_an_owner() -> None:
+    assert Scope(user="x" * 200)
+    for user in ("x" * 201, ""):
+        with pytest.raises(UsageError, match="user must be 1 to 200 printable characters"):
+            Scope(user=user)
+
+
+# --- content ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pieces", [[5000], [4095, 5000], [4096, 1], [1, 4095, 9]])
+def test_4096_bytes_of_a_content_are_looked_at(pieces: list[int]) -> None:
+    meter = Meter(10_000)
+    for size in pieces:
+        meter.add(memoryview(b"x" * size))
+    assert (len(meter.head), meter.size) == (4096, sum(pieces))
+
+
+def test_a_namespace_has_64_of_the_first_256_characters() -> None:
+    assert clean_namespace("x" * 64) == "x" * 64 == clean_namespace("x" * 65)
+    assert clean_namespace("-" * 255 + "ab") == "a"
+    assert clean_namespace("-" * 256 + "ab") == "artifact" == clean_namespace("-" * 256)
+
+
+def kept(**meta: object) -> dict[str, object]:
+    source = describe(Meter(1), meta=meta).source
+    return {key: value for key, value in source.items() if key in (*meta, "warnings")}
+
+
+def test_1000_characters_of_a_text_are_kept_and_no_run_of_100() -> None:
+    assert kept(a="ab " * 333 + "x")["a"] == "ab " * 333 + "x"
+    assert kept(a="ab " * 333 + "xy")["a"] == "ab " * 333 + "…"
+    assert kept(a="x" * 99)["a"] == "x" * 99 and kept(a="x" * 100)["a"] == "…"
+    assert kept(a="x" * 99 + " " + "y" * 100)["a"] == "x" * 99 + " …"
+
+
+def test_32_kib_of_what_is_said_of_a_content_are_kept() -> None:
+    def said(size: int) -> dict[str, object]:
+        texts = ["x" * 95] * 300
+        rest = size - len(json.dumps({"a": [*texts, ""]}, separators=(",", ":")))
+        return kept(a=[*texts, *(["y" * 95] * (rest // 98)), "z" * (rest % 98)])
+
+    assert "a" in said(32_768) and "warnings" not in said(32_768)
+    assert said(32_769) == {"warnings": ["meta had 32,769 bytes of JSON and was left out"]}
+
+
+async def test_500_characters_of_a_text_that_is_not_kept_are_shown() -> None:
+    for text in ("ä" * 500, "ä" * 501, "🙂" * 501):
+        ref = await NoneStore().put_bytes(text.encode(), mime_type="text/plain")
+        assert ref.source["preview"] == text[:500]
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def decoded(size: int = 0, **other: object) -> Metadata:
+    names = [["a.bin", ""]]
+    fields = {"version": 1, "id": "a_1", "sha256": HASH, "size_bytes": 1, "mime_type": "a/b", "names": names}
+    data = json.dumps({**fields, "source": {}, "stored": 5, **other}).encode()
+    return Metadata.decode(data + b" " * (size - len(data)), "a_1")
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_metadata_has_a_length_a_depth_and_a_time() -> None:
+    assert decoded(1_048_576).id == "a_1"
+    with pytest.raises(ValueError, match="longer than 1,048,576 bytes"):
+        decoded(1_048_577)
+    assert decoded(source={"a": nested(498)}).source
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decoded(source={"a": nested(499)})
+    assert decoded(stored=253402300800.0).stored == 253402300800.0  # the end of the year 9999
+    assert decoded(stored=0).stored == 0
+    for stored in (253402300800.5, -0.5):
+        with pytest.raises(ValueError, match="the time is out of range"):
+            decoded(stored=stored)
+
+
+def test_a_file_name_in_metadata_has_255_bytes() -> None:
+    assert decoded(names=[["ä" * 127 + "x", ""]]).names[0].name == "ä" * 127 + "x"
+    with pytest.raises(ValueError, match="a file name is not valid"):
+        decoded(names=[["ä" * 128, ""]])
+
+
+async def test_ten_names_of_one_content_are_remembered() -> None:
+    async with MemoryStore() as store:
+        for number in range(11):
+            ref = await store.put_bytes(PNG, filename=f"{number}.png")
+            assert ref.source["requested_names"] == [f"{one}.png" for one in range(max(0, number - 9), number + 1)]
+
+
+async def test_after_999_names_another_one_is_made_up(root: Path) -> None:
+    async with LocalStore(root) as store:
+        await store.put_bytes(b"first")
+        for name in ("a.bin", *(f"a-{number}.bin" for number in range(2, 999))):
+            (root / name).touch()
+        assert (await store.put_bytes(b"second", filename="a.bin")).filename == "a-999.bin"
+        before = visible(root)
+        assert len((await store.put_bytes(b"third", filename="a.bin")).filename) == len("a-0123456789abcdef.bin")
+        assert len(visible(root)) == len(before) + 1
+
+
+async def test_the_first_mib_of_a_text_is_searched() -> None:
+    async with MemoryStore() as store:
+        refs: Sequence[Ref] = [
+            await store.put_bytes(b"." * (length - 5) + b"apple", mime_type="text/plain")
+            for length in (1_048_576, 1_048_577)
+        ]
+        assert [ref.id for ref in await find(store, "apple")] == [refs[0].id]
+        assert [ref.id for ref in await find(store, "appl")] == [ref.id for ref in refs]
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_100000_artifacts_of_the_future_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 1000.0
+    monkeypatch.setattr(clock, "now", lambda: at)
+    monkeypatch.setattr(clock, "elapsed", lambda: at)
+    ages = clock.Ages()
+    for number in range(100_000):
+        ages.of(str(number), 5000)
+    at += 10
+    assert ages.of("0", 5000) == 10
+    ages.of("one more", 5000)
+    assert ages.of("1", 5000) == 10
+    assert ages.of("0", 5000) == 0  # forgotten, as it was remembered first
+
+
+async def test_what_is_expired_is_looked_for_a_minute_after_the_last_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = 100.0
+    monkeypatch.setattr(eviction, "time", SimpleNamespace(monotonic=lambda: at))
+    looked: list[float] = []
+
+    class Store:
+        retention, scope = Retention.only(ttl_seconds=1), Scope()
+
+        async def _entries(self, scope: Scope) -> Sequence[Entry]:
+            looked.append(at)
+            return []
+
+    evictor = Evictor()
+    for at in (160.0, 160.5, 220.5, 221.0):  # noqa: B007 - the clock reads it
+        await evictor.make_room(cast("Evictable", Store()), "key", 1)
+    assert looked == [160.5, 221.0]
+
+
+async def test_leftovers_are_looked_for_with_every_60th_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore(retention=Retention())
+    done: list[str] = []
+
+    def noting(what: str) -> object:
+        async def sweep() -> list[object]:
+            done.append(what)
+            return []
+
+        return sweep
+
+    monkeypatch.setattr(store, "gc", noting("gc"))
+    monkeypatch.setattr(store, "enforce_retention", noting("retention"))
+    waited: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 62:
+            enough.set()
+            await asyncio.Event().wait()
+
+    async with sweeping(store, sleep=sleep):
+        async with asyncio.timeout(15):
+            await enough.wait()
+    assert set(waited) == {60.0}
+    assert done == ["gc", *["retention"] * 59, "gc", "retention"]
+
+
+@pytest.mark.parametrize(("seconds", "removed"), [(3600.0, False), (3600.5, True)])
+async def test_a_staged_file_of_a_dead_writer_stays_an_hour(
+    root: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, removed: bool
+) -> None:
+    async with LocalStore(root) as store:
+        await store.put_bytes(b"x")
+        staged = root / ".abp" / "staging" / "999999999-0a"
+        staged.touch()
+        at = staged.stat().st_mtime + seconds
+        monkeypatch.setattr(clock, "now", lambda: at)
+        assert [one.kind for one in await store.gc(dry_run=True)] == ["staged"] * removed
+
+
+@pytest.mark.parametrize("beyond", [0.0, 0.5])
+async def test_content_without_metadata_stays_an_hour_and_a_damaged_one_a_day(
+    root: Path, monkeypatch: pytest.MonkeyPatch, beyond: float
+) -> None:
+    async with LocalStore(root) as store:
+        ref: ArtifactRef = await store.put_bytes(b"x")
+        inside = root / ".abp"
+        (inside / "meta" / f"{ref.id}.json").unlink()
+        (inside / "quarantine").mkdir(exist_ok=True)
+        damaged = inside / "quarantine" / HASH
+        damaged.touch()
+        blob = inside / "blobs" / ref.sha256[:2] / ref.sha256
+        for file, stays, kinds in ((blob, 3600.0, {"content", "name"}), (damaged, 86400.0, {"quarantine"})):
+            at = file.stat().st_ctime + stays + beyond
+            for module in (clock, maintenance):
+                monkeypatch.setattr(module, "now", lambda at=at: at)
+            found = {one.kind for one in await store.gc(dry_run=True)}
+            assert kinds.isdisjoint(found) if not beyond else kinds <= found

@@ -1,0 +1,70 @@
+"""What others left in the folders of a local store: names of dead writers, symlinks, changes of the folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.local_store import inner, sha, visible
+from transports.artifacts import LocalStore
+
+DEAD, DIGEST = 999_999_999, sha(b"x")
+
+
+def intend(root: Path, name: str, process: int = DEAD, digest: str = DIGEST, number: str = "0a") -> Path:
+    """Leave word of a name that a writer was about to give to a copy, as where there are no hard links."""
+    intent = root / ".abp" / "staging" / f"{process}-{number}.name"
+    intent.write_text(f"{digest}\n{name}")
+    return intent
+
+
+async def test_a_name_that_a_dead_writer_reserved_goes_after_an_hour(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put_bytes(b"x", filename="owned.bin")
+    for name in ("", ".", "..", "a/b", "a\0b", "absent", "owned.bin"):
+        intend(root, name, number=f"{len(inner(root, 'staging')):02x}")
+    intend(root, "other.bin", digest="x" * 64, number="f0")
+    for name in ("reserved.bin", "mine.bin", "other.bin", "theirs.bin"):
+        (root / name).touch()
+    (root / "theirs.bin").write_bytes(b"of a user, who was faster")
+    intend(root, "theirs.bin", number="f1")
+    intent = intend(root, "reserved.bin", number="f2")
+    alive = intend(root, "mine.bin", os.getpid())
+    clock = Clock(monkeypatch)
+    clock.passes(1800)
+    assert await store.gc() == []
+    assert intent.exists()
+    clock.passes(1810)
+    assert [(one.kind, one.id, one.size_bytes) for one in await store.gc()] == [("name", "reserved.bin", 0)]
+    assert visible(root) == ["mine.bin", "other.bin", "owned.bin", "theirs.bin"]
+    assert inner(root, "staging") == [alive.name]
+
+
+async def test_every_symlink_is_told_though_a_folder_is_missing(store: LocalStore, root: Path) -> None:
+    ref = await store.put_bytes(b"x")
+    inside = root / ".abp"
+    shutil.rmtree(inside / "locks")
+    shutil.rmtree(inside / "quarantine", ignore_errors=True)
+    links = [inside / part / "link" for part in ("meta", "staging", f"blobs/{ref.sha256[:2]}")]
+    for link in links:
+        link.symlink_to(root)
+    told = {one.id for one in (await store.fsck()).problems if one.kind == "symlink"}
+    assert told == {str(link.relative_to(root)) for link in links}
+
+
+async def test_a_token_changes_with_what_is_stored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(root)
+    assert await store.change_token() == 0
+    await store.put_bytes(b"x")
+    first = await store.change_token()
+    assert first != await store.change_token()  # another change within the time's resolution would not be seen
+    Clock(monkeypatch).passes(1)
+    second = await store.change_token()
+    assert second == await store.change_token() != first
+    await store.put_bytes(b"y")
+    assert await store.change_token() != second

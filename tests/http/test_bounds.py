@@ -1,0 +1,176 @@
+"""Every bound of the room that no other test has: a case at it, and one beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+import aiohttp
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from transports.errors import ProtocolError
+from transports.http import ManifestCache
+from transports.http.addresses import AddressGuard
+from transports.http.headers import one_line
+from transports.http.manifest import read_manifest
+from transports.http.page_head import PageHead
+from transports.http.request import body_excerpt
+from transports.http.urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
+
+# --- the head of a page -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "title"), [(1024, "ą"), (1025, "\ufffd")])
+def test_a_page_names_its_encoding_within_1024_bytes(length: int, title: str) -> None:
+    meta = b"<meta charset=iso-8859-2>"
+    head = PageHead()
+    head.feed(b" " * (length - len(meta)) + meta + b"<title>\xb1</title>", last=True)
+    assert head.title == title
+
+
+def test_after_1024_bytes_the_encoding_is_decided() -> None:
+    link = b"<link rel=abp-manifest href=/m>"
+    head = PageHead()
+    head.feed(link + b" " * (1023 - len(link)))
+    assert head.href is None
+    head.feed(b" ")
+    assert head.href == "/m"
+
+
+@pytest.mark.parametrize("pieces", [["x" * 1000], ["x" * 1001], ["x" * 600, "x" * 600]])
+def test_1000_characters_of_a_title_are_kept(pieces: list[str]) -> None:
+    head = PageHead("utf-8")
+    head.feed(b"<title>")
+    for piece in pieces:
+        head.feed(piece.encode())
+    head.feed(b"</title><link rel=abp-manifest href=/m>", last=True)
+    assert head.title == "x" * 1000 and head.href == "/m"
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_manifest_is_quoted_even_where_a_character_is_cut() -> None:
+    with pytest.raises(ProtocolError, match="begins with '\"a" + "ä" * 19 + "'"):
+        read_manifest(('"a' + "ä" * 19 + '"').encode())
+    with pytest.raises(ProtocolError, match="begins with '\"ab" + "ä" * 18 + "\ufffd'"):
+        read_manifest(('"ab' + "ä" * 30 + '"').encode())
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ([("Cache-Control", f"max-age={2**31 - 1}")], 2**31 - 1),
+        ([("Cache-Control", f"max-age={2**31}")], 2**31),
+        ([("Cache-Control", f"max-age={2**31 + 1}")], 2**31),
+        ([("Cache-Control", "max-age=" + "9" * 18)], 2**31),
+        ([("Cache-Control", "max-age=" + "9" * 19), ("ETag", "1")], 0),
+        ([("Cache-Control", "max-age=5"), ("Cache-Control", "no-cache"), ("ETag", "1")], 0),
+        ([("Cache-Control", "max-age=50"), ("Age", "20")], 30),
+    ],
+)
+def test_a_response_is_fresh_for_68_years_at_most(headers: list[tuple[str, str]], seconds: int) -> None:
+    cache, url = ManifestCache(clock=lambda: 1000.0), URL("http://a.test/")
+    cache.put(url, b"", CIMultiDictProxy(CIMultiDict(headers)), 1000.0)
+    cached = cache.get(url)
+    assert cached is not None and (cached.fresh_from, cached.fresh_until) == (1000, 1000 + seconds)
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+
+def test_of_several_connections_the_one_that_was_made_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        guard = AddressGuard(allow_private=True)
+        assert guard.connected_address() is None
+        opened = [guard((socket.AF_INET, socket.SOCK_STREAM, 0, "", (host, 0))) for host in ("127.0.0.1", "127.0.0.2")]
+        try:
+            assert guard.connected_address() is None and guard.allowed == 2
+            opened[1].connect(server.getsockname())
+            assert guard.connected_address() == "127.0.0.2"
+            opened[0].connect(server.getsockname())
+            assert guard.connected_address() is None  # which of them is used, nobody can tell
+        finally:
+            for one in opened:
+                one.close()
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+class Body:
+    """The body of an answer, given in pieces of ``piece`` bytes at most."""
+
+    def __init__(self, data: bytes, piece: int) -> None:
+        self.data, self.piece = data, piece
+
+    async def read(self, size: int) -> bytes:
+        size = min(size, self.piece)
+        taken, self.data = self.data[:size], self.data[size:]
+        return taken
+
+
+def excerpt(data: bytes, *secrets: str, piece: int = 1 << 20) -> str:
+    class Response:
+        headers = CIMultiDict[str]()
+        content = Body(data, piece)
+
+    return asyncio.run(body_excerpt(cast("aiohttp.ClientResponse", Response()), secrets))
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 1000])
+def test_200_characters_of_the_first_4096_bytes_of_an_error_are_told(piece: int) -> None:
+    assert excerpt(b"x" * 200, piece=piece) == "x" * 200
+    assert excerpt(b"x" * 201, piece=piece) == "x" * 200
+    assert excerpt(b" " * 4095 + b"abc", piece=piece) == "a"
+    assert excerpt(b"a" + b" " * 4095 + b"b", piece=piece) == "a"
+    assert excerpt(b"", piece=piece) == ""
+
+
+def test_the_end_of_4096_bytes_is_left_out_where_a_secret_may_be_cut() -> None:
+    assert excerpt(b" " * 4085 + b"0123456789", "other", "secret") == "0123456789"
+    assert excerpt(b" " * 4086 + b"0123456789", "other", "secret") == "0123"
+    assert excerpt(b" " * 4086 + b"0123456789") == "0123456789"
+    assert excerpt(b"my secrets and others", "secret", "secrets", "other") == "my … and …s"
+
+
+def test_forms_of_a_secret_have_four_characters() -> None:
+    assert secret_forms("abc", "abcd") == {"abcd"}
+    assert secret_forms("a b", "a%20b/c") == {"a%20b", "a%20b/c", "a b/c", "a%2520b/c", "a%2520b%2Fc"}
+    assert secret_forms("Basic dXNlcjpwYXNzOndvcmQ=") >= {"user:pass:word", "user", "pass:word", "user%3Apass%3Aword"}
+    assert secret_forms("Basic dXNlcjpwYXNzOndvcmQ") >= {"user:pass:word"}  # without its padding
+    assert secret_forms("Basic ä§") == {"Basic ä§", "Basic", "Basic%20%C3%A4%C2%A7", "%C3%A4%C2%A7"}
+
+
+def test_a_text_is_one_line_of_its_length() -> None:
+    assert one_line("a\u200b\tb\x07 \u2028 c" + "d" * 9, 8) == "a b cddd"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("blob:" + "x" * 195, "blob:" + "x" * 195),
+        ("blob:" + "x" * 196, "blob:" + "x" * 195),
+        (" ftp://me:secret@a.test/", "ftp:…"),
+        ("me:secret@a.test", "me:…"),
+        ("/me@secret", "…"),
+        ("x" * 30 + "://me@a", "x" * 20 + "…"),
+        ("/path?secret", "/path?…"),
+    ],
+)
+def test_a_url_that_is_none_is_shown_without_secrets(text: str, shown: str) -> None:
+    assert display_unparsed_url(text) == shown
+
+
+def test_reasons_against_a_url_and_a_header_are_short() -> None:
+    with pytest.raises(BadUrl, match=rf"its scheme is {'x' * 20}:, and only"):
+        parse("x" * 21 + ":y")
+    with pytest.raises(BadHeader, match=rf"may not set the header {'x' * 40};"):
+        check_headers({"x" * 41: "a"})
+    with pytest.raises(BadHeader, match="no valid name"):
+        check_headers({"": "a"})
+    with pytest.raises(BadHeader, match=r"its header X-Token holds characters"):
+        check_headers({"Authorization": "a", "X-Token": "a\n"})

@@ -1,0 +1,51 @@
+"""What is on the public web, against real servers: the limit, the headers that are kept, redirects, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.raw_server import Serve, moved, reply
+from transports.base import WebResource
+from transports.errors import DiscoveryFailed, UsageError
+from transports.http import fetch_public
+
+
+async def fetch(url: str, *, max_bytes: int = 1000, allow_private: bool = True, accept: str = "") -> WebResource:
+    return await fetch_public(url, accept=accept, timeout=15, max_bytes=max_bytes, allow_private=allow_private)
+
+
+async def test_a_resource_has_its_bytes_and_the_headers_that_a_browser_needs(serve: Serve) -> None:
+    kept = {"Content-Type": "text/css", "Access-Control-Allow-Origin": "*", "Content-Language": "de"}
+    whole = reply(b"x" * 1000, Set_Cookie="a=b", **{name.replace("-", "_"): value for name, value in kept.items()})
+    server = await serve(moved("/there"), whole, reply(b"", Content_Type=""))
+    assert await fetch(server.url + "/here", accept="text/css") == WebResource(b"x" * 1000, kept)
+    assert [connection.target for connection in server.seen] == ["/here", "/there"]
+    assert server.sent("Accept") == ["text/css", "text/css"]
+    assert server.sent("Cookie") == server.sent("Authorization") == [None, None]
+    assert await fetch(server.url) == WebResource(b"", {})
+    assert server.sent("Accept")[-1] == "*/*"
+
+
+async def test_a_resource_over_the_limit_is_refused(serve: Serve) -> None:
+    server = await serve(reply(b"x" * 1001))
+    with pytest.raises(DiscoveryFailed, match=r"^the resource http://\S+ is larger than 1000 bytes") as caught:
+        await fetch(server.url)
+    assert caught.value.details == {"url": server.url + "/", "limit": 1000}
+
+
+async def test_a_resource_that_is_not_public_is_refused(serve: Serve) -> None:
+    server = await serve()
+    with pytest.raises(DiscoveryFailed) as caught:
+        await fetch(server.url, allow_private=False)
+    assert (caught.value.code, server.connects) == ("BLOCKED_ADDRESS", 0)
+
+
+async def test_a_resource_that_is_not_there_is_an_error(serve: Serve) -> None:
+    server = await serve(reply(b"", "404 Not Found"))
+    with pytest.raises(DiscoveryFailed, match=r"the resource .* answered 404 Not Found"):
+        await fetch(server.url)
+
+
+async def test_what_is_no_web_address_is_not_fetched() -> None:
+    with pytest.raises(UsageError, match=r"^ftp://a\.test/x\?… is not fetched: its scheme is ftp:"):
+        await fetch("ftp://a.test/x?secret")

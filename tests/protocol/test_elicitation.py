@@ -1,0 +1,145 @@
+"""Answers to an app's questions without a session: what fits, and what an answer that does not fit is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from transports.protocol.elicitation import INVALID_ANSWER, answer_fault, options_of, refused_answer
+from transports.protocol.payloads import ElicitationRequest
+
+PIN = {"properties": {"pin": {"maxLength": 2}}}
+
+
+def fault(method: str, answer: object, **params: object) -> str:
+    return answer_fault(ElicitationRequest(method=f"elicitation/{method}", params=params), answer)
+
+
+def form(inner: str) -> str:
+    return f'{{"success": True, "data": {{{inner}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("method", "example"),
+    [
+        ("elicitation/input", form('"value": "Ada"')),
+        ("elicitation/preference", form('"value": "Ada"')),
+        ("elicitation/select", form('"selected": "red"')),
+        ("elicitation/confirm", form('"confirmed": True')),
+        ("elicitation/resource", form('"content": "…"')),
+        ("sampling/create", form('"result": "…"')),
+        ("its/own", form("…")),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_told_the_form_of_its_method(method: str, example: str) -> None:
+    request = ElicitationRequest(method=method)
+    assert answer_fault(request, 5) == f"it is of the type int, not {example}"
+    assert answer_fault(request, {}) == f"it does not say whether it is a success; return {example}"
+    assert answer_fault(request, {"success": 1}) == f"it does not say whether it is a success; return {example}"
+    key = example.partition("data")[2].partition(":")[2].partition('"')[2].partition('"')[0]
+    if not key:
+        assert answer_fault(request, {"success": True}) == ""
+        return
+    for data in ({}, {"other": 1}, "text", None):
+        assert answer_fault(request, {"success": True, "data": data}) == f"its data has no {key!r}; return {example}"
+    assert answer_fault(request, {"success": True, "data": {key: True}}) == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"success": False},
+        {"success": False, "cancelled": False},
+        {"cancelled": True},
+        {"success": None, "cancelled": True},
+        {"error": {"code": "NO"}},
+    ],
+)
+def test_a_refusal_fits_every_question(answer: object) -> None:
+    assert fault("confirm", answer) == ""
+
+
+@pytest.mark.parametrize("answer", [{"cancelled": 1}, {"cancelled": False}, {"error": None}, {"success": "yes"}])
+def test_what_says_neither_yes_nor_no_does_not_fit(answer: object) -> None:
+    assert fault("confirm", answer).startswith("it does not say whether it is a success")
+
+
+def test_a_value_that_json_does_not_have_does_not_fit() -> None:
+    nested: list[object] = []
+    nested.append(nested)
+    for value in (object(), {1j: 1}, nested):
+        assert fault("input", {"success": True, "data": {"value": value}}).startswith("it is no JSON: ")
+
+
+def test_a_confirmation_is_true_or_false() -> None:
+    assert [fault("confirm", {"success": True, "data": {"confirmed": value}}) for value in (True, False, 1)] == [
+        "",
+        "",
+        "confirmed is of the type int, not True or False",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("params", "options"),
+    [
+        ({"options": ["a", 2]}, [("a", "a"), ("2", "2")]),
+        ({"choices": [{"value": 1, "label": "One"}]}, [("1", "One")]),
+        ({"options": [{"id": "b", "title": "Bee"}, {"id": "c"}]}, [("b", "Bee"), ("c", "c")]),
+        ({"options": [{"value": "v", "id": "i", "label": "L", "title": "T"}]}, [("v", "L")]),
+        ({"options": ["a"], "choices": ["b"], "schema": {"enum": ["c"]}}, [("a", "a")]),
+        ({"choices": ["b"], "schema": {"enum": ["c"]}}, [("b", "b")]),
+        ({"schema": {"enum": ["c"]}}, [("c", "c")]),
+        ({"schema": 5}, []),
+        ({"options": "abc"}, []),
+        ({}, []),
+    ],
+)
+def test_options_have_a_value_and_a_label(params: dict[str, object], options: list[tuple[str, str]]) -> None:
+    assert options_of(params) == options
+
+
+def test_ten_options_are_listed_and_80_characters_of_the_wrong_one() -> None:
+    def wrong(value: object, options: int) -> str:
+        return fault("select", {"success": True, "data": {"selected": value}}, options=[*range(options)])
+
+    ten = "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"
+    assert wrong("x" * 80, 10) == f"selected is {'x' * 80!r}, which is none of {ten}"
+    assert wrong("x" * 81, 11) == f"selected is {'x' * 80!r}, which is none of {ten} …"
+    assert wrong(["0", 5, "x", "y"], 10) == f"selected is 'x', which is none of {ten}"
+    assert [wrong(value, 10) for value in (5, "5", ["1", 2], [])] == [""] * 4
+    assert wrong("anything", 0) == ""  # a question without options has no wrong answer
+
+
+@pytest.mark.parametrize(
+    ("params", "value", "told"),
+    [
+        ({"schema": {"maxLength": 2}}, "abc", 'value: "abc" is longer than 2 characters'),
+        ({"schema": {"properties": {"name": {"maxLength": 2}}}}, "ab", ""),
+        (
+            {"schema": {"properties": {"name": {"maxLength": 2}}}},
+            "abc",
+            'value.name: "abc" is longer than 2 characters',
+        ),
+        ({"schema": {"properties": {"name": {}}}}, {"name": "x"}, ""),
+        # a form of several fields takes an object
+        ({"schema": {"type": "object", "properties": {"a": {}, "b": {}}}}, "x", 'value: "x" is not of type "object"'),
+        # what may be a secret is not shown
+        ({"schema": PIN}, "123", "value.pin does not fit the schema"),
+        ({"schema": {"maxLength": 2}, "title": "Your PIN"}, "123", "value does not fit the schema"),
+        ({"schema": {"maxLength": 2}, "message": "Password"}, "123", "value does not fit the schema"),
+        ({"schema": {"maxLength": 2}, "prompt": "API key"}, "123", "value does not fit the schema"),
+        ({"schema": {"maxLength": 2}, "question": "Token"}, "123", "value does not fit the schema"),
+        ({"schema": {"maxLength": 2}, "label": "Token", "title": 5}, "123", 'value: "123" is longer than 2 characters'),
+    ],
+)
+def test_a_value_fits_the_schema_of_its_question(params: dict[str, object], value: object, told: str) -> None:
+    assert fault("input", {"success": True, "data": {"value": value}}, **params) == told
+
+
+def test_a_schema_counts_for_values_only() -> None:
+    answer = {"success": True, "data": {"content": "text"}}
+    assert fault("resource", answer, schema={"type": "integer"}) == ""
+
+
+def test_the_app_is_told_of_an_answer_that_was_refused() -> None:
+    error = {"code": "INVALID_ANSWER", "message": "no", "retryable": False}
+    assert refused_answer("no") == {"success": False, "error": error} and INVALID_ANSWER == "INVALID_ANSWER"
