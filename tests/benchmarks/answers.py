@@ -92,7 +92,7 @@ async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
     small, spent = "call answered with 1 KB of JSON, one after the other", medians["bench.small"]
     checks = (
         f"the kit's {1000 * (spent['kit'] - spent['command']):.2f} ms on top of one bare command go into what that "
-        "does not do: an id and a deadline, looking for content in the page and in the answer, a result with a reference"
+        "does not do: an id and a deadline, a look for content in the page and in the answer, a result"
     )
     peer = "page.evaluate of the same window.abp.call"
     return [
