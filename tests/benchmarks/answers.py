@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ async def _command(page: Page, name: str) -> Callable[[], Awaitable[object]]:
         "awaitPromise": True,
         "returnByValue": True,
     }
-    return lambda: cdp.send("Runtime.callFunctionOn", call)
+    return partial(cdp.send, "Runtime.callFunctionOn", call)
 
 
 async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
@@ -77,9 +78,9 @@ async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
             await one.evaluate(_KEEP, 0)
         for name in ("bench.file", "bench.small"):
             ways = {
-                "evaluate": lambda name=name: plain.evaluate(_CALL, [name, _PARAMS, _OPTIONS]),
+                "evaluate": partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]),
                 "command": await _command(plain, name),
-                "kit": lambda name=name: app.call(name, _PARAMS),
+                "kit": partial(app.call, name, _PARAMS),
             }
             times = await in_turns({way: _timed(work, calls) for way, work in ways.items()}, rounds=rounds)
             medians[name] = {way: median(taken) for way, taken in times.items()}
