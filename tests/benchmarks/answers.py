@@ -77,7 +77,7 @@ async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
         for one in (page, plain):
             await one.evaluate(_KEEP, 0)
         for name in ("bench.file", "bench.small"):
-            ways = {
+            ways: dict[str, Callable[[], Awaitable[object]]] = {
                 "evaluate": partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]),
                 "command": await _command(plain, name),
                 "kit": partial(app.call, name, _PARAMS),
