@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import embedded, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import answers, embedded, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -29,7 +29,8 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "page": speed.page_to_file,
     "huge": volume.huge_file,
     "file": speed.file_to_page,
-    "calls": speed.small_calls,
+    "calls": answers.small_calls,
+    "tables": answers.large_answers,
     "many": volume.many_results,
     "sessions": volume.many_sessions,
     "embedded": embedded.embedded_to_file,

@@ -49,7 +49,7 @@ the bytes to `evaluate` as an argument, which sends them to the page as base64 i
 
 **Small calls.** JSON text goes in and out over CDP; Playwright's own serialiser, which walks every value, is left out.
 The kit does more than the baseline: it validates the answer, finds and decodes content, verifies and hashes it, and
-makes a reference.
+makes a reference. Large JSON goes the same way up to 2 MB; above that it is content that stayed in the page.
 """
 
 _PARTS = """\

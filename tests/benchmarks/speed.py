@@ -1,8 +1,7 @@
-"""Speed against a baseline: page → file, file → page, small calls."""
+"""Speed against a baseline: page → file, file → page."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -13,7 +12,7 @@ from tests.benchmarks.phases import clocked
 from tests.benchmarks.report import Row, Table
 from webapp_fixture import digest, generate
 
-__all__ = ["file_to_page", "page_to_file", "small_calls"]
+__all__ = ["file_to_page", "page_to_file"]
 
 
 async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
@@ -133,69 +132,3 @@ async def file_to_page(bench: Bench) -> tuple[list[Row], list[Table]]:
         reason="the baseline is quadratic: with a smaller file it is slow by less" if bench.quick else "",
     )
     return [row], []
-
-
-#: What the small calls ask for; the answers are 1 KB of content and 1 KB of JSON objects.
-_CSV = "name,city,note\n" + "\n".join(f"person {n},town {n},a few more words" for n in range(14))
-_OPTIONS = {"timeout": 60_000, "callId": "bench", "progressToken": "bench"}  # as the kit gives them
-_CALL = "([name, params, options]) => window.abp.call(name, params, options)"
-_CALLS: dict[str, tuple[str, dict[str, object]]] = {
-    "a file of 1 KB": ("file.generate", {"bytes": 1024, "as": "base64"}),
-    "1 KB of JSON": ("data.json", {"csv": _CSV}),
-}
-
-
-async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """Small answers one after the other; against ``evaluate`` of the very same call on the same kind of page."""
-    rows: list[Row] = []
-    calls = 30 if bench.quick else 100
-    async with bench.session() as (app, _, _page), plain_page(bench.browser, bench.url) as plain:
-        cdp = await plain.context.new_cdp_session(plain)
-        for name, (capability, params) in _CALLS.items():
-
-            async def kit(capability: str = capability, params: dict[str, object] = params) -> Sequence[float]:
-                taken = []
-                for _ in range(calls):
-                    started = time.perf_counter()
-                    await app.call(capability, params)
-                    taken.append(time.perf_counter() - started)
-                return taken
-
-            async def bare(capability: str = capability, params: dict[str, object] = params) -> Sequence[float]:
-                taken = []
-                for _ in range(calls):
-                    started = time.perf_counter()
-                    await plain.evaluate(_CALL, [capability, params, _OPTIONS])
-                    taken.append(time.perf_counter() - started)
-                return taken
-
-            async def floor(capability: str = capability, params: dict[str, object] = params) -> Sequence[float]:
-                expression = f"({_CALL})({json.dumps([capability, params, _OPTIONS])}).then(JSON.stringify)"
-                taken = []
-                for _ in range(calls):
-                    started = time.perf_counter()
-                    await cdp.send(
-                        "Runtime.evaluate", {"expression": expression, "awaitPromise": True, "returnByValue": True}
-                    )
-                    taken.append(time.perf_counter() - started)
-                return taken
-
-            times = await in_turns({"bare": bare, "kit": kit, "floor": floor}, rounds=4 if bench.quick else 10)
-            ours, theirs, least = (median(times[way]) for way in ("kit", "bare", "floor"))
-            rows.append(
-                Row(
-                    work=f"call answered with {name}, one after the other",
-                    baseline="page.evaluate of the same window.abp.call",
-                    figure=theirs / ours,
-                    unit="×",
-                    at_least=1,
-                    want=1.5,
-                    measured=f"median {1000 * ours:.2f} ms against {1000 * theirs:.2f} ms",
-                    reason=f"the barest call there is, one CDP command with JSON text as its answer, is "
-                    f"{theirs / least:.1f}× as fast as the baseline ({1000 * least:.2f} ms, the app's own work "
-                    f"included): no client that goes through Playwright's driver can be much faster; the kit's "
-                    f"{1000 * (ours - least):.2f} ms on top of it go into what the baseline does not do (looking for "
-                    "content in the answer, validating, hashing and describing it, making a reference)",
-                )
-            )
-    return rows, []

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ..artifacts import ArtifactRef
 from ..binary import BinaryData
-from ..binary.detect import Found, Place, find, find_values, replace
+from ..binary.detect import Found, Place, find, find_values, is_plain, replace
 from ..protocol.strict_json import is_larger
 from ..tasks import in_thread
 from .blocks import parse_text_blocks
@@ -26,20 +27,22 @@ T = TypeVar("T")
 
 #: Values in an answer from which a search, which looks at each, is for a thread (measured: up to 11 µs for each).
 _MANY = 3000
-
+#: Values at which the first look at a large answer ends: in a caller's data that holds itself there is no end.
+_VERY_MANY = 1_000_000
 
 _NO_REFERENCES: Mapping[Place, ArtifactRef] = {}
 
 
 class Recognised(NamedTuple):
     """The outcome of the layers: the answer as they left it, its content, the references of what is stored already,
-    what the policy named, the steps taken."""
+    what the policy named, the steps taken, and the characters that every text of it is known to be shorter than."""
 
     data: object
     found: list[Found]
     refs: Mapping[Place, ArtifactRef]
     configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
+    shorter_than: int | None = None
 
 
 class Layers:
@@ -49,6 +52,7 @@ class Layers:
         self._policy = policy
         self._fetcher = fetcher
         self._search = policy.search
+        self._min_chars = sys.maxsize if policy.search is None else policy.search.min_chars
         self._is_ruled = bool(policy.transformer or policy.tool_fields)
 
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
@@ -73,10 +77,14 @@ class Layers:
     def plain(self, data: object) -> Recognised | None:
         """Return what ``data`` holds, the short way that most answers take: no transformer, no rules, no content
         blocks, and not large. Else return ``None``."""
-        return None if is_larger(data, _MANY) else self._short(data)
+        return self._short(data, at_most=_MANY)
 
-    def _short(self, data: object) -> Recognised | None:
+    def _short(self, data: object, *, at_most: int | None = None) -> Recognised | None:
         if self._is_ruled or (isinstance(data, dict) and isinstance(data.get("content"), list)):
+            return None
+        if is_plain(data, self._min_chars, at_most=at_most or _VERY_MANY):
+            return Recognised(data, [], _NO_REFERENCES, shorter_than=self._min_chars)
+        if at_most is not None and is_larger(data, at_most):
             return None
         others: list[tuple[Place, object]] = []
         return Recognised(data, find(data, heuristics=self._search, others=others), _references(others))

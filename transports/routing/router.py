@@ -190,7 +190,16 @@ class Router:
         small = routed is not None and len(encoded) <= self._small
         nowhere = unkept(self._store, encoded, origin) if small else None
         if nowhere is None:
-            previews = await self._storing.json(routed, encoded, capability, origin, stored, steps, alone=True)
+            previews = await self._storing.json(
+                routed,
+                encoded,
+                capability,
+                origin,
+                stored,
+                steps,
+                alone=True,
+                shorter_than=recognised.shorter_than,
+            )
         return Result(
             capability,
             routed,

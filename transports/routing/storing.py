@@ -40,17 +40,19 @@ class Storing:
         steps: list[Step],
         *,
         alone: bool,
+        shorter_than: int | None = None,
     ) -> dict[Place, JSONValue]:
         """Store long texts as files, and the whole answer as JSON if it is large or stands ``alone``, without files.
-        An answer without data is not stored.
+        An answer without data is not stored. ``shorter_than`` is what :class:`~.layers.Recognised` says of its texts.
 
         Adds to ``stored`` and ``steps``; returns the previews that agents see in the place of long texts.
         """
         policy = self._policy
         durability: Durability = self._durability if alone else "disk"
         previews: dict[Place, JSONValue] = {}
-        if policy.max_inline_chars is not None and len(encoded) > policy.max_inline_chars:
-            long = [item for item in long_texts(routed, policy.max_inline_chars) if field_of(item[0]) not in stored]
+        limit = policy.max_inline_chars
+        if limit is not None and len(encoded) > limit and (shorter_than is None or shorter_than > limit):
+            long = [item for item in long_texts(routed, limit) if field_of(item[0]) not in stored]
             for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
                 ref = await self._store.put_text(
                     text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability

@@ -14,7 +14,7 @@ from .content import sniff_base64
 from .descriptors import DESCRIPTOR_KEYS, declares_base64
 from .heuristics import MIN_GUESSED, Heuristics, Signature
 from .paths import MAX_DEPTH, Found, Layer, Place, field_of, replace
-from .walk import find, find_values
+from .walk import find, find_values, is_plain
 
 __all__ = [
     "DESCRIPTOR_KEYS",
@@ -29,6 +29,7 @@ __all__ = [
     "field_of",
     "find",
     "find_values",
+    "is_plain",
     "replace",
     "sniff_base64",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import NoneType
+from typing import cast
 
 from ...errors import ABPError, ProtocolError
 from ..data import BinaryData
@@ -13,7 +15,7 @@ from .heuristics import Heuristics
 from .mcp_blocks import read_block
 from .paths import MAX_DEPTH, Found, Place
 
-__all__ = ["find", "find_values"]
+__all__ = ["find", "find_values", "is_plain"]
 
 #: Types that never hold content. They are skipped before any other test: an answer may hold a million numbers.
 _NUMBERS = frozenset((int, float, bool, NoneType))
@@ -39,22 +41,57 @@ def find(
     Raises :class:`~transports.errors.ProtocolError` for nesting deeper than :data:`MAX_DEPTH`.
     """
     heuristics = heuristics or _OFF
-    if type(data) is dict and _is_flat(data, heuristics.min_chars):
-        return []
     search = _Search(heuristics, others)
     search.walk(data, ())
     return search.found
 
 
-def _is_flat(node: dict[str, object], min_chars: int) -> bool:
-    """Whether an object holds numbers and short texts alone, and no key that may declare content."""
-    if not _DECLARING.isdisjoint(node):
+def is_plain(data: object, min_chars: int, *, at_most: int) -> bool:
+    """Return whether ``data`` is an object or array of JSON in which nothing can be content: no key declares any, and
+    every text is shorter than ``min_chars``.
+
+    It looks at ``at_most`` values; where there are more, or more than :data:`MAX_DEPTH` levels, it returns false. Most
+    answers are plain, and this takes a fraction of the time of a search, which knows the place of all that it looks at.
+    """
+    if type(data) is not dict and type(data) is not list:
         return False
-    for value in node.values():
-        kind = type(value)
-        if kind not in _NUMBERS and (kind is not str or len(value) >= min_chars):  # type: ignore[arg-type]
-            return False
-    return True
+    level: list[object] = [data]
+    for _ in range(MAX_DEPTH):
+        below: list[object] = []
+        for node in level:
+            values: Collection[object]
+            if type(node) is dict:
+                if not _DECLARING.isdisjoint(node) and _declares(node):
+                    return False
+                values = node.values()
+            else:
+                values = cast(list[object], node)
+            at_most -= len(values)
+            if at_most < 0:
+                return False
+            for value in values:
+                kind = type(value)
+                if kind is str:
+                    if len(value) >= min_chars:  # type: ignore[arg-type]
+                        return False
+                elif kind is dict or kind is list:
+                    below.append(value)
+                elif kind not in _NUMBERS:
+                    return False
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def _declares(node: dict[str, object]) -> bool:
+    """Whether the keys and types of an object say that there may be content in it."""
+    return _is_block(node) or isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN
+
+
+def _is_block(node: dict[str, object]) -> bool:
+    kind = node.get("type")
+    return (type(kind) is str and kind in _BLOCKS) or "blob" in node
 
 
 def find_values(data: object, *, others: list[tuple[Place, object]] | None = None) -> list[Found]:
@@ -109,10 +146,7 @@ class _Search:
     def _object(self, node: dict[str, object], path: Place) -> None:
         found, min_chars = self.found, self._min_chars
         block_keys: Place = ()
-        block_type = node.get("type")
-        if ((type(block_type) is str and block_type in _BLOCKS) or "blob" in node) and (
-            block := read_block(node, path)
-        ):
+        if _is_block(node) and (block := read_block(node, path)):
             block_keys = block[0]
             found.append(Found((*path, *block_keys), block[1], "typed"))
         if not block_keys and (isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN):

@@ -59,6 +59,11 @@ class CallEffects:
     expected: set[asyncio.Future[None]] = field(default_factory=set)
     windows: list[Page] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has happened, and nothing is announced."""
+        return not (self.effects or self.overflow or self.refused or self.outputs or self.expected)
+
     def as_effects(self) -> tuple[Effect, ...]:
         """Return the effects as a result shows them; effects beyond the limit are one of the kind ``more``."""
         more = [Effect("more", self.id, {"count": self.overflow})] if self.overflow else []
@@ -135,6 +140,8 @@ class EffectTracker:
         printed page is not ready in time. A call that the app refused has no result: its effects are announced as
         events, and its outputs come with the next call.
         """
+        if call.is_empty and not self.unattributed.outputs and not self._discarded:
+            return
         now = asyncio.get_running_loop().time
         deadline, until = now() + timeout, now() + min(BEGIN_TIMEOUT, timeout)
         while call.expected and (left := until - now()) > 0 and not self._lost.done():

@@ -3,6 +3,8 @@
 (natives) => {
   "use strict";
   const { stringify, rawJSON, isView, toBase64, fromBase64, isBlob, isBuffer, isShared } = natives;
+  const { keys, getPrototypeOf, defineProperty, create, prototype: plainPrototype } = Object;
+  const { isArray, prototype: { map } } = Array, { isFinite } = Number, { apply } = Reflect;
   const MAX_DEPTH = 64;
 
   class UnsupportedAnswer extends Error {}
@@ -33,81 +35,109 @@
     typeof value.width === "number" && typeof value.height === "number" &&
     value.data instanceof Uint8ClampedArray && value.data.length === value.width * value.height * 4;
 
+  // Whether content() is worth asking: it throws inside for all else, which takes a hundred times as long as a look. Content
+  // has a byteLength or a size from its prototype, or, if a script gave it a plain prototype, no members of its own.
+  const mayBeContent = (value) => {
+    if (isView(value)) return true;
+    const prototype = getPrototypeOf(value);
+    if (prototype === plainPrototype || prototype === null) return keys(value).length === 0;
+    return "byteLength" in prototype || "size" in prototype;
+  };
+
   // Returns {json, found: [{path, kind, value}], warnings}. Throws UnsupportedAnswer for cycles and deep nesting.
   const pack = (answer) => {
-    const found = [], warnings = [], ancestors = new Set();
-    const warn = (path, text) => { if (warnings.length < 20) warnings.push(`${path.join(".") || "answer"}: ${text}`); };
+    const found = [], warnings = [];
+    const steps = [];  // the keys that lead to the value that is copied: as many of them as it is deep
+    const open = [];   // the objects around it, outermost first; `opened` of them
+    let opened = 0;
+    const pathOf = (depth) => steps.slice(0, depth);
+    const warn = (depth, text) => { if (warnings.length < 20) warnings.push(`${pathOf(depth).join(".") || "answer"}: ${text}`); };
 
-    const list = (items, path) => items.map((item, index) => {
-      const copied = copy(item, path.concat(index));
+    const list = (items, depth) => apply(map, items, [(item, index) => {
+      steps[depth] = index;
+      const copied = copy(item, depth + 1);
       return copied === undefined ? null : copied;
-    });
+    }]);
 
-    const object = (value, path, keys) => {
+    // Spreading reads each member once, makes "__proto__" a key and calls no setter.
+    const object = (value, depth) => {
+      let out;
+      try { out = { ...value }; } catch { return unreadable(value, depth); }
+      for (const key of keys(out)) {
+        const member = out[key];
+        steps[depth] = key;
+        const copied = copy(member, depth + 1);
+        if (copied !== member) out[key] = copied; // JSON leaves undefined out
+      }
+      return out;
+    };
+    // A getter of it throws: the others are read all the same.
+    const unreadable = (value, depth) => {
       const out = {};
-      for (const key of keys) {
+      for (const key of keys(value)) {
+        steps[depth] = key;
         let member;
         try { member = value[key]; } catch (error) {
-          warn(path.concat(key), `reading it threw ${error}`);
+          warn(depth + 1, `reading it threw ${error}`);
           continue;
         }
-        const copied = copy(member, path.concat(key));
-        if (copied !== undefined) {
-          // "__proto__" must become a key, not a prototype.
-          Object.defineProperty(out, key, { value: copied, enumerable: true, configurable: true, writable: true });
-        }
+        defineProperty(out, key, { value: copy(member, depth + 1), enumerable: true, configurable: true, writable: true });
       }
       return out;
     };
 
-    const nested = (value, path) => {
-      if (path.length > MAX_DEPTH) throw new UnsupportedAnswer(`the answer is nested deeper than ${MAX_DEPTH} levels`);
-      if (ancestors.has(value)) throw new UnsupportedAnswer(`the answer holds itself at ${path.join(".")}`);
-      ancestors.add(value);
-      try {
-        if (Array.isArray(value)) return list(value, path);
-        if (value instanceof Set) return list([...value], path);
-        if (value instanceof Map) {
-          const members = Object.create(null);
-          for (const [key, member] of value) members[String(key)] = member;
-          return object(members, path, Object.keys(members));
-        }
-        if (value instanceof Error) return { name: value.name, message: value.message };
-        if (isPixels(value)) return { width: value.width, height: value.height, data: [...value.data] };
-        if (typeof value.toJSON === "function") {
-          const replaced = value.toJSON();
-          return replaced === value ? object(value, path, Object.keys(value)) : copy(replaced, path);
-        }
-        return object(value, path, Object.keys(value));
-      } finally {
-        ancestors.delete(value);
+    const inside = (value, depth) => {
+      if (isArray(value)) return list(value, depth);
+      if (value instanceof Set) return list([...value], depth);
+      if (value instanceof Map) {
+        const members = create(null);
+        for (const [key, member] of value) members[String(key)] = member;
+        return object(members, depth);
       }
+      if (value instanceof Error) return { name: value.name, message: value.message };
+      if (isPixels(value)) return { width: value.width, height: value.height, data: [...value.data] };
+      if (typeof value.toJSON === "function") {
+        const replaced = value.toJSON();
+        return replaced === value ? object(value, depth) : copy(replaced, depth);
+      }
+      return object(value, depth);
+    };
+    const nested = (value, depth) => {
+      if (depth > MAX_DEPTH) throw new UnsupportedAnswer(`the answer is nested deeper than ${MAX_DEPTH} levels`);
+      for (let index = 0; index < opened; index += 1) {
+        if (open[index] === value) throw new UnsupportedAnswer(`the answer holds itself at ${pathOf(depth).join(".")}`);
+      }
+      open[opened] = value;
+      opened += 1;
+      const copied = inside(value, depth);
+      opened -= 1;
+      return copied;
     };
 
-    const copy = (value, path) => {
+    const copy = (value, depth) => {
       switch (typeof value) {
         case "string":
           if (value.isWellFormed()) return value;
-          warn(path, "half of a surrogate pair was replaced by U+FFFD");
+          warn(depth, "half of a surrogate pair was replaced by U+FFFD");
           return value.toWellFormed();
         case "number":
-          if (Number.isFinite(value)) return value;
-          warn(path, `${value} is no JSON number and became null`);
+          if (isFinite(value)) return value;
+          warn(depth, `${value} is no JSON number and became null`);
           return null;
         case "bigint": return rawJSON(value.toString());
         case "boolean": case "undefined": return value;
         case "function": case "symbol":
-          warn(path, `a ${typeof value} cannot be sent and was left out`);
+          warn(depth, `a ${typeof value} cannot be sent and was left out`);
           return undefined;
       }
       if (value === null) return null;
-      const leaf = content(value);
-      if (leaf === undefined) return nested(value, path);
-      found.push({ path, kind: leaf[0], value: leaf[1] });
+      const leaf = mayBeContent(value) ? content(value) : undefined;
+      if (leaf === undefined) return nested(value, depth);
+      found.push({ path: pathOf(depth), kind: leaf[0], value: leaf[1] });
       return null;
     };
 
-    const copied = copy(answer, []);
+    const copied = copy(answer, 0);
     return { json: stringify(copied === undefined ? null : copied), found, warnings };
   };
 

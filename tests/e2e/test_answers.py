@@ -1,0 +1,182 @@
+"""Answers of a page: what becomes of each kind of value that JavaScript has, and how much work a small answer takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import transports
+from tests.e2e.conftest import Connect
+from transports import Browser
+from transports.browser.page.scripts import load_script
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+#: Packs the value of each expression; ``looks`` counts how often a value was asked whether it is content.
+_PACK = """(source, sources) => {
+  let looks = 0;
+  const getterOf = (type, name) => Object.getOwnPropertyDescriptor(type.prototype, name).get;
+  const asked = (getter) => (value) => {
+    looks += 1;
+    try { Reflect.apply(getter, value, []); return true; } catch { return false; }
+  };
+  const sizeOf = getterOf(Blob, "size");
+  const codec = (0, eval)(source)({
+    stringify: JSON.stringify, rawJSON: JSON.rawJSON, isView: ArrayBuffer.isView,
+    isBuffer: asked(getterOf(ArrayBuffer, "byteLength")), isBlob: asked(sizeOf), isShared: () => false,
+  });
+  return sources.map((text) => {
+    looks = 0;
+    const value = (0, eval)(`(${text})`);
+    try {
+      const { json, found, warnings } = codec.pack(value);
+      const content = found.map(({ path, kind, value }) =>
+        [path, kind, kind === "view" ? [...value] : kind === "blob" ? Reflect.apply(sizeOf, value, []) : value]);
+      return { json, found: content, warnings, looks };
+    } catch (error) { return { json: null, threw: `${error.message}`, found: [], warnings: [], looks }; }
+  });
+}"""
+
+_DEEP = "(n => {{ let v = 1; while (n--) v = {wrap}; return v; }})({depth})"
+#: An expression, the JSON of it, and the warnings about it.
+_DATA: list[tuple[str, object, list[str]]] = [
+    ("null", None, []),
+    ("undefined", None, []),
+    ("'text'", "text", []),
+    ("[1, -0, 1.5, 1e21, true, false, null]", [1, 0, 1.5, 1e21, True, False, None], []),
+    ("2n ** 70n", 2**70, []),
+    ("{ big: [-5n, { n: 0n }] }", {"big": [-5, {"n": 0}]}, []),
+    ("[NaN]", [None], ["0: NaN is no JSON number and became null"]),
+    ("{ a: { b: -Infinity } }", {"a": {"b": None}}, ["a.b: -Infinity is no JSON number and became null"]),
+    ("Infinity", None, ["answer: Infinity is no JSON number and became null"]),
+    ("{ a: undefined, b: [undefined, , 1] }", {"b": [None, None, 1]}, []),
+    (
+        "{ f() {}, s: Symbol(), list: [() => 0] }",
+        {"list": [None]},
+        [f"{place}: a {kind} cannot be sent and was left out" for place, kind in
+         (("f", "function"), ("s", "symbol"), ("list.0", "function"))],
+    ),
+    ("'a\\ud834b'", "a\ufffdb", ["answer: half of a surrogate pair was replaced by U+FFFD"]),
+    ("['\\u{1d11e}', '\\udd1e']", ["\U0001d11e", "\ufffd"], ["1: half of a surrogate pair was replaced by U+FFFD"]),
+    ("new Date(0)", "1970-01-01T00:00:00.000Z", []),
+    ("new Date(NaN)", None, []),
+    ("new Map([['a', new Map([[1, 'x']])], ['__proto__', 2]])", {"a": {"1": "x"}, "__proto__": 2}, []),
+    ("new Set([1, new Set(['x']), undefined])", [1, ["x"], None], []),
+    ("[new TypeError('no')]", [{"name": "TypeError", "message": "no"}], []),
+    ("JSON.parse('{\"__proto__\": {\"x\": 1}, \"constructor\": 2}')", {"__proto__": {"x": 1}, "constructor": 2}, []),
+    ("JSON.parse('{\"__proto__\": null, \"a\": [NaN]}'.replace('NaN', '1'))", {"__proto__": None, "a": [1]}, []),
+    ("Object.create(null, { a: { value: 1, enumerable: true }, b: { value: 2 } })", {"a": 1}, []),
+    ("Object.create({ inherited: 1 }, { own: { value: 2, enumerable: true } })", {"own": 2}, []),
+    ("new (class Row { id = 1; get twice() { return 2; } })()", {"id": 1}, []),
+    ("[new String('ab'), new Number(3), new Boolean(true)]", [{"0": "a", "1": "b"}, {}, {}], []),
+    ("{ toJSON: 1, a: 2 }", {"toJSON": 1, "a": 2}, []),
+    ("{ toJSON() { return { a: [NaN] }; } }", {"a": [None]}, ["a.0: NaN is no JSON number and became null"]),
+    ("{ toJSON() { return this; }, a: 1 }", {"a": 1}, ["toJSON: a function cannot be sent and was left out"]),
+    ("Object.assign([1], { toJSON: () => 2, more: 3 })", [1], []),
+    ("new (class List extends Array {})(1, 2)", [1, 2], []),
+    ("((seen) => ({ get a() { return ++seen; }, get b() { return [++seen]; } }))(0)", {"a": 1, "b": [2]}, []),
+    (
+        "{ a: 1, get b() { throw new Error('no'); }, c: NaN, [Symbol()]: 1 }",
+        {"a": 1, "c": None},
+        ["b: reading it threw Error: no", "c: NaN is no JSON number and became null"],
+    ),
+    ("new Proxy({ a: { b: 1 } }, {})", {"a": {"b": 1}}, []),
+    ("((same) => [same, { same }, same])({ a: 1 })", [{"a": 1}, {"same": {"a": 1}}, {"a": 1}], []),
+    ("{ width: 1, height: 1, data: new Uint8ClampedArray(4) }", {"width": 1, "height": 1, "data": [0] * 4}, []),
+    ("Array.from({ length: 30 }, () => NaN)", [None] * 30,
+     [f"{n}: NaN is no JSON number and became null" for n in range(20)]),
+]  # fmt: skip
+#: An expression with content, and what is found: path, kind, and its bytes, size or reason.
+_CONTENT: list[tuple[str, list[object]]] = [
+    ("new Uint8Array([1, 2])", [[[], "view", [1, 2]]]),
+    ("new ArrayBuffer(2)", [[[], "view", [0, 0]]]),
+    ("[new Uint16Array([258]).subarray(0, 1)]", [[[0], "view", [2, 1]]]),
+    ("{ a: { b: new DataView(new ArrayBuffer(3), 1) } }", [[["a", "b"], "view", [0, 0]]]),
+    ("{ f: new Blob(['abc']), g: new File(['ab'], 'n') }", [[["f"], "blob", 3], [["g"], "blob", 2]]),
+    ("new (class Buffer extends Uint8Array { toJSON() { return 0; } })([7])", [[[], "view", [7]]]),
+    ("new (class extends Blob { get size() { return 1; } })(['ab'])", [[[], "blob", 2]]),
+    ("new Map([['file', new Uint8Array([1])]])", [[["file"], "view", [1]]]),
+    ("{ toJSON: () => ({ x: new Uint8Array([1]) }) }", [[["x"], "view", [1]]]),
+    ("Object.setPrototypeOf(new ArrayBuffer(1), null)", [[[], "view", [0]]]),
+    ("Object.setPrototypeOf(new Blob(['a']), Object.prototype)", [[[], "blob", 1]]),
+    ("Object.setPrototypeOf(new Uint8Array([5]), {})",
+     [[[], "broken", "Cannot read properties of undefined (reading 'detached')"]]),
+    ("((b) => (structuredClone(b, { transfer: [b] }), b))(new ArrayBuffer(4))",
+     [[[], "broken", "a detached ArrayBuffer (it was transferred away)"]]),
+]  # fmt: skip
+_REFUSED = [
+    ("((a) => (a.b = { a }, a))({})", "the answer holds itself at b.a"),
+    ("((a) => (a[0] = a, a))([])", "the answer holds itself at 0"),
+    (_DEEP.format(wrap="{ v }", depth=65 + 1), "the answer is nested deeper than 64 levels"),
+    (_DEEP.format(wrap="[v]", depth=100_000), "the answer is nested deeper than 64 levels"),
+    ("{ toJSON() { throw new Error('no'); } }", "no"),
+]
+#: Answers as most are, which hold no content: nothing in them is asked for it by an exception that is caught.
+_PLAIN = [
+    "Array.from({ length: 200 }, (_, id) => ({ id, size: 1, byteLength: 2, tags: ['a'], more: { x: null } }))",
+    "Array.from({ length: 200 }, (_, id) => new (class Row { id = id; type = 'row'; })())",
+    'JSON.parse(\'[{"a": [[1], {"b": 2}]}]\')',
+]
+
+
+@pytest.mark.fault(21)
+async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
+    sources = [
+        *(case[0] for case in _DATA),
+        *(case[0] for case in _CONTENT),
+        *(case[0] for case in _REFUSED),
+        _DEEP.format(wrap="[v]", depth=64),
+        *_PLAIN,
+    ]
+    context = await browser.playwright.new_context()
+    try:
+        page = await context.new_page()
+        pack = f"sources => ({_PACK})({json.dumps(load_script('codec.js'))}, sources)"
+        packed: list[dict[str, Any]] = await page.evaluate(pack, sources)
+    finally:
+        await context.close()
+    outcomes = dict(zip(sources, packed, strict=True))
+    for source, data, warnings in _DATA:
+        outcome = outcomes[source]
+        packed_data = json.loads(outcome["json"] or '"nothing"')
+        assert (packed_data, outcome["warnings"], outcome["found"]) == (data, warnings, []), source
+    for source, found in _CONTENT:
+        assert outcomes[source]["found"] == found, source
+    for source, message in _REFUSED:
+        assert outcomes[source]["threw"] == message, source
+    assert json.loads(outcomes[_DEEP.format(wrap="[v]", depth=64)]["json"])
+    assert [outcomes[source]["looks"] for source in _PLAIN] == [0, 0, 0]
+
+
+async def test_a_small_call_into_a_page_takes_few_calls_of_our_functions(connected: Connect) -> None:
+    """Counted, because time depends on the machine: functions of this library, for an answer of 60 values."""
+    ours, counted = str(Path(transports.__file__).parent), 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event == "call" and frame.f_code.co_filename.startswith(ours)
+
+    async with connected(store="none:") as app:
+        await app.transport._agent.page.evaluate(  # type: ignore[attr-defined]
+            """() => {
+              const rows = Array.from({ length: 14 }, (_, id) => ({ id, name: "a name", city: "a town" }));
+              window.abp.call = async () => ({ success: true, data: { rows } });
+            }"""
+        )
+        for _ in range(5):
+            result = await app.call("rows")
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            for _ in range(20):
+                result = await app.call("rows")
+        finally:
+            sys.setprofile(before)
+    assert isinstance(result.data, dict)
+    assert len(result.data["rows"]) == 14  # type: ignore[arg-type]
+    assert counted / 20 <= 90  # it was 139
