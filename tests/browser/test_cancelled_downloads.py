@@ -49,11 +49,11 @@ class _Busy(_Emitter):
             return await work
 
     async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
-        if method == "Runtime.callFunctionOn":
-            url = params["arguments"][0]["value"]
-            self.emit("Browser.downloadWillBegin", {"url": url, "guid": "guid", "frameId": "1"})
-            self.begun.set()
-        return {"frameTree": {"frame": {"id": "1"}}, "executionContextId": 1}
+        return {}
+
+    async def invoke(self, _: str, url: str, name: str, **__: object) -> None:
+        self.emit("Browser.downloadWillBegin", {"url": url, "guid": "guid", "suggestedFilename": name, "frameId": "1"})
+        self.begun.set()
 
     def end(self) -> None:
         self.emit("Browser.downloadProgress", {"guid": "guid", "state": "canceled"})
