@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import embedded, limits, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -24,6 +24,7 @@ from webapp_fixture import serve
 
 _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table]]]]] = {
     "page": speed.page_to_file,
+    "limit": limits.page_to_file_at_the_limit,
     "huge": volume.huge_file,
     "file": speed.file_to_page,
     "calls": speed.small_calls,
