@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import sha
-from transports.artifacts import LocalStore
+from transports.artifacts import LocalStore, following
 from transports.artifacts.content import Meter, measure_file
 from transports.artifacts.local import staging
 from transports.artifacts.local.staging import LocalStaged
@@ -109,6 +110,29 @@ async def test_a_file_that_shrank_is_followed_from_its_start(tmp_path: Path) -> 
     ref = await staged.commit()
     await staged.aclose()
     assert ref.sha256 == sha(OTHER)
+
+
+async def test_a_sync_that_fails_behind_the_writer_fails_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports it once, and the last sync would be told that all is well."""
+    failed = threading.Event()
+
+    def sync(_: int) -> None:
+        failed.set()
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(following, "_SYNC_EVERY", 1_000_000)
+    monkeypatch.setattr(following, "_sync_data", sync)
+    store = LocalStore(tmp_path)
+    staged = await stage(store)
+    staged.follow()
+    staged.path.write_bytes(DATA)
+    assert await asyncio.to_thread(failed.wait, 15)
+    with pytest.raises(StoreError, match="the disk is broken"):
+        await staged.commit()
+    await staged.aclose()
+    assert not await store.list() and not followers()
 
 
 async def test_a_follower_ends_with_its_file_whatever_became_of_it(tmp_path: Path) -> None:
