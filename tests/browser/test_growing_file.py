@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from transports.browser.transfer import growing as growing_module
 from transports.browser.transfer.growing import GrowingFile
 
 
@@ -68,11 +69,17 @@ async def test_a_file_that_was_taken_for_the_download_gives_way_to_it(
     assert places.path.read_bytes() == b"the download" and places.hidden.read_bytes() == b"another one"
 
 
-async def test_no_file_is_taken_where_several_are_new_or_the_folder_is_not_known(places: _Places) -> None:
+async def test_no_file_is_taken_where_several_are_new_or_the_folder_is_not_known(
+    places: _Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_module, "_LOOKS", 2)
     for growing in (places.growing, GrowingFile(places.path, None), GrowingFile(places.path, places.hidden)):
         for number in range(2):
             (places.temporary / f".{number}").touch()
         growing.begin(places.written)
+        assert growing._looking is not None
+        await growing._looking
+        assert not places.path.exists()
         places.written.write_bytes(b"the download")
         await growing.take(places.written)
         assert [found.name for found in places.store.iterdir()] == ["staged"]

@@ -75,7 +75,7 @@ class Fetcher:
                 "raise ABP_MAX_ARTIFACT_BYTES to accept it",
                 details={"limit": self.limit, "size": handle.size},
             )
-        if self.transport.features.appends and (handle.size or declared or 0) >= _FOLLOW_FROM:
+        if (handle.size or declared or 0) >= _FOLLOW_FROM and self.transport.features.appends:
             staged.follow()
         with map_os_errors("write a file", staged.path.parent):
             await self.transport.save(handle, staged.path, timeout=self.timeout)

@@ -80,9 +80,8 @@ class GrowingFile:
 
 
 def _take(written: Path, path: Path) -> None:
-    path.unlink(
-        missing_ok=True
-    )  # a rename between two names of one file does nothing, a copy writes into the wrong one
+    # a rename between two names of one file does nothing, and a copy would write into the wrong file
+    path.unlink(missing_ok=True)
     move_file(written, path)
 
 
