@@ -41,8 +41,8 @@ blob), 53 until the browser begins (the blob goes from the page to the browser),
 the file 49 more.
 
 - Kept: the hash behind the browser's writer. Chromium first writes to a hidden file in its folder for temporary files,
-  and calls it `<guid>.crdownload` only when the writer pauses: in 5 of 8 downloads after the last byte. So the hidden
-  file is linked to the staged path, 20 ms after the download begins. From 0.73 of the limit to 1.04 (512 MB: 1.21).
+  and calls it `<guid>.crdownload` only when the writer pauses: in 3 of 4 downloads after the last byte. So the hidden
+  file is linked to the staged path as soon as it is there. From 0.73 of the limit to 1.04 (512 MB: 1.21).
 - Kept: one call in the page instead of URL, click and revoking; garbage collected beside the answer; slices of content
   over 400 MB appended and hashed beside the next.
 - Kept: what was hashed is synced every 16 MB, so that the last sync has little to do: 310 ms against 367 at the best,

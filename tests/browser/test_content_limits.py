@@ -30,7 +30,7 @@ class _Browser:
 
     def __init__(self, folder: Path, *, total: int = 0, size: int = 100_000) -> None:
         self._listeners: dict[str, list[Callable[[dict[str, Any]], object]]] = {}
-        self._file = folder / "guid"
+        self.file = folder / "guid"
         self._total = total
         self._size = size
         self.page = self
@@ -73,7 +73,7 @@ class _Browser:
     async def write(self, url: str, name: str = "big.bin") -> int:
         """Write until cancelled; returns how many bytes that were."""
         self.emit("Browser.downloadWillBegin", url=url, guid="guid", suggestedFilename=f"{name}.txt", frameId="frame")
-        with self._file.open("xb") as file:
+        with self.file.open("xb") as file:
             while not self.cancelled.is_set() and file.tell() < self._size:
                 file.write(b"x" * 400)
                 progress = {"guid": "guid", "receivedBytes": file.tell(), "totalBytes": self._total}
@@ -85,7 +85,8 @@ class _Browser:
 
 
 def _downloads(browser: _Browser) -> CdpDownloads:
-    return CdpDownloads(browser, browser, "context", asyncio.Semaphore(1))  # type: ignore[arg-type]
+    folder = browser.file.parent
+    return CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=folder)  # type: ignore[arg-type]
 
 
 # What the browser knows of the size, and the bytes that it may write: a few events pass until it is cancelled.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
 
-from transports.browser.transfer import growing as growing_module
 from transports.browser.transfer.growing import GrowingFile
 
 
@@ -36,16 +36,14 @@ def places(tmp_path: Path) -> _Places:
     return _Places(tmp_path)
 
 
-@pytest.mark.parametrize("paused", [False, True], ids=["hidden until the end", "renamed at once"])
-async def test_a_download_is_read_at_its_last_name_from_its_first_bytes_on(places: _Places, paused: bool) -> None:
-    first = places.store / "guid.crdownload" if paused else places.hidden
-    places.growing.begin(places.written)
-    with first.open("wb", buffering=0) as file:
+async def test_a_download_is_read_at_its_last_name_from_its_first_bytes_on(places: _Places) -> None:
+    places.growing.begin()
+    with places.hidden.open("wb", buffering=0) as file:
         file.write(b"first")
         await places.linked()
         file.write(b", second")
         assert places.path.read_bytes() == b"first, second"
-    first.rename(places.written)
+    places.hidden.rename(places.written)
     await places.growing.take(places.written)
     assert [found.name for found in places.store.iterdir()] == ["staged"]
     assert places.path.read_bytes() == b"first, second" and places.path.stat().st_nlink == 1
@@ -62,34 +60,43 @@ async def test_a_file_that_was_taken_for_the_download_gives_way_to_it(
         monkeypatch.setattr(Path, "rename", another_file_system)
         monkeypatch.setattr(os, "rename", another_file_system)
     places.hidden.write_bytes(b"another one")
-    places.growing.begin(places.written)
+    places.growing.begin()
     await places.linked()
     places.written.write_bytes(b"the download")
     await places.growing.take(places.written)
     assert places.path.read_bytes() == b"the download" and places.hidden.read_bytes() == b"another one"
 
 
-async def test_no_file_is_taken_where_several_are_new_or_the_folder_is_not_known(
+async def test_no_file_is_taken_where_several_are_new_or_there_is_no_folder(
     places: _Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing_module, "_LOOKS", 2)
-    for growing in (places.growing, GrowingFile(places.path, None), GrowingFile(places.path, places.hidden)):
+    looks = 0
+    look = GrowingFile._hidden
+
+    def counted(growing: GrowingFile) -> Set[str]:
+        nonlocal looks
+        looks += 1
+        return look(growing)
+
+    monkeypatch.setattr(GrowingFile, "_hidden", counted)
+    for growing in (places.growing, GrowingFile(places.path, places.store / "none")):
         for number in range(2):
             (places.temporary / f".{number}").touch()
-        growing.begin(places.written)
-        assert growing._looking is not None
-        await growing._looking
+        before = looks
+        growing.begin()
+        while looks < before + 3:
+            await asyncio.sleep(0)
         assert not places.path.exists()
         places.written.write_bytes(b"the download")
         await growing.take(places.written)
         assert [found.name for found in places.store.iterdir()] == ["staged"]
-        assert places.path.read_bytes() == b"the download"
+        assert places.path.read_bytes() == b"the download" and not growing._looking
         places.path.unlink()
 
 
 async def test_a_download_that_is_given_up_loses_the_name(places: _Places) -> None:
     places.hidden.write_bytes(b"half of")
-    places.growing.begin(places.written)
+    places.growing.begin()
     await places.linked()
     await places.growing.drop()
     assert not list(places.store.iterdir()) and places.hidden.exists()

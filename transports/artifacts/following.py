@@ -14,7 +14,7 @@ from .content import Meter, read_more
 __all__ = ["Follower"]
 
 #: Seconds between two looks at the file: the first while it grows, the last while nothing happens.
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.05
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.001, 0.01
 #: Bytes after which they are written to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)  # macOS has only the second

@@ -61,7 +61,7 @@ class CdpDownloads:
     """Downloads from one page, one at a time.
 
     ``slots`` are shared by all pages of the browser. ``folder`` is where the browser writes for all pages of the
-    context, if other sessions have pages in it too, and ``temporary`` its folder for temporary files.
+    context, if other sessions have pages in it too, and ``temporary`` is its folder for temporary files.
     ``on_app_download(event, folder)`` is called for every download that was not started here, with the folder that
     downloads of this page go to.
     """
@@ -73,8 +73,8 @@ class CdpDownloads:
         context_id: str,
         slots: asyncio.Semaphore,
         *,
+        temporary: Path,
         folder: Path | None = None,
-        temporary: Path | None = None,
     ) -> None:
         self._agent = agent
         self._browser = browser
@@ -133,14 +133,14 @@ class CdpDownloads:
             await self.set_folder(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             growing = GrowingFile(path, self._temporary)
+            if size >= _LINK_FROM and not self._slots.locked():  # two at once could not be told apart
+                growing.begin()
             name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
             self._beginning[name] = began
             guid = ""
             try:
                 await self._agent.invoke(method, *args, name, timeout=remaining(deadline))
                 guid = await self._wait_for_start(began, deadline)
-                if size >= _LINK_FROM:
-                    growing.begin(folder / guid)
                 running = asyncio.shield(self._running[guid])
                 state = await self._agent.with_deadline(running, "a download", timeout=remaining(deadline))
                 if state != "completed":

@@ -5,77 +5,58 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
 
-from ...tasks import in_thread
+from ...tasks import cancel_and_wait, in_thread, spawn
 
 __all__ = ["GrowingFile", "move_file"]
 
-#: Seconds between two looks for the file, and how many there are: after that the browser writes elsewhere.
-_INTERVAL, _LOOKS = 0.003, 300
+_INTERVAL = 0.003  # seconds between two looks for the file
 
 
 class GrowingFile:
     """Gives the file of a download the name ``path``, if it can while the browser still writes it.
 
-    Chromium begins with a hidden file in ``temporary``, the folder for its temporary files (``None``: not known), and
-    renames it when its writer pauses, which may be at the very end. So make this object before the download begins: a
-    file that is new there is taken for the download's own, if there is only one. This is a guess, which :meth:`take`
-    corrects.
+    Chromium begins with a hidden file in ``temporary``, the folder for its temporary files, and renames it when its
+    writer pauses, which may be at the very end. So make this object before the download begins: a file that is new
+    there is taken for the download's own, if there is only one. This is a guess, which :meth:`take` corrects.
     """
 
-    def __init__(self, path: Path, temporary: Path | None) -> None:
+    def __init__(self, path: Path, temporary: Path) -> None:
         self._path = path
         self._temporary = temporary
         self._known = self._hidden()
-        self._ended = Event()
-        self._looking: asyncio.Future[None] | None = None
+        self._looking: set[asyncio.Task[None]] = set()
 
-    def begin(self, written: Path) -> None:
-        """Begin to look for the file, in a thread. ``written`` is what the browser calls it at its end."""
-        self._looking = asyncio.ensure_future(in_thread(self._look, written))
+    def begin(self) -> None:
+        """Begin to look for the file."""
+        spawn(self._look(), self._looking)
 
     async def take(self, written: Path) -> None:
         """Rename the file that the browser has written to ``path``, whatever has that name by now."""
-        await self._stop()
+        await cancel_and_wait(self._looking)
         await in_thread(_take, written, self._path)
 
     async def drop(self) -> None:
         """Take the name away again."""
-        await self._stop()
+        await cancel_and_wait(self._looking)
         self._path.unlink(missing_ok=True)
 
-    async def _stop(self) -> None:
-        self._ended.set()
-        if self._looking is not None:
-            await asyncio.wait((self._looking,))
-
-    def _look(self, written: Path) -> None:
-        for _ in range(_LOOKS):
-            for found in self._candidates(written):
-                try:
-                    self._path.hardlink_to(found)
-                except FileNotFoundError:  # not there yet, or renamed just now
-                    continue
-                except OSError:  # another file system, or one without hard links
-                    return
-                return
-            if self._ended.wait(_INTERVAL):
-                return
-
-    def _candidates(self, written: Path) -> Iterator[Path]:
-        yield written.with_name(f"{written.name}.crdownload")
-        new = self._hidden() - self._known
-        if self._temporary is not None and len(new) == 1:
-            yield self._temporary / next(iter(new))
+    async def _look(self) -> None:
+        with suppress(OSError):  # another file system, or one without hard links
+            while True:
+                new = self._hidden() - self._known
+                if len(new) == 1:
+                    with suppress(FileNotFoundError):  # renamed just now
+                        await in_thread(self._path.hardlink_to, self._temporary / next(iter(new)))
+                        return
+                await asyncio.sleep(_INTERVAL)
 
     def _hidden(self) -> Set[str]:
-        if self._temporary is not None:
-            with suppress(OSError), os.scandir(self._temporary) as entries:
-                return {entry.name for entry in entries if entry.name.startswith(".")}
+        with suppress(OSError), os.scandir(self._temporary) as entries:
+            return {entry.name for entry in entries if entry.name.startswith(".")}
         return frozenset()
 
 
