@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...browser.effects.page_effects import PageEffects
 from ...browser.page.agent import PageAgent
-from ...browser.page.listening import listen
+from ...browser.page.listening import listen, listener
 from ...errors import Disconnected, ProtocolError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class AppFrame:
 
     @classmethod
     async def open(cls, frame: Frame, agent: PageAgent, effects: PageEffects, *, timeout: float) -> AppFrame | None:
-        """Return the frame, watched for crashes and side effects; ``None`` if the browser has no CDP."""
+        """Return the frame, watched for crashes and side effects; ``None`` if the browser cannot do it."""
         from playwright.async_api import Error
 
         if agent.channel.cdp is None:
@@ -44,7 +44,8 @@ class AppFrame:
                 own = cls(agent, await context.new_cdp_session(frame), timeout)
             except Error:  # it has no process of its own
                 own = cls(agent, await context.new_cdp_session(frame.page), timeout)
-                await own._enter()
+                if not await own._enter():
+                    return None
             else:
                 crashed = Disconnected("the embedded app's process crashed")
                 listen(own._session, "Inspector.targetCrashed", lambda _: agent.mark_lost(crashed))
@@ -53,18 +54,22 @@ class AppFrame:
             return own
         return None
 
-    async def _enter(self) -> None:
-        """Find the context of the app's scripts among those of the page."""
+    async def _enter(self) -> bool:
+        """Find the context of the app's scripts among those of the page. Returns ``False`` if there is none."""
         self._shared = True
         contexts: list[dict[str, Any]] = []
-        listen(self._session, "Runtime.executionContextCreated", lambda event: contexts.append(event["context"]))
+        note = listener(lambda event: contexts.append(event["context"]))
+        self._session.on("Runtime.executionContextCreated", note)
         await self._session.send("Runtime.enable")  # tells of each context before it returns
+        self._session.remove_listener("Runtime.executionContextCreated", note)
+        await self._session.send("Runtime.disable")  # the console of the app would be sent here too
         tree = await self._session.send("Page.getFrameTree")
         children = [child["frame"]["id"] for child in tree["frameTree"].get("childFrames", ())]
         for context in contexts:
             data = context.get("auxData", {})
             if data.get("isDefault") and data.get("frameId") in children[:1]:
                 self._context = {"uniqueContextId": context["uniqueId"]}
+        return bool(self._context)
 
     async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
         """Send a command to the frame's session, within the time for opening."""
