@@ -44,12 +44,15 @@ class Features:
     ``cookies``: the far side holds cookies that a download from its origin may need.
     ``presets``: the far side speaks another protocol than ABP (MCP). Where the caller gives no routing policy, the
     preset for the name that it gives itself applies (:func:`transports.routing.preset`).
+    ``appends``: :meth:`Transport.save` writes a file from its beginning to its end and never changes what it wrote, so
+    that its hash can be computed meanwhile.
     """
 
     listing: bool = False
     reconnects: bool = False
     cookies: bool = False
     presets: bool = False
+    appends: bool = False
 
 
 class PdfMargins(TypedDict, total=False):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import answers, embedded, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import answers, embedded, limits, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -27,6 +27,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "cold": opening.cold_call,
     "imports": opening.imports,
     "page": speed.page_to_file,
+    "limit": limits.page_to_file_at_the_limit,
     "huge": volume.huge_file,
     "file": speed.file_to_page,
     "calls": answers.small_calls,

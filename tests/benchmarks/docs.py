@@ -33,9 +33,11 @@ _WAYS = """\
 it, in the same round trip. Larger content stays in the page, and only a reference comes; then the first of these rungs
 that can be used moves it:
 
-- `download`: a `blob:` URL is made in the page and clicked in an isolated world; the browser writes the file straight
-  into the store's staging folder, where it is renamed, hashed and synced. No byte passes through Python or the driver.
-  Content over 400 MB goes in slices of 64 MB, one alive at a time, because the browser caps what all blobs may hold.
+- `download`: one call in the page makes a `blob:` URL, clicks it and revokes it; the browser writes the file straight
+  into the store's staging folder. A thread hashes it behind the browser's writer, under a second name that the file has
+  from its first bytes on; at the end it is renamed, the rest is hashed, and it is synced. No byte passes through the
+  driver. Content over 400 MB goes in slices of 64 MB, because the browser caps what all blobs may hold: each is put at
+  the file's end, and hashed there, while the browser writes the next.
 - `stream`: `IO.resolveBlob` and `IO.read` over CDP; for content where a download costs more than it saves, and for more
   than nine files a second, since Chromium silently drops downloads beyond ten a second.
 - `slices`: base64 text, 6 MB at a time; works wherever a script can run.
@@ -53,9 +55,9 @@ makes a reference. Large JSON goes the same way up to 2 MB; above that it is con
 """
 
 _PARTS = """\
-The parts of one call nest: the download holds the click and the move, the commit holds the hash (which runs while the
-file is synced) and the publishing. *In the page* are the app's answer (`call`), making a URL of the content (`url`:
-the blob is copied from the page to the browser), and letting go of both.
+The parts of one call nest: the download holds the page's part in it, the wait until the browser begins (the blob goes
+from the page to the browser) and the move; the commit holds the end of the hash (while the file is synced) and the
+publishing. *In the page* are the app's answer (`call`), making a blob and its click (`download`), and letting go.
 """
 
 

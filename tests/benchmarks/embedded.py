@@ -36,6 +36,7 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
     store = bench.folder / "store"
     paged = PlaywrightTransport(bench.url, browser=bench.browser)
     framed = PostMessageTransport(f"{bench.url}embed", browser=bench.browser)
+    apart = PostMessageTransport(f"{bench.url}embed", browser=bench.browser, harness="other")
 
     async def taken(app: Session) -> Sequence[float]:
         started = time.perf_counter()
@@ -49,6 +50,7 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
     async with (
         connect(bench.url, transport=paged, store=store) as in_page,
         connect(bench.url, transport=framed, store=store) as in_frame,
+        connect(bench.url, transport=apart, store=store) as on_another_site,
     ):
         pages = [page for context in bench.browser.playwright.contexts for page in context.pages]
         frames: list[Frame] = [
@@ -56,7 +58,11 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
         ]
         for frame in frames:
             await frame.evaluate(_KEEP_COPIES, [KEPT, {"bytes": size}])
-        ways = {"page": lambda: taken(in_page), "frame": lambda: taken(in_frame)}
+        ways = {
+            "page": lambda: taken(in_page),
+            "frame": lambda: taken(in_frame),
+            "apart": lambda: taken(on_another_site),
+        }
         times = await in_turns(ways, rounds=3 if bench.quick else 7, warm=False, pause=0.7)
         used = dict(framed.rungs)
     ours, theirs = min(times["frame"]), min(times["page"])
@@ -65,10 +71,19 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
         baseline="the same app by our Playwright transport",
         figure=theirs / ours,
         unit="×",
-        at_least=0.8,
+        at_least=0.95,
         want=1,
         measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
         f"({against(times['page'], times['frame'])}); rungs used: {rungs(used)}",
-        reason="the buffer crosses from the process of the app to that of the harness, about 85 ms for 64 MB",
+        reason="the message itself, and a frame that is laid out",
     )
-    return [row], []
+    far = min(times["apart"])
+    other = Row(
+        work=f"the same, {size // MB} MB, its harness on another site",
+        baseline="the same app by our Playwright transport",
+        figure=theirs / far,
+        unit="×",
+        measured=f"{size / MB / far:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
+        f"({against(times['page'], times['apart'])}); the buffer crosses from one process to another",
+    )
+    return [row, other], []

@@ -15,17 +15,16 @@ from unittest.mock import patch
 from transports.artifacts.local import blobs as shelf
 from transports.artifacts.local import staging
 from transports.browser.page import agent
-from transports.browser.transfer import ladder
+from transports.browser.transfer import cdp_downloads, growing
 
 __all__ = ["PHASES", "clocked"]
 
 #: Phase → the function that is it. They nest: the download waits for the browser, the commit hashes and syncs.
 PHASES: dict[str, tuple[Any, str]] = {
-    "download": (ladder.Ladder, "_download_url"),
-    "click": (ladder.Ladder, "_click"),
-    "move": (ladder, "_move"),
+    "download": (cdp_downloads.CdpDownloads, "_save"),
+    "until it begins": (cdp_downloads.CdpDownloads, "_wait_for_start"),
+    "move": (growing.GrowingFile, "take"),
     "in the page": (agent.PageAgent, "invoke"),
-    "collect garbage": (ladder.Ladder, "_collect"),
     "commit": (staging.LocalStaged, "commit"),
     "hash": (staging, "measure_file"),
     "all fsync": (os, "fsync"),
@@ -55,7 +54,7 @@ def _clocked(original: Callable[..., Any], name: str, spent: dict[str, float]) -
             try:
                 return await original(*args, **kwargs)
             finally:
-                # an agent's method by its name: the answer, making a URL, revoking it, letting go
+                # an agent's method by its name: the answer, making a URL and clicking it, letting go
                 label = f"{name}: {args[1]}" if by_method else name
                 spent[label] += time.perf_counter() - started
 

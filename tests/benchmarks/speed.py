@@ -73,9 +73,9 @@ async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
 
 def _page_to_file_reason(ms: Mapping[str, float]) -> str:
     return (
-        f"of the best call's {ms['whole call']:.0f} ms, {ms.get('in the page: url', 0):.0f} go into copying the blob "
-        f"from the page to the browser, {ms.get('download', 0):.0f} into the browser's writing of the file, and "
-        f"{ms.get('commit', 0):.0f} into hashing it and having it on the disk (fsync), which the baseline does not do; "
+        f"of the best call's {ms['whole call']:.0f} ms, {ms.get('in the page: download', 0):.0f} go into making a blob "
+        f"in the page, {ms.get('until it begins', 0):.0f} into its way to the browser, and {ms.get('commit', 0):.0f} "
+        "into the end of the hash and having it on the disk (fsync), which the baseline does not do; "
         "the kit is bound by memory and processor, so a busy machine slows it more than the baseline"
     )
 

@@ -49,11 +49,11 @@ class _Busy(_Emitter):
             return await work
 
     async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
-        if method == "Runtime.callFunctionOn":
-            url = params["arguments"][0]["value"]
-            self.emit("Browser.downloadWillBegin", {"url": url, "guid": "guid", "frameId": "1"})
-            self.begun.set()
-        return {"frameTree": {"frame": {"id": "1"}}, "executionContextId": 1}
+        return {}
+
+    async def invoke(self, _: str, url: str, name: str, **__: object) -> None:
+        self.emit("Browser.downloadWillBegin", {"url": url, "guid": "guid", "suggestedFilename": name, "frameId": "1"})
+        self.begun.set()
 
     def end(self) -> None:
         self.emit("Browser.downloadProgress", {"guid": "guid", "state": "canceled"})
@@ -65,7 +65,7 @@ async def test_a_download_that_is_cancelled_late_leaves_no_file(
 ) -> None:
     monkeypatch.setattr(cdp_downloads, "_CANCEL_TIMEOUT", 0.01)
     browser = _Busy()
-    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1))  # type: ignore[arg-type]
+    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path)  # type: ignore[arg-type]
     deadline = time.monotonic() + 3600
     saving = asyncio.ensure_future(downloads.save("blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline))
     await browser.begun.wait()

@@ -15,8 +15,10 @@ import pytest
 
 from transports.binary import Handle
 from transports.browser.effects.app_downloads import AppDownloads
+from transports.browser.transfer import ladder as ladder_module
 from transports.browser.transfer.cdp_downloads import CdpDownloads
 from transports.browser.transfer.ladder import Ladder
+from transports.browser.transfer.playwright_downloads import PlaywrightDownloads
 from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
 
 _LIMIT = 1000
@@ -26,14 +28,19 @@ _URL = "blob:http://127.0.0.1/1"
 class _Browser:
     """The CDP session of a browser that writes 400 bytes per event to the file of a download, until it is cancelled."""
 
-    def __init__(self, folder: Path, *, total: int) -> None:
+    def __init__(self, folder: Path, *, total: int = 0, size: int = 100_000) -> None:
         self._listeners: dict[str, list[Callable[[dict[str, Any]], object]]] = {}
-        self._file = folder / "guid"
+        self.file = folder / "guid"
         self._total = total
+        self._size = size
         self.page = self
         self.cdp = self
-        self.channel = SimpleNamespace(cdp=self)
+        self.channel = SimpleNamespace(cdp=self, collect_garbage=self.collect_garbage)
         self.cancelled = asyncio.Event()
+        self.collected = asyncio.Event()
+        self.collecting = 0
+        self.url = _URL
+        self.invoked: list[str] = []
 
     def on(self, event: str, listener: Callable[[Any], object]) -> None:
         self._listeners.setdefault(event, []).append(listener)
@@ -51,15 +58,23 @@ class _Browser:
     async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
         if method == "Browser.cancelDownload":
             self.cancelled.set()
-        if method == "Runtime.callFunctionOn":
-            self.writing = asyncio.ensure_future(self.write(params["arguments"][0]["value"]))
-        return {"frameTree": {"frame": {"id": "1"}}, "executionContextId": 1}
+        return {}
 
-    async def write(self, url: str) -> int:
+    async def invoke(self, method: str, *args: Any, **_: object) -> str:
+        self.invoked.append(method)
+        if method != "url":
+            self.writing = asyncio.ensure_future(self.write(self.url, args[-1]))
+        return self.url
+
+    async def collect_garbage(self) -> None:
+        self.collecting += 1
+        await self.collected.wait()
+
+    async def write(self, url: str, name: str = "big.bin") -> int:
         """Write until cancelled; returns how many bytes that were."""
-        self.emit("Browser.downloadWillBegin", url=url, guid="guid", suggestedFilename="big.bin", frameId="frame")
-        with self._file.open("xb") as file:
-            while not self.cancelled.is_set() and file.tell() < 100_000:
+        self.emit("Browser.downloadWillBegin", url=url, guid="guid", suggestedFilename=f"{name}.txt", frameId="frame")
+        with self.file.open("xb") as file:
+            while not self.cancelled.is_set() and file.tell() < self._size:
                 file.write(b"x" * 400)
                 progress = {"guid": "guid", "receivedBytes": file.tell(), "totalBytes": self._total}
                 self.emit("Browser.downloadProgress", **progress, state="inProgress")
@@ -70,7 +85,8 @@ class _Browser:
 
 
 def _downloads(browser: _Browser) -> CdpDownloads:
-    return CdpDownloads(browser, browser, "context", asyncio.Semaphore(1))  # type: ignore[arg-type]
+    folder = browser.file.parent
+    return CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=folder)  # type: ignore[arg-type]
 
 
 # What the browser knows of the size, and the bytes that it may write: a few events pass until it is cancelled.
@@ -113,7 +129,6 @@ class _Page:
             return pybase64.b64encode(b"x" * 100_000).decode()
         return {
             "blob": SimpleNamespace(ref="1"),
-            "url": "http://127.0.0.1/endless",
             "holdUrl": '{"id":"1","size":1099511627776}',
         }.get(method)
 
@@ -151,8 +166,31 @@ async def test_a_print_a_blob_and_a_long_answer_are_held_to_the_limit(tmp_path: 
     assert page.given == 1020
 
 
-async def test_content_is_not_taken_from_an_address(tmp_path: Path) -> None:
-    browser = _Browser(tmp_path, total=0)
-    ladder = Ladder(_Page(cdp=True), _downloads(browser), max_bytes=1 << 30, used=Counter())  # type: ignore[arg-type]
+@pytest.mark.parametrize("way", ["cdp", "playwright"])
+async def test_content_is_not_taken_from_an_address(tmp_path: Path, way: str) -> None:
+    browser = _Browser(tmp_path)
+    browser.url = "http://127.0.0.1/endless"
+    downloads = _downloads(browser) if way == "cdp" else PlaywrightDownloads(browser, asyncio.Semaphore(1))  # type: ignore[arg-type]
+    ladder = Ladder(browser, downloads, max_bytes=1 << 30, used=Counter())  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match="no blob: URL"):
         await ladder.save(Handle("1", 8 << 20), tmp_path / "saved", timeout=3600)
+
+
+async def test_a_download_takes_the_page_one_call_and_garbage_is_collected_beside_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ladder_module, "_DOWNLOAD_FROM", 400)
+    monkeypatch.setattr(ladder_module, "_COLLECT_EVERY", 400)
+    browser = _Browser(tmp_path, size=400)
+    ladder = Ladder(browser, _downloads(browser), max_bytes=_LIMIT, used=Counter())  # type: ignore[arg-type]
+    await ladder.save(Handle("1", 400), tmp_path / "first", timeout=3600)
+    second = asyncio.ensure_future(ladder.save(Handle("2", 400), tmp_path / "second", timeout=3600))
+    while not browser.collecting:
+        await asyncio.sleep(0)
+    for _ in range(20):  # a blob is made only when the one before it is gone
+        await asyncio.sleep(0)
+    assert (tmp_path / "first").stat().st_size == 400 and browser.invoked == ["download"]
+    browser.collected.set()
+    await second
+    assert (tmp_path / "second").stat().st_size == 400 and browser.invoked == ["download"] * 2
+    await ladder.aclose()

@@ -16,6 +16,7 @@ from aiohttp import web
 from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.adapters.postmessage import HARNESS_ORIGIN
+from transports.adapters.postmessage.harness import _origin_beside
 from transports.errors import ConnectFailed, NotAbpApp
 from webapp_fixture import Fixture, digest
 
@@ -181,6 +182,8 @@ async def odd() -> AsyncIterator[str]:
     async def page(request: web.Request) -> web.Response:
         if request.path == "/slow":
             await asyncio.sleep(60)
+        if request.path == "/cookie":
+            return web.Response(text=request.headers.get("Cookie", ""))
         return web.Response(text=PAGE, content_type="text/html")
 
     app = web.Application()
@@ -244,10 +247,11 @@ async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
 
 
 @pytest.mark.fault(2)
-async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded) -> None:
-    async with embedded() as app:
+@pytest.mark.parametrize("harness", ["same", "other"])
+async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded, harness: str) -> None:
+    async with embedded(harness=harness) as app:
         page = transport_of(app)._require_agent().page
-        frame = await page.context.new_cdp_session(page.main_frame.child_frames[0])
+        frame = await page.context.new_cdp_session(page if harness == "same" else page.main_frame.child_frames[0])
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
         started = time.monotonic()
@@ -313,10 +317,11 @@ async def test_a_call_that_times_out_is_cancelled_in_the_app_and_forgotten_here(
                 await asyncio.sleep(0.02)
 
 
-async def test_the_whole_embedded_app_is_printed(embedded: Embedded) -> None:
+@pytest.mark.parametrize("harness", ["same", "other"])
+async def test_the_whole_embedded_app_is_printed(embedded: Embedded, harness: str) -> None:
     """``window.print`` of an embedded app prints the app, all of it, not what the frame happens to show."""
     words = [f"word{n:04}" for n in range(400)]
-    async with embedded() as app:
+    async with embedded(harness=harness) as app:
         ref = (await app.call("export.pdf", {"html": "".join(f"<p>{word}</p>" for word in words)})).artifacts[
             "document"
         ]
@@ -326,12 +331,46 @@ async def test_the_whole_embedded_app_is_printed(embedded: Embedded) -> None:
         assert await data_of(app, "file.list") is not None  # the frame is alive
 
 
-async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Embedded) -> None:
-    async with embedded() as app:
+@pytest.mark.parametrize("harness", ["same", "other"])
+async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Embedded, harness: str) -> None:
+    async with embedded(harness=harness) as app:
         page = transport_of(app)._require_agent().page
-        assert page.url == f"{HARNESS_ORIGIN}/"
+        assert page.url == ("http://127.0.0.1:47474/" if harness == "same" else f"{HARNESS_ORIGIN}/")
         assert await page.evaluate("isSecureContext") is True
         assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
+
+
+@pytest.mark.parametrize(("harness", "sent", "processes"), [("same", "strict=1", 1), ("other", "", 2)])
+async def test_an_app_keeps_its_cookies_and_shares_a_process_with_a_harness_of_its_site(
+    embedded: Embedded, odd: str, harness: str, sent: str, processes: int
+) -> None:
+    async with embedded(f"{odd}/", harness=harness) as app:
+        page = transport_of(app)._require_agent().page
+        frame = page.main_frame.child_frames[0]
+        await page.context.add_cookies([{"name": "strict", "value": "1", "url": odd, "sameSite": "Strict"}])
+        assert await frame.evaluate("() => fetch('/cookie').then((answer) => answer.text())") == sent
+        targets = await (await page.context.new_cdp_session(page)).send("Target.getTargets")
+        assert 1 + sum(target["url"].startswith(odd) for target in targets["targetInfos"]) == processes
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("http://127.0.0.1:8000/embed", "http://127.0.0.1:47474"),
+        ("http://localhost:47474/", "http://localhost:47475"),
+        ("https://app.example/a?b#c", "https://app.example:47474"),
+        ("https://user:word@app.example:8443/", "https://app.example:47474"),
+        ("http://[::1]:8000/", "http://[::1]:47474"),
+        ("http://[::1]/", "http://[::1]:47474"),
+    ],
+)
+async def test_a_harness_of_the_apps_site_stands_on_another_port(url: str, origin: str) -> None:
+    assert _origin_beside(url) == origin
+
+
+async def test_a_harness_is_of_the_same_site_or_of_another() -> None:
+    with pytest.raises(UsageError, match="'same' or 'other', not 'mine'"):
+        PostMessageTransport("http://127.0.0.1:8000/", harness="mine")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sandbox", ["", "allow-scripts", "allow-same-origin"])

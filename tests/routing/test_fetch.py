@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
+from transports.base import Features
 from transports.binary import BinaryData, Handle
 from transports.binary.detect import Found
 from transports.errors import BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
@@ -17,6 +19,8 @@ from transports.routing.references import declared_text, metadata_of
 
 class Far:
     """A transport that has one content."""
+
+    features = Features()
 
     def __init__(self) -> None:
         self.saved: list[tuple[Handle, float]] = []
@@ -37,6 +41,19 @@ async def test_the_transport_saves_what_stayed_with_the_app(tmp_path: Path) -> N
     far = await fetched(tmp_path / "a", 3, declared=3)
     assert far.saved == [(Handle("1", 3), 7.0)] and (tmp_path / "a").read_bytes() == b"abc"
     assert (await fetched(tmp_path / "b", None, declared=3)).saved
+
+
+@pytest.mark.parametrize(("appends", "size", "followed"), [(True, 4 << 20, 1), (False, 4 << 20, 0), (True, 1000, 0)])
+async def test_a_large_file_is_followed_if_the_transport_only_appends(
+    tmp_path: Path, appends: bool, size: int, followed: int
+) -> None:
+    far, follow = Far(), Mock()
+    far.features = Features(appends=appends)
+    staged = cast(Any, SimpleNamespace(path=tmp_path / "a", follow=follow))
+    for binary in (BinaryData(Handle("1", size)), BinaryData(Handle("1"), size=size)):
+        follow.reset_mock()
+        await Fetcher(cast(Any, far)).into(staged, binary)
+        assert follow.call_count == followed
 
 
 async def test_what_cannot_be_trusted_is_not_fetched(tmp_path: Path) -> None:

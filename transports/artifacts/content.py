@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias, TypedDict, Unpack
@@ -34,6 +34,7 @@ __all__ = [
     "encode_text",
     "measure_file",
     "nothing_written",
+    "read_more",
     "too_large",
 ]
 
@@ -103,8 +104,20 @@ class Meter:
         return self._digest.hexdigest()
 
 
-def measure_file(fd: int, limit: int) -> Meter:
-    """Measure a whole file that another program wrote.
+def read_more(fd: int, meter: Meter, size: int, stop: Callable[[], bool] = lambda: False) -> bool:
+    """Count what a file of ``size`` bytes has after those that ``meter`` has counted, until its end or ``stop()``.
+
+    Returns ``False`` if there is nothing. Raises :class:`~transports.errors.TooLarge`.
+    """
+    before = meter.size
+    buffer = memoryview(bytearray(min(_PIECE, max(size - before, 0) + 1)))
+    while not stop() and (count := os.preadv(fd, [buffer], meter.size)):
+        meter.add(buffer[:count])
+    return meter.size > before
+
+
+def measure_file(fd: int, limit: int, begun: Meter | None = None) -> Meter:
+    """Measure a whole file that another program wrote. ``begun`` has counted its beginning already.
 
     Raises :class:`~transports.errors.StoreError` if it is not a regular file or changes while it is read, and
     :class:`~transports.errors.TooLarge`.
@@ -114,10 +127,8 @@ def measure_file(fd: int, limit: int) -> Meter:
         raise StoreError("the staged file is not a regular file; nothing was stored")
     if before.st_size > limit:
         raise too_large(limit)
-    meter = Meter(limit)
-    buffer = memoryview(bytearray(min(_PIECE, before.st_size + 1)))
-    while count := os.preadv(fd, [buffer], meter.size):
-        meter.add(buffer[:count])
+    meter = begun or Meter(limit)
+    read_more(fd, meter, before.st_size)
     after = os.fstat(fd)
     if (after.st_size, after.st_mtime_ns) != (meter.size, before.st_mtime_ns):
         raise StoreError("the staged file changed while it was read; commit it when its writer has finished")

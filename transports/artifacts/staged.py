@@ -44,6 +44,11 @@ class Staged(ABC):
     async def reset(self) -> None:
         """Drop everything and start again from zero bytes, as for a download that cannot be resumed."""
 
+    def follow(self) -> None:
+        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
+        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        return
+
     @abstractmethod
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Verify the content, make it visible and return its reference. It succeeds once.

@@ -62,7 +62,9 @@ class Tab:
         context_id = (await agent.target())["browserContextId"]
         # Sessions that share a context would change each other's download folder, so one folder serves all of them.
         shared = None if browser.context is None else self.folder
-        return CdpDownloads(agent, browser.cdp, context_id, browser.download_slots, folder=shared)
+        return CdpDownloads(
+            agent, browser.cdp, context_id, browser.download_slots, temporary=browser.folder, folder=shared
+        )
 
 
 @dataclass(frozen=True, slots=True)

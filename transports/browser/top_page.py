@@ -88,7 +88,7 @@ class TopPageTransport(PageTransport):
     read.
     """
 
-    features = Features(listing=True, reconnects=True, cookies=True)
+    features = Features(listing=True, reconnects=True, cookies=True, appends=True)
     _default_protocol: ClassVar[PageProtocol] = "abp"
     _default_grace: ClassVar[float] = 5.0
 

@@ -68,8 +68,7 @@ class PageTransport(Transport):
         self._source = source
         self._browser: Browser | None = None
         self._timeout = timeout
-        self._stack = contextlib.AsyncExitStack()
-        self._tab_stack = contextlib.AsyncExitStack()
+        self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
         self._page_stack = contextlib.AsyncExitStack()
         self._tab: Tab | None = None
         self._reconnect_task: asyncio.Task[None] | None = None
@@ -138,6 +137,7 @@ class PageTransport(Transport):
         self._page_stack.push_async_callback(self._effects.aclose)
         await asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
         self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0], used=self._rungs)
+        self._page_stack.push_async_callback(self._ladder.aclose)
         self._uploads = Uploads(agent, tab.folder)
         await self._load_app(tab.page, agent)
         agent.pin()

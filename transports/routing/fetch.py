@@ -22,6 +22,9 @@ __all__ = ["Fetcher", "OnDownload"]
 #: it. After a restart of the download it counts from zero again.
 OnDownload: TypeAlias = Callable[[str, int, int | None], None]
 
+#: Bytes from which on a file is hashed while it is written. Less is hashed faster than a thread is begun.
+_FOLLOW_FROM = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Fetcher:
@@ -71,6 +74,8 @@ class Fetcher:
                 "raise ABP_MAX_ARTIFACT_BYTES to accept it",
                 details={"limit": self.limit, "size": handle.size},
             )
+        if (handle.size or declared or 0) >= _FOLLOW_FROM and self.transport.features.appends:
+            staged.follow()
         with map_os_errors("write a file", staged.path.parent):
             await self.transport.save(handle, staged.path, timeout=self.timeout)
 

@@ -12,6 +12,7 @@ from ...errors import StoreError, StoreFull
 from ...tasks import in_thread
 from ..base import ArtifactStore
 from ..content import Description, Meter, as_bytes, measure_file, nothing_written
+from ..following import Follower
 from ..os_errors import OTHER_FOLDER, map_os_errors, write_all
 from ..ref import ArtifactRef
 from ..staged import StagedFile
@@ -38,6 +39,7 @@ class LocalStaged(StagedFile):
         self._tree = tree
         self._blobs = blobs
         self._name = temporary_name()
+        self._follower: Follower | None = None
         self._start()
 
     def _start(self) -> None:
@@ -84,6 +86,11 @@ class LocalStaged(StagedFile):
             for chunk in pending:
                 write_all(self._fd, chunk)
 
+    def follow(self) -> None:
+        self._check()
+        if self._follower is None and not self._written:
+            self._follower = Follower(self._open_path, self._store.max_bytes)
+
     async def reset(self) -> None:
         self._check(usable=False)
         await in_thread(self._discard)
@@ -119,16 +126,21 @@ class LocalStaged(StagedFile):
     def _open_external_file(self) -> bool:
         self._close()
         try:
-            with self._tree.folder(".abp", "staging") as staging:
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
-                self._fd = os.open(self._name, flags, dir_fd=staging)
-        except FileNotFoundError:
-            return False
+            self._fd = self._open_path()
         except OSError as error:
             if self.path.is_symlink():
                 raise StoreError("the staged file is a symlink and is not followed; nothing was stored") from error
             raise
-        return True
+        return self._fd >= 0
+
+    def _open_path(self) -> int:
+        """Return a descriptor of the file at :attr:`path`, -1 if there is none."""
+        try:
+            with self._tree.folder(".abp", "staging") as staging:
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a pipe must not block
+                return os.open(self._name, flags, dir_fd=staging)
+        except FileNotFoundError:
+            return -1
 
     def _measure_external_file(self) -> None:
         # Syncing keeps the disk busy and hashing the processor: side by side they take as long as the slower one.
@@ -143,11 +155,16 @@ class LocalStaged(StagedFile):
         syncing = Thread(target=sync, name="abp-fsync")
         syncing.start()
         try:
-            self._meter = measure_file(self._fd, self._store.max_bytes)
+            begun = self._stop_following(self._fd)
+            self._meter = measure_file(self._fd, self._store.max_bytes, begun)
         finally:
             syncing.join()
         if failed:
             raise failed[0]
+
+    def _stop_following(self, fd: int = -1) -> Meter | None:
+        follower, self._follower = self._follower, None
+        return follower.stop(fd) if follower else None
 
     def _close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -155,6 +172,7 @@ class LocalStaged(StagedFile):
             os.close(fd)
 
     def _discard(self) -> None:
+        self._stop_following()
         self._close()
         try:
             with self._tree.folder(".abp", "staging") as staging:
@@ -170,6 +188,7 @@ class LocalStaged(StagedFile):
         Errors of the disk are logged, not raised. A cancellation is delayed until the file is gone.
         """
         if self._committed:
+            self._stop_following()
             self._close()
         else:
             await in_thread(self._discard)

@@ -15,7 +15,8 @@ from ...artifacts.content import too_large
 from ...errors import ABPError, StoreFull, TransportError
 from ..page.agent import PageAgent
 from ..page.listening import listener
-from ..transfer.cdp_downloads import CdpDownloads, is_over, move_file
+from ..transfer.cdp_downloads import CdpDownloads, is_over
+from ..transfer.growing import move_file
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession

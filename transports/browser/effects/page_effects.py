@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -114,13 +114,19 @@ class PageEffects:
         listen(cdp, "Page.frameStoppedLoading", lambda event: self._on_loaded(event["frameId"]))
         listen(cdp, "Page.frameNavigated", lambda event: self._on_loaded(event["frame"]["id"]))
 
-    async def watch_frame(self, cdp: CDPSession) -> None:
-        """Watch an app in a frame that has a process of its own. Its first script has run already."""
-        self._watch(cdp)
-        await cdp.send("Page.enable")
-        await _cancel_file_choosers(cdp)
+    async def watch_frame(self, cdp: CDPSession, context: Mapping[str, object], *, shared: bool) -> None:
+        """Watch an app in a frame. Its first script has run already.
+
+        ``shared`` says that the frame has no process of its own: then ``cdp`` is a session with the page, which is
+        watched already, and ``context`` names the frame's own among its contexts (CDP ``Runtime.evaluate``).
+        """
+        if not shared:
+            self._watch(cdp)
+            await cdp.send("Page.enable")
+            await _cancel_file_choosers(cdp)
         arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), load_script("effects.js")))
-        made = await cdp.send("Runtime.evaluate", {"expression": f"({load_script('embedded.js')})({arguments})"})
+        expression = f"({load_script('embedded.js')})({arguments})"
+        made = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
         if "objectId" in made["result"]:
             self._tracker.spawn(self._hear(cdp, made["result"]["objectId"]))
 

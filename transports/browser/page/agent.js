@@ -23,6 +23,7 @@
   const blobSlice = Blob.prototype.slice, blobBytes = Blob.prototype.arrayBuffer;
   const createURL = URL.createObjectURL.bind(URL), revokeURL = URL.revokeObjectURL.bind(URL);
   const createElement = Document.prototype.createElement, clickOn = HTMLElement.prototype.click;
+  const setAttribute = Element.prototype.setAttribute;
   const fetch = globalThis.fetch.bind(globalThis);
   const setTimer = globalThis.setTimeout.bind(globalThis);
   const NativeBlob = Blob;
@@ -282,9 +283,18 @@
       buffer.parts.push(codec.fromBase64(text));
       buffer.files[0] = new NativeBlob(buffer.parts);
     },
-    clickDownload(url) {
+    // The link is not in the document, so the DOM does not change. `name` is what the browser calls the file in its events.
+    clickDownload(url, name) {
       const link = Reflect.apply(createElement, document, ["a"]);
-      Reflect.apply(clickOn, Object.assign(link, { href: url, download: "" }), []);
+      Reflect.apply(setAttribute, link, ["href", url]);
+      Reflect.apply(setAttribute, link, ["download", name]);
+      Reflect.apply(clickOn, link, []);
+    },
+    // The same with content that is held. The browser looks the URL up at the click, so it is revoked at once.
+    download(id, start, end, name) {
+      const url = agent.url(id, start, end);
+      agent.clickDownload(url, name);
+      revokeURL(url);
     },
     uninstall() {
       uninstalled = true;

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts.content import too_large
-from ...errors import CallTimeout, TransportError
+from ...errors import CallTimeout, ProtocolError, TransportError
 from ...tasks import spawn
 from ..page.agent import PageAgent
 from ..page.listening import listener
+from .growing import GrowingFile
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-__all__ = ["CdpDownloads", "RungUnusable", "is_over", "move_file", "remaining"]
+__all__ = ["CdpDownloads", "RungUnusable", "check_blob_url", "is_over", "remaining"]
 
 #: Chromium silently drops more than ten downloads a second from one frame.
 _MAX_PER_SECOND = 9
@@ -35,13 +36,10 @@ _START_TIMEOUT = 2.0
 _SLOW_START_TIMEOUT = 30.0
 #: Seconds for the browser to take a cancellation, and to report its end.
 _CANCEL_TIMEOUT = 2.0
-
-_CLICK = """function (url) {
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = "";
-  link.click();
-}"""
+#: From this size in bytes on, the file can be read while the browser writes it.
+_LINK_FROM = 4 << 20
+#: Characters of the name that a download of ours gets, by which its events are known. The browser may add an extension.
+_NAME_LENGTH = 20
 
 
 class RungUnusable(Exception):
@@ -63,8 +61,9 @@ class CdpDownloads:
     """Downloads from one page, one at a time.
 
     ``slots`` are shared by all pages of the browser. ``folder`` is where the browser writes for all pages of the
-    context, if other sessions have pages in it too. ``on_app_download(event, folder)`` is called for every download
-    that was not started here, with the folder that downloads of this page go to.
+    context, if other sessions have pages in it too, and ``temporary`` is its folder for temporary files.
+    ``on_app_download(event, folder)`` is called for every download that was not started here, with the folder that
+    downloads of this page go to.
     """
 
     def __init__(
@@ -74,6 +73,7 @@ class CdpDownloads:
         context_id: str,
         slots: asyncio.Semaphore,
         *,
+        temporary: Path,
         folder: Path | None = None,
     ) -> None:
         self._agent = agent
@@ -82,9 +82,9 @@ class CdpDownloads:
         self._slots = slots
         self._lock = asyncio.Lock()
         self._shared = folder
+        self._temporary = temporary
         self._folder = Path()
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
-        self._world: int | None = None
         self._recent: deque[float] = deque(maxlen=_MAX_PER_SECOND)
         self._start_timeout = _START_TIMEOUT
         self._beginning: dict[str, asyncio.Future[str]] = {}
@@ -97,7 +97,6 @@ class CdpDownloads:
         self._closed = False
         browser.on("Browser.downloadWillBegin", self._on_started)
         browser.on("Browser.downloadProgress", self._on_progress)
-        agent.page.on("framenavigated", lambda _: setattr(self, "_world", None))
 
     def close(self) -> None:
         """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
@@ -115,33 +114,48 @@ class CdpDownloads:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
 
         Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
-        ``limit`` bytes, and :class:`~transports.errors.TransportError` if the page is lost.
+        ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
+        :class:`~transports.errors.TransportError` if it is lost.
         """
+        await self._save(path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
+
+    async def save_held(self, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float) -> None:
+        """Write a part of content that the agent holds, of ``size`` bytes in all, as :meth:`save` does; in one call of
+        the page.
+        """
+        await self._save(path, "download", held_id, start, end, size=size, limit=end - start, deadline=deadline)
+
+    async def _save(self, path: Path, method: str, *args: object, size: int, limit: int, deadline: float) -> None:
         async with self._lock, self._slots:
             self._limit = limit
             await self._pace(size)
             folder = self._shared or path.parent
             await self.set_folder(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._beginning[url] = began
+            growing = GrowingFile(path, self._temporary)
+            if size >= _LINK_FROM and not self._slots.locked():  # two at once could not be told apart
+                growing.begin()
+            name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
+            self._beginning[name] = began
             guid = ""
             try:
-                await self._click(url, deadline)
+                await self._agent.invoke(method, *args, name, timeout=remaining(deadline))
                 guid = await self._wait_for_start(began, deadline)
                 running = asyncio.shield(self._running[guid])
                 state = await self._agent.with_deadline(running, "a download", timeout=remaining(deadline))
                 if state != "completed":
                     raise RungUnusable(f"the browser {state} the download")
-                await asyncio.to_thread(move_file, folder / guid, path)
+                await growing.take(folder / guid)
             except BaseException:
-                if began.done() and not began.cancelled():
+                if not began.done() or began.cancelled():  # it may still begin
+                    self._given_up[name] = folder
+                elif not began.exception():
                     guid = began.result()
                     await self.cancel(guid, folder)
-                else:  # it may still begin
-                    self._given_up[url] = folder
+                await growing.drop()
                 raise
             finally:
-                self._beginning.pop(url, None)
+                self._beginning.pop(name, None)
                 self._saving = ""
                 if running_now := self._running.pop(guid, None):
                     running_now.cancel()
@@ -172,22 +186,6 @@ class CdpDownloads:
         await self._send("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
-    async def _click(self, url: str, deadline: float) -> None:
-        """Click a download link in an isolated world, where the app cannot have replaced ``click``.
-
-        The link is not in the document, so the DOM does not change.
-        """
-        if self._world is None:
-            frames = await self._agent.send("Page.getFrameTree", timeout=remaining(deadline))
-            frame = {"frameId": frames["frameTree"]["frame"]["id"]}
-            world = await self._agent.send("Page.createIsolatedWorld", frame, timeout=remaining(deadline))
-            self._world = world["executionContextId"]
-        await self._agent.send(
-            "Runtime.callFunctionOn",
-            {"executionContextId": self._world, "functionDeclaration": _CLICK, "arguments": [{"value": url}]},
-            timeout=remaining(deadline),
-        )
-
     async def _wait_for_start(self, began: asyncio.Future[str], deadline: float) -> str:
         try:
             # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
@@ -200,14 +198,20 @@ class CdpDownloads:
 
     @listener
     def _on_started(self, event: dict[str, Any]) -> None:
-        """Match a download that begins with one of ours. The app's own downloads, with other URLs, arrive here too."""
-        url, guid = event["url"], event["guid"]
-        began = self._beginning.get(url)
+        """Match a download that begins with one of ours by its name. The app's own downloads arrive here too."""
+        name, guid = event["suggestedFilename"][:_NAME_LENGTH], event["guid"]
+        began = self._beginning.get(name)
         if began is not None and not began.done():
+            try:
+                check_blob_url(event["url"])
+            except ProtocolError as error:
+                began.set_exception(error)
+                self.cancel_in_background(guid, self._folder)
+                return
             self._running[guid] = asyncio.get_running_loop().create_future()
             self._saving = guid
             began.set_result(guid)
-        elif (folder := self._given_up.pop(url, None)) is not None:  # slow, or its call was cancelled
+        elif (folder := self._given_up.pop(name, None)) is not None:  # slow, or its call was cancelled
             self.cancel_in_background(guid, folder)
         else:
             self.on_app_download(event, self._folder)
@@ -263,6 +267,13 @@ class CdpDownloads:
         await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
 
 
+def check_blob_url(url: str) -> None:
+    """Raise :class:`~transports.errors.ProtocolError` for what is no ``blob:`` URL: an address could be that of an
+    endless file."""
+    if not url.startswith("blob:"):
+        raise ProtocolError("the page gave no blob: URL for its content")
+
+
 def _remove_written(guid: str, folder: Path) -> None:
     for written in folder.glob(f"{guid}*"):
         written.unlink(missing_ok=True)
@@ -275,11 +286,3 @@ def is_over(progress: Mapping[str, Any], limit: int) -> bool:
     """
     size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
     return size > limit
-
-
-def move_file(source: Path, target: Path) -> None:
-    """Rename a file, or copy it to another file system."""
-    try:
-        source.rename(target)
-    except OSError:  # another file system
-        shutil.move(source, target)

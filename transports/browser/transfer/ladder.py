@@ -23,10 +23,12 @@ import pybase64
 from ...artifacts.content import too_large
 from ...binary import Handle
 from ...errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
+from ...tasks import cancel_and_wait, in_thread, spawn
 from ..page.agent import PageAgent
 from ..page.channel import PageObject
 from ..page.received import Held, decode_base64, parse_json
 from .cdp_downloads import CdpDownloads, RungUnusable, remaining
+from .growing import move_file
 from .playwright_downloads import PlaywrightDownloads
 
 __all__ = ["Ladder"]
@@ -61,6 +63,7 @@ class Ladder:
         self._max_bytes = max_bytes
         self._downloads = downloads
         self._moved = 0
+        self._collecting: set[asyncio.Task[None]] = set()
         self.used = used
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
@@ -85,7 +88,7 @@ class Ladder:
                 arrived = path.stat().st_size
                 if arrived == size:
                     self.used[rung] += 1
-                    await self._collect_garbage(size)
+                    self._collect_garbage(size)
                     return
                 failed.append(f"{rung}: {arrived} of {size} bytes")
             path.unlink(missing_ok=True)
@@ -141,31 +144,54 @@ class Ladder:
         finally:
             await self._agent.invoke("release", held.id, timeout=5)
 
-    async def _collect_garbage(self, size: int) -> None:
-        """Collect garbage in the page every 128 MB. Blobs live until then, and a browser has limited space for them."""
+    def _collect_garbage(self, size: int) -> None:
+        """Begin to collect garbage in the page every 128 MB. Blobs live until then, and a browser has limited space for
+        them, so the next download waits for it."""
         self._moved += size
         if self._moved >= _COLLECT_EVERY:
             self._moved = 0
+            spawn(self._collect(), self._collecting)
+
+    async def _collect(self) -> None:
+        with contextlib.suppress(TransportError):  # a page that is lost fails the next call
             await self._agent.with_deadline(self._agent.channel.collect_garbage(), "collecting garbage", timeout=10)
+
+    async def _collected(self) -> None:
+        if self._collecting:
+            await asyncio.wait(tuple(self._collecting))
+
+    async def aclose(self) -> None:
+        """Stop collecting garbage."""
+        await cancel_and_wait(tuple(self._collecting))
 
     # --- rung 1: a download, written by the browser -------------------------------------------------------------------
 
     async def _download(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        assert self._downloads is not None
-        step = size if size <= _MAX_WHOLE else _SLICE
-        for start in range(0, size, step):
-            target = path if step == size else path.with_name(f"{path.name}.slice")
-            end = min(start + step, size)
-            url = await self._agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
-            if not url.startswith("blob:"):  # an address could be that of an endless file
-                raise ProtocolError("the page gave no blob: URL for its content")
-            try:
-                await self._downloads.save(url, target, size=size, limit=end - start, deadline=deadline)
-            finally:
-                await self._agent.invoke("revoke", url, timeout=remaining(deadline))
-            if target is not path:
-                await asyncio.to_thread(_append, target, path)
-                await self._collect_garbage(_COLLECT_EVERY)
+        downloads = self._downloads
+        assert downloads is not None
+        await self._collected()
+        if size <= _MAX_WHOLE:
+            await downloads.save_held(held_id, 0, size, path, size=size, deadline=deadline)
+            return
+        appending: asyncio.Future[None] | None = None
+        slices = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
+        try:
+            for number, start in enumerate(range(0, size, _SLICE)):
+                end = min(start + _SLICE, size)
+                target = slices[number % 2]
+                await downloads.save_held(held_id, start, end, target, size=size, deadline=deadline)
+                if appending is not None:
+                    await appending
+                appending = asyncio.ensure_future(in_thread(_append, target, path))  # beside the next slice
+                await self._collected()
+                self._collect_garbage(end - start)
+            assert appending is not None
+            await appending
+        finally:
+            if appending is not None:
+                await asyncio.gather(appending, return_exceptions=True)
+            for left in slices:
+                left.unlink(missing_ok=True)
 
     # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
 
@@ -231,7 +257,10 @@ def _write_base64(file: BinaryIO, text: str) -> None:
 
 
 def _append(part: Path, whole: Path) -> None:
-    with part.open("rb", buffering=0) as source, whole.open("r+b" if whole.exists() else "xb", buffering=0) as target:
+    if not whole.exists():
+        move_file(part, whole)
+        return
+    with part.open("rb", buffering=0) as source, whole.open("r+b", buffering=0) as target:
         target.seek(0, os.SEEK_END)
         try:  # the kernel copies it, ten times as fast as this process
             while os.copy_file_range(source.fileno(), target.fileno(), _SLICE):

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...artifacts.content import too_large
 from ...errors import TransportError
 from ..page.agent import PageAgent
-from .cdp_downloads import RungUnusable, remaining
+from .cdp_downloads import RungUnusable, check_blob_url, remaining
 
 __all__ = ["PlaywrightDownloads"]
 
@@ -65,12 +65,21 @@ class PlaywrightDownloads:
                 path.unlink()
                 raise too_large(limit)
 
+    async def save_held(self, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float) -> None:
+        """Write a part of content that the agent holds, of ``size`` bytes in all, as :meth:`save` does."""
+        url = await self._agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
+        check_blob_url(url)
+        try:
+            await self.save(url, path, size=size, limit=end - start, deadline=deadline)
+        finally:
+            await self._agent.invoke("revoke", url, timeout=remaining(deadline))
+
     async def _download(self, url: str, path: Path) -> None:
         from playwright.async_api import Error
 
         page = self._agent.page
         async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
-            await self._agent.invoke("clickDownload", url, timeout=_START_TIMEOUT)
+            await self._agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)
         download = await coming.value
         try:
             try:

@@ -1,0 +1,162 @@
+"""A staged file is hashed while another program appends to it, and what is stored is what the file holds at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_store import sha
+from transports.artifacts import LocalStore, following
+from transports.artifacts.content import Meter, measure_file
+from transports.artifacts.local import staging
+from transports.artifacts.local.staging import LocalStaged
+from transports.errors import StoreError, TooLarge
+
+DATA = random.Random(1).randbytes(3_000_000)
+OTHER = DATA[::-1]
+
+
+async def until_read(staged: LocalStaged, size: int) -> None:
+    """Wait until the follower has read ``size`` bytes."""
+    async with asyncio.timeout(15):
+        while staged._follower is None or staged._follower._meter.size != size:
+            await asyncio.sleep(0.001)
+
+
+def followers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "abp-follow"]
+
+
+async def stage(store: LocalStore) -> LocalStaged:
+    staged = await store._new_staged()
+    assert isinstance(staged, LocalStaged)
+    return staged
+
+
+async def test_what_was_read_behind_the_writer_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    staged = await stage(store)
+    staged.follow()
+    with staged.path.open("xb", buffering=0) as file:
+        for end in (1, 1_500_000, 2_900_000):
+            file.write(DATA[file.tell() : end])
+            await until_read(staged, end)
+        measured: list[int] = []
+
+        def measure(fd: int, limit: int, begun: Meter | None) -> Meter:
+            measured.append(begun.size if begun else 0)
+            return measure_file(fd, limit, begun)
+
+        monkeypatch.setattr(staging, "measure_file", measure)
+        file.write(DATA[2_900_000:])
+    ref = await staged.commit(size=len(DATA))
+    assert measured[0] >= 2_900_000 and ref.sha256 == sha(DATA)
+    await staged.aclose()
+    assert await store.get(ref.id) == DATA and not followers()
+
+
+def _shrunk(path: Path) -> bytes:
+    os.truncate(path, 1_000_000)
+    return DATA[:1_000_000]
+
+
+def _swapped(path: Path) -> bytes:
+    path.unlink()
+    path.write_bytes(OTHER)
+    return OTHER
+
+
+def _renamed_over(path: Path) -> bytes:
+    path.with_name("new").write_bytes(OTHER)
+    path.with_name("new").rename(path)
+    return OTHER
+
+
+@pytest.mark.parametrize("change", [_shrunk, _swapped, _renamed_over])
+async def test_a_file_that_is_another_one_at_the_end_is_hashed_from_its_start(
+    tmp_path: Path, change: Callable[[Path], bytes]
+) -> None:
+    store = LocalStore(tmp_path)
+    staged = await stage(store)
+    staged.follow()
+    staged.path.write_bytes(DATA)
+    await until_read(staged, len(DATA))
+    held = change(staged.path)
+    ref = await staged.commit()
+    await staged.aclose()
+    assert ref.sha256 == sha(held) and await store.get(ref.id) == held
+
+
+async def test_a_file_that_shrank_is_followed_from_its_start(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    staged = await stage(store)
+    staged.follow()
+    staged.path.write_bytes(DATA)
+    await until_read(staged, len(DATA))
+    os.truncate(staged.path, 0)
+    await until_read(staged, 0)
+    with staged.path.open("r+b") as file:
+        file.write(OTHER)
+    await until_read(staged, len(OTHER))
+    ref = await staged.commit()
+    await staged.aclose()
+    assert ref.sha256 == sha(OTHER)
+
+
+async def test_a_sync_that_fails_behind_the_writer_fails_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system reports it once, and the last sync would be told that all is well."""
+    failed = threading.Event()
+
+    def sync(_: int) -> None:
+        failed.set()
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(following, "_SYNC_EVERY", 1_000_000)
+    monkeypatch.setattr(following, "_sync_data", sync)
+    store = LocalStore(tmp_path)
+    staged = await stage(store)
+    staged.follow()
+    staged.path.write_bytes(DATA)
+    assert await asyncio.to_thread(failed.wait, 15)
+    with pytest.raises(StoreError, match="the disk is broken"):
+        await staged.commit()
+    await staged.aclose()
+    assert not await store.list() and not followers()
+
+
+async def test_a_follower_ends_with_its_file_whatever_became_of_it(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store", max_bytes=1000)
+
+    def too_large(path: Path) -> None:
+        path.write_bytes(DATA)
+
+    def symlink(path: Path) -> None:
+        path.symlink_to(tmp_path)
+
+    for make, error in ((None, StoreError), (too_large, TooLarge), (symlink, StoreError), (os.mkfifo, StoreError)):
+        staged = await stage(store)
+        staged.follow()
+        assert len(followers()) == 1
+        if make is not None:
+            make(staged.path)
+        with pytest.raises(error):
+            await staged.commit()
+        await staged.aclose()
+        assert not followers()
+    staged = await stage(store)
+    staged.follow()
+    await staged.reset()
+    assert not followers()
+    await staged.write(b"written")
+    assert (await staged.commit()).size_bytes == 7

@@ -1,0 +1,122 @@
+"""Page → file against the limit: the browser's own download of the same bytes, hashed when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import KEPT, Bench, collect, keep, only_artifact, plain_page
+from tests.benchmarks.report import Row, Table
+from tests.benchmarks.speed import against, rungs
+from webapp_fixture import digest
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+__all__ = ["page_to_file_at_the_limit"]
+
+# One round trip: call, blob, click.
+_CLICK = """async (capability) => {
+  const answer = await window.abp.call(capability, {});
+  const url = URL.createObjectURL(new Blob([answer.data.file.content]));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = "";
+  link.click();
+  URL.revokeObjectURL(url);
+}"""
+
+
+class _RawDownload:
+    """A page and its browser, told what to do by CDP alone."""
+
+    def __init__(self, page: CDPSession, folder: Path) -> None:
+        self._page = page
+        self._folder = folder
+        self._ended: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def on_progress(self, event: dict[str, Any]) -> None:
+        if event["state"] != "inProgress" and not self._ended.done():
+            self._ended.set_result(event)
+
+    async def save(self, target: Path) -> str:
+        """Download the kept content, rename the file, and return its SHA-256 in hex."""
+        self._ended = asyncio.get_running_loop().create_future()
+        expression = f"({_CLICK})({KEPT!r})"
+        await self._page.send("Runtime.evaluate", {"expression": expression, "awaitPromise": True})
+        event = await self._ended
+        assert event["state"] == "completed", event
+        (self._folder / event["guid"]).rename(target)
+        return await asyncio.to_thread(_hash, target)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@asynccontextmanager
+async def _raw(bench: Bench) -> AsyncIterator[tuple[_RawDownload, Page]]:
+    folder = bench.folder / "raw"
+    folder.mkdir(exist_ok=True)
+    async with plain_page(bench.browser, bench.url) as page:
+        session = await page.context.new_cdp_session(page)
+        context = (await session.send("Target.getTargetInfo"))["targetInfo"]["browserContextId"]
+        process = await bench.browser.playwright.new_browser_cdp_session()
+        behavior = {"behavior": "allowAndName", "downloadPath": str(folder), "eventsEnabled": True}
+        await process.send("Browser.setDownloadBehavior", {**behavior, "browserContextId": context})
+        raw = _RawDownload(session, folder)
+        process.on("Browser.downloadProgress", raw.on_progress)
+        yield raw, page
+        await process.detach()
+
+
+async def page_to_file_at_the_limit(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A file that the page has already made, to a verified artifact; against a raw download, renamed, then hashed."""
+    sizes = ((16, 3), (64, 3)) if bench.quick else ((64, 9), (512, 5))
+    return [await _row(bench, size * MB, rounds) for size, rounds in sizes], []
+
+
+async def _row(bench: Bench, size: int, rounds: int) -> Row:
+    expected = digest(size)
+    target = bench.folder / "raw.bin"
+    async with bench.session(bench.folder / "store") as (app, transport, page), _raw(bench) as (raw, plain):
+        await keep(page, bytes=size)
+        await keep(plain, bytes=size)
+
+        async def kit() -> Sequence[float]:
+            started = time.perf_counter()
+            result = await app.call(KEPT)
+            taken = time.perf_counter() - started
+            ref = only_artifact(result)
+            assert ref.sha256 == expected, "the file is not whole"
+            await app.store.delete(ref.id)  # the same content again would be found, not stored
+            return [taken]
+
+        async def limit() -> Sequence[float]:
+            started = time.perf_counter()
+            assert await raw.save(target) == expected
+            taken = time.perf_counter() - started
+            target.unlink()
+            await collect(plain)
+            return [taken]
+
+        times = await in_turns({"limit": limit, "kit": kit}, rounds=rounds, pause=0.7)
+        used = dict(transport.rungs)
+    ours, theirs = min(times["kit"]), min(times["limit"])
+    return Row(
+        work=f"page → verified file, {size // MB} MB, beside its limit",
+        baseline="a raw download over CDP: a click, a rename, then SHA-256 of the file",
+        figure=theirs / ours,
+        unit="×",
+        at_least=1,
+        measured=f"{size / MB / ours:.0f} MB/s against {size / MB / theirs:.0f} MB/s "
+        f"({against(times['limit'], times['kit'])}); rungs used: {rungs(used)}",
+        reason="the kit also syncs the file to the disk, names it and describes it",
+    )

@@ -1,0 +1,189 @@
+"""The transport itself. Buffers in parameters and answers are transferred, not copied."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ...base import Features
+from ...binary import BinaryData, Handle
+from ...browser.page.agent import PageAgent
+from ...browser.page.listening import listener
+from ...browser.page.problems import not_abp, read_problems
+from ...browser.process.launch import Browser
+from ...browser.server_address import ServerAddress
+from ...browser.source import PageSource, StorageState
+from ...browser.transport import PageTransport
+from ...errors import CallTimeout, ConnectFailed, Disconnected, TransportError, UsageError, format_seconds
+from ...protocol.messages import Message
+from ...protocol.urls import redact_url
+from .frame import AppFrame
+from .harness import HarnessSite, open_harness
+from .navigation import NavigationWatcher
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Frame, Page
+
+__all__ = ["PostMessageTransport"]
+
+logger = logging.getLogger("transports.postmessage")
+
+#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
+_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
+_PIXELS_PER_INCH = 96  # CSS pixels
+_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
+#: No top navigation (the app could leave the harness), no popups, no modal dialogs.
+_SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
+
+
+class PostMessageTransport(PageTransport):
+    """The app at ``url``, embedded in an iframe.
+
+    ``sandbox`` and ``allow`` are the attributes of the iframe (HTML "The iframe element"); ``sandbox=None`` leaves the
+    attribute out. ``allow-same-origin`` is required: a message to an app without an origin cannot be addressed.
+
+    ``harness`` is the site of the page that embeds the app. With ``"same"``, another port of the app's own host, the
+    app has the cookies (``SameSite`` ones too) and the storage that it has in a window of its own, and buffers move
+    without a copy, since both share a process. With ``"other"``, :data:`HARNESS_ORIGIN`, the app is embedded as by a
+    stranger: third-party cookies and storage, a process of its own, buffers copied between the two. The other options
+    are as for :class:`~transports.PlaywrightTransport`.
+
+    Raises :class:`~transports.errors.UsageError` if options contradict each other.
+    """
+
+    name = "postmessage"
+    features = Features(reconnects=True, cookies=True, appends=True)
+    _scripts = ("codec.js", "effects.js", "harness.js")
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        browser: Browser | str | None = None,
+        context: BrowserContext | None = None,
+        profile: str | Path | None = None,
+        storage_state: StorageState | None = None,
+        cdp_url: str | None = None,
+        headless: bool = True,
+        timeout: float = 30.0,
+        sandbox: str | None = _SANDBOX,
+        allow: str = "",
+        harness: HarnessSite = "same",
+    ) -> None:
+        if harness not in ("same", "other"):
+            raise UsageError(f"harness= is 'same' or 'other', not {harness!r}")
+        if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
+            raise UsageError("sandbox= needs allow-scripts and allow-same-origin, or the app cannot be spoken with")
+        source = PageSource(browser, None, context, profile, storage_state, cdp_url, headless=headless)
+        super().__init__(url, source=source, timeout=timeout)
+        self._sandbox = sandbox
+        self._allow = allow
+        self._harness = harness
+        self._harness_origin = ""
+        self._counts: Counter[str] = Counter()
+        self._frame: Frame | None = None
+        self._server_address = ServerAddress()
+        self._app: AppFrame | None = None
+
+    @property
+    def url(self) -> str | None:
+        """The app's own address, not the harness's."""
+        return self._frame.url if self._frame else self._target
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address that the browser loaded the app from."""
+        return self._server_address.of(self.url)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many messages were ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown``, ``malformed`` or
+        ``foreign`` (from another window or origin). May be 50 ms old.
+        """
+        return self._counts
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        self._harness_origin = await open_harness(page, self._target, self._harness)
+        navigation = NavigationWatcher(page, self._harness_origin)
+        try:
+            await agent.invoke("embed", self._target, self._sandbox, self._allow, timeout=self._timeout)
+            frame = page.main_frame.child_frames[0]
+            while not frame.url:  # Playwright learns of the address a little later than the page
+                await asyncio.sleep(0.01)
+        finally:
+            navigation.close()
+        if frame.url.startswith("chrome-error:"):
+            reason = await navigation.reason(self._target)
+            details = {"status": navigation.status} if navigation.response else {}
+            raise ConnectFailed(f"cannot embed {redact_url(self._target)}: {reason}", details=details)
+        self._frame = frame
+        self._status = navigation.status
+        await self._server_address.read(navigation.response)
+        parts = urlsplit(frame.url)
+        await agent.invoke("setOrigin", f"{parts.scheme}://{parts.netloc}", timeout=self._timeout)
+        removed = Disconnected("the embedded app's frame was removed")
+        page.on("framedetached", listener(lambda gone: agent.mark_lost(removed) if gone is frame else None))
+        self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request to the embedded app.
+
+        Raises :class:`~transports.errors.NotAbpApp` if ``initialize`` gets no reply in time.
+        """
+        try:
+            return await super().request(message, timeout=timeout)
+        except CallTimeout:
+            if message.type != "initialize":
+                raise
+            status = f" (HTTP {self._status})" if self._status else ""
+            problems = await read_problems(self._require_agent().page, self._frame)
+            raise not_abp(
+                f"the embedded page at {redact_url(self._target)}{status} answered no message within "
+                f"{format_seconds(timeout)}",
+                "does it speak ABP over postMessage (abp-embed.js), and may this origin, "
+                f"{self._harness_origin}, drive it?",
+                problems,
+            ) from None
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if kind == "unloaded":
+            self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded"))
+        elif kind == "counts":
+            self._counts = Counter(payload)
+        elif kind == "unknown":
+            logger.warning("ignored a message of the unknown type %r", str(payload)[:100])
+        else:
+            super()._on_event(kind, payload)
+
+    async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
+        """Print the app. A browser prints top pages only, and cuts a frame where its paper ends.
+
+        So the frame and the paper become as tall as the printed app for a moment.
+        """
+        agent = self._require_agent()
+        app = self._app
+        if app is None:
+            return await super()._print_page()
+        try:
+            await app.send("Emulation.setEmulatedMedia", {"media": "print"})
+            await agent.invoke("resize", _PRINTED_WIDTH, None, timeout=self._timeout)
+            height = await app.height()
+            await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
+            tall = min(max(_PAPER_HEIGHT, height / _PIXELS_PER_INCH + 2 * _MARGIN), _MAX_PAPER_HEIGHT)
+            return await super()._print_page(paper_height=tall)
+        finally:
+            await app.send("Emulation.setEmulatedMedia", {"media": ""})
+            await agent.invoke("resize", None, None, timeout=self._timeout)
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Write content of the app to ``path``. A ``blob:`` URL of the app cannot be read from the harness."""
+        if handle.id.startswith("blob:"):
+            raise TransportError(
+                "a blob: URL of an embedded app can be read by that app only; have it answer with the Blob itself"
+            )
+        await super().save(handle, path, timeout=timeout)
