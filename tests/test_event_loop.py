@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.processor import seconds
 from transports.artifacts.content import Meter, clean_namespace, describe
-from transports.artifacts.metadata import LONGEST, Metadata
+from transports.artifacts.metadata import Metadata
+from transports.artifacts.metadata_json import LONGEST
 from transports.binary.detect import find
 from transports.binary.filenames import safe_filename
 from transports.binary.media import contradicts, extension_for, normalise_mime

@@ -72,8 +72,9 @@ async def test_names_are_read_again_only_after_a_change(
         await listed([second], reads=0)
     with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db, db:
         db.execute("UPDATE artifacts SET session = 'other', size = 9")
+    await listed([], reads=0)  # a lie within a row is found by a check
     await store.fsck()
-    await listed([second], reads=1)
+    await listed([second], reads=0)
 
 
 async def test_a_list_of_an_older_state_is_not_taken_for_the_newest(

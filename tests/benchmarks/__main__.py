@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import embedded, kept, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -27,6 +27,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "huge": volume.huge_file,
     "file": speed.file_to_page,
     "calls": speed.small_calls,
+    "kept": kept.kept_answers,
     "many": volume.many_results,
     "sessions": volume.many_sessions,
     "embedded": embedded.embedded_to_file,

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import msgspec
 
 from ..errors import ProtocolError
 
-__all__ = ["PARSED_ON_LOOP", "JSONValue", "decode_json", "encode_json", "inner_values", "is_deeper", "is_larger"]
+__all__ = [
+    "PARSED_ON_LOOP",
+    "JSONValue",
+    "decode_json",
+    "encode_json",
+    "inner_values",
+    "is_deeper",
+    "is_larger",
+    "without_collection",
+]
 
 #: A value as JSON has it.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
@@ -30,13 +40,23 @@ def decode_json(text: str | bytes) -> object:
     Raises :class:`~transports.errors.ProtocolError`. The garbage collector of the whole process pauses while more than
     64 KiB is parsed: none of the new values is garbage, and looking for some takes three quarters of the time.
     """
-    pausing = len(text) > _PAUSE_ABOVE and gc.isenabled()
+    try:
+        if len(text) <= _PAUSE_ABOVE:
+            return _DECODE(text)
+        with without_collection():
+            return _DECODE(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause the garbage collector of the whole process while many values are made that stay."""
+    pausing = gc.isenabled()
     if pausing:
         gc.disable()
     try:
-        return _DECODE(text)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+        yield
     finally:
         if pausing:
             gc.enable()

@@ -7,9 +7,11 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
+from ...protocol.strict_json import without_collection
 from ..metadata import ID, Metadata
 from ..metadata_json import LONGEST
 from ..ref import ArtifactRef, Scope
@@ -114,7 +116,8 @@ class Catalog:
         folder, keys = self._state()
         if not keys:
             return []
-        rows = self.index.rows(scope) if self._sync_index(keys, folder) else None
+        with self.index.kept_open():
+            rows = self.index.rows(scope) if self._sync_index(keys, folder) else None
         if rows is None:
             found = [one for one in self.all_metadata() if scope.covers(one.scope)]
             return [one.ref(self.path(one)) for one in sorted(found, key=lambda one: one.age_key)]
@@ -168,8 +171,8 @@ class Catalog:
             self.index.forget(gone)
             changes += 1
         read = 0
-        if missing:
-            unknown = self.read_all(sorted(missing))  # in the order of the table
+        unknown = self.read_all(sorted(missing)) if missing else iter(())  # in the order of the table
+        with without_collection() if len(missing) > _FEW else nullcontext():
             while piece := list(islice(unknown, 5000)):  # a longer transaction would hold up other writers
                 read += self.index.put(piece)
                 changes += 1

@@ -69,8 +69,22 @@ class Index:
         self._db: sqlite3.Connection | None = None
         self._opened = (0, 0, 0)  # process, device, inode
         self._pause = 0.0  # not used until then (monotonic)
+        self._users = 0  # blocks of ``kept_open``
         #: Whether a change could not be written to it.
         self.incomplete = False
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep the file open for all questions of the block: closing it writes its log to the disk."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self.live and not self._users:
+                    self._close()
 
     def put(self, metadata: Iterable[tuple[Metadata, int]]) -> int:
         """Add or replace the rows of metadata, each with the inode of its file. Returns how many were written."""
@@ -188,7 +202,7 @@ class Index:
                 logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
                 return None
             finally:
-                if not self.live:
+                if not self.live and not self._users:
                     self._close()
 
     def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
