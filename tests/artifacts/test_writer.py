@@ -66,7 +66,7 @@ async def test_an_answer_that_fails_fails_alone(store: LocalStore, root: Path, m
     monkeypatch.setattr(os, "link", failing)
     found = await asyncio.gather(*(put(store, b"%d" % number) for number in range(20)), return_exceptions=True)
     assert [number for number, one in enumerate(found) if isinstance(one, StoreError)] == [7]
-    assert len(await store.list()) == 19 and not os.listdir(root / ".abp/staging")
+    assert len(await store.list()) == 19 and not any((root / ".abp/staging").iterdir())
 
 
 async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

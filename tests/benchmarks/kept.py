@@ -89,6 +89,6 @@ async def _at_once(bench: Bench) -> Row:
         measured=f"{middle['at_once']:.0f} µs a call against {middle['serial']:.0f}; processor "
         f"{processor['at_once']:.0f} µs against {processor['serial']:.0f}",
         reason=f"the processor is the bound: a call that waits for nobody takes {processor['serial']:.0f} µs of it, "
-        f"most of them under the interpreter's lock, and {processor['at_once']:.0f} at once; five times as fast would be "
-        f"{middle['serial'] / 5:.0f}, and the system calls of one artifact alone take about 50",
+        f"most of them under the interpreter's lock, and {processor['at_once']:.0f} at once; five times as fast would "
+        f"be {middle['serial'] / 5:.0f}, and the system calls of one artifact alone take about 50",
     )
