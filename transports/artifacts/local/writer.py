@@ -72,15 +72,17 @@ class _Lane:
 
     def _visit(self, loop: asyncio.AbstractEventLoop) -> None:
         outcomes: list[_Outcome] = []
-        with OpenFolders(self._tree) as folders:
-            while self._waiting and len(outcomes) < _BATCH:
-                work, done = self._waiting.popleft()
-                try:
-                    outcomes.append((done, work(folders), None))
-                except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
-                    outcomes.append((done, None, error))
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(self._deliver, loop, outcomes)
+        try:
+            with OpenFolders(self._tree) as folders:
+                while self._waiting and len(outcomes) < _BATCH:
+                    work, done = self._waiting.popleft()
+                    try:
+                        outcomes.append((done, work(folders), None))
+                    except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+                        outcomes.append((done, None, error))
+        finally:  # whatever a disk may say when a folder is closed
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(self._deliver, loop, outcomes)
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, outcomes: list[_Outcome]) -> None:
         self._busy = bool(self._waiting)
