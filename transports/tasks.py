@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["MAX_DELAY", "Deadlines", "backoff_delay", "cancel_and_wait", "in_thread", "spawn"]
+__all__ = ["MAX_DELAY", "Deadlines", "backoff_delay", "cancel_and_wait", "finished", "in_thread", "spawn"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +46,12 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run blocking ``work`` in a thread and return its result, as :func:`asyncio.to_thread` does, but only when the
     thread has ended, even if the caller is cancelled. The caller may then remove the files that the thread used."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    return await finished(asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs)))
+
+
+async def finished(task: asyncio.Future[T]) -> T:
+    """Return the result of ``task``, which goes on if the caller is cancelled: the cancellation is raised when the task
+    has ended."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import answers, embedded, limits, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import answers, embedded, kept, limits, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -32,6 +32,8 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "file": speed.file_to_page,
     "calls": answers.small_calls,
     "tables": answers.large_answers,
+    "calls": speed.small_calls,
+    "kept": kept.kept_answers,
     "many": volume.many_results,
     "sessions": volume.many_sessions,
     "embedded": embedded.embedded_to_file,

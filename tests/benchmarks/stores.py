@@ -97,11 +97,8 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
     store = LocalStore(root)
     await store.delete((await store.put_bytes(b"x")).id)  # makes the folders
     await asyncio.to_thread(_make, root, count)
-    started = time.perf_counter()
-    whole = len(await store.list())
-    made = time.perf_counter() - started
     one = store.scoped(Scope(session="session-7"))
-    found = 0
+    found = whole = 0
 
     async def files() -> Sequence[float]:
         def work() -> float:
@@ -113,6 +110,13 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return [await asyncio.to_thread(work)]
 
+    async def index() -> Sequence[float]:
+        for file in (root / ".abp").glob("index.sqlite*"):
+            file.unlink()
+        started = time.perf_counter()
+        assert len(await one.list()) == count // _SESSIONS
+        return [time.perf_counter() - started]
+
     async def session() -> Sequence[float]:
         nonlocal found
         started = time.perf_counter()
@@ -120,11 +124,14 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
         return [time.perf_counter() - started]
 
     async def everything() -> Sequence[float]:
+        nonlocal whole
         started = time.perf_counter()
-        await store.list()
+        whole = len(await store.list())
         return [time.perf_counter() - started]
 
-    times = await in_turns({"files": files, "session": session, "all": everything}, rounds=3 if bench.quick else 5)
+    await asyncio.sleep(3)  # what was stored just now may change again in the same tick of the clock
+    ways = {"files": files, "index": index, "session": session, "all": everything}
+    times = await in_turns(ways, rounds=3 if bench.quick else 5)
     best = {name: min(taken) for name, taken in times.items()}
     wrong = "" if (whole, found) == (count, count // _SESSIONS) else f"{found} of {whole} were found"
     baseline = "reading one small file for each artifact"
@@ -136,9 +143,19 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
             unit="×",
             at_least=4,
             want=8,
-            measured=f"{found:,} in {1000 * best['session']:.0f} ms against {1000 * best['files']:.0f} ms; the first "
-            f"list, which makes the index of {count:,} metadata files, took {made:.1f} s",
-            reason="the names in the metadata folder are read each time: they are the truth, the index is not",
+            measured=f"{found:,} in {1000 * best['session']:.1f} ms against {1000 * best['files']:.0f} ms",
+            reason="each row is compared with its metadata file",
+            wrong=wrong,
+        ),
+        Row(
+            work=f"{count:,} artifacts, the index made at the first list",
+            baseline=baseline,
+            figure=best["files"] / best["index"],
+            unit="×",
+            at_least=0.4,
+            want=0.55,
+            measured=f"{best['index']:.1f} s against {best['files']:.1f} s",
+            reason="reading a file is half of it; the rest is checking its JSON and writing a row, on one processor",
             wrong=wrong,
         ),
         Row(

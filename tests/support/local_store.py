@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 def visible(root: Path) -> list[str]:
     """Return the names that a user sees in the folder."""
-    return sorted(path.name for path in root.iterdir() if path.name != ".abp")
+    return sorted(path.name for path in root.glob("*") if path.name != ".abp")
 
 
 def inner(root: Path, *parts: str) -> list[str]:

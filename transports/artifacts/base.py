@@ -10,7 +10,7 @@ import copy
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, Unpack
 
@@ -89,6 +89,13 @@ class ArtifactStore(ABC):
     @asynccontextmanager
     async def stage(self) -> AsyncIterator[Staged]:
         """Open a new staged file (:class:`Staged`). What is not committed when the block ends is removed."""
+        async with self._stage() as staged:
+            await staged.prepare()
+            yield staged
+
+    @asynccontextmanager
+    async def _stage(self) -> AsyncIterator[StagedFile]:
+        """Open a staged file that no other program writes."""
         if self.audit:
             self.audit.check()
         staged = await self._new_staged()
@@ -102,7 +109,7 @@ class ArtifactStore(ABC):
 
     async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store ``data``. Arguments and errors are those of :meth:`Staged.commit`."""
-        async with self.stage() as staged:
+        async with self._stage() as staged:
             await staged.write(data)
             return await staged.commit(**options)
 
@@ -114,13 +121,10 @@ class ArtifactStore(ABC):
 
     async def put_stream(self, chunks: AsyncIterable[bytes | memoryview], **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store the chunks of an asynchronous iterator without holding all of them. If it raises, nothing is stored."""
-        async with self.stage() as staged:
-            written = False
+        async with self._stage() as staged:
+            await staged.write(b"")  # an empty stream is an empty file
             async for chunk in chunks:
                 await staged.write(chunk)
-                written = True
-            if not written:
-                await staged.write(b"")
             return await staged.commit(**options)
 
     async def put_file(self, path: str | os.PathLike[str], **options: Unpack[PutOptions]) -> ArtifactRef:
@@ -139,11 +143,9 @@ class ArtifactStore(ABC):
 
     async def exists(self, artifact_id: str) -> bool:
         """Return whether :meth:`stat` would find the id."""
-        try:
-            await self.stat(artifact_id)
-        except ArtifactNotFound:
-            return False
-        return True
+        with suppress(ArtifactNotFound):
+            return bool(await self.stat(artifact_id))
+        return False
 
     async def list(self) -> list[ArtifactRef]:
         """Return all artifacts of this view, oldest first."""

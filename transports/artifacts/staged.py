@@ -96,6 +96,9 @@ class StagedFile(Staged):
         self._usable = True
         self._refused: ABPError | None = None
 
+    async def prepare(self) -> None:
+        """Make what another program needs that writes to ``path``."""
+
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         self._check()
         store = self._store

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import msgspec
 
 from ..errors import ProtocolError
 
-__all__ = ["JSONValue", "decode_json", "encode_json", "inner_values", "is_deeper", "is_larger"]
+__all__ = [
+    "PARSED_ON_LOOP",
+    "JSONValue",
+    "decode_json",
+    "encode_json",
+    "inner_values",
+    "is_deeper",
+    "is_larger",
+    "without_collection",
+]
 
 #: A value as JSON has it.
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 
+#: Bytes of a message up to which it is parsed on the event loop: a thread would be reached later. More is parsed in a
+#: thread: the worst 256 KB held the loop for 51 ms.
+PARSED_ON_LOOP = 128 * 1024
 _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
 #: Length of JSON above which the garbage collector pauses meanwhile.
@@ -27,13 +40,23 @@ def decode_json(text: str | bytes) -> object:
     Raises :class:`~transports.errors.ProtocolError`. The garbage collector of the whole process pauses while more than
     64 KiB is parsed: none of the new values is garbage, and looking for some takes three quarters of the time.
     """
-    pausing = len(text) > _PAUSE_ABOVE and gc.isenabled()
+    try:
+        if len(text) <= _PAUSE_ABOVE:
+            return _DECODE(text)
+        with without_collection():
+            return _DECODE(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause the garbage collector of the whole process while many values are made that stay."""
+    pausing = gc.isenabled()
     if pausing:
         gc.disable()
     try:
-        return _DECODE(text)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+        yield
     finally:
         if pausing:
             gc.enable()

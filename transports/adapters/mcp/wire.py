@@ -16,7 +16,7 @@ from ...binary import BinaryData, Encoded
 from ...binary.detect import declares_base64
 from ...errors import ProtocolError
 from ...protocol.base64_runs import decode_run, decode_with_runs
-from ...protocol.strict_json import inner_values
+from ...protocol.strict_json import PARSED_ON_LOOP, inner_values
 
 __all__ = ["OVER_LIMIT", "UNREADABLE", "Base64Run", "LineReader", "encode_line", "parse_json_text", "unsent_error"]
 __all__ += ["with_content"]
@@ -25,8 +25,6 @@ logger = logging.getLogger("transports.mcp")
 
 #: Codes of our own errors for answers that arrived and could not be read; no server sends them.
 OVER_LIMIT, UNREADABLE = -48001, -48002
-#: From this size on a message is parsed in a thread: below, the hop costs more than the parse (measured).
-_PARSE_INLINE = 256 * 1024
 _END_BYTES = 4096
 _KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 #: Characters of the URL-safe alphabet and of data: URLs, which the general decoder handles.
@@ -102,7 +100,7 @@ class LineReader:
         if isinstance(line, SessionMessage):
             return [line]
         try:
-            if len(line) <= _PARSE_INLINE:
+            if len(line) <= PARSED_ON_LOOP:
                 return [_message(line)]
             return [await asyncio.to_thread(_message, line)]
         except Exception as error:  # noqa: BLE001 - whatever a line causes is that line's error alone
@@ -162,7 +160,7 @@ def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
 def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
     typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
     content = typed or (key == "content" and declares_base64(node.get("mimeType"), node.get("encoding")))
-    if content and _NOT_PLAIN_BASE64.search(run.view[:_PARSE_INLINE]) is None:
+    if content and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
         return BinaryData(Encoded(run.view, "base64"))
     return decode_run(run.view)
 

@@ -25,6 +25,7 @@ from ...base import Features, Transport
 from ...errors import ABPError, ConnectFailed, Disconnected
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message
+from ...protocol.strict_json import PARSED_ON_LOOP
 from ...protocol.urls import redact_url
 from ...tasks import MAX_DELAY, backoff_delay
 from .connection import Connection
@@ -38,8 +39,6 @@ logger = logging.getLogger("transports.websocket")
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
 
-#: From this size on a message is parsed in a thread: below, the hop costs more than the parse (measured).
-_PARSE_INLINE = 256 * 1024
 #: Seconds after a loss in which each delay before a new attempt is short, and the longest of those before jitter.
 _SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
 
@@ -218,7 +217,7 @@ class WebSocketTransport(Transport):
     def _on_message(self, data: bytes, text: bool) -> bool:
         """Take a message in the event loop; return false for a large one. Raises :class:`UnicodeDecodeError` for what
         is not UTF-8, so that the connection must be closed."""
-        if len(data) > _PARSE_INLINE:
+        if len(data) > PARSED_ON_LOOP:
             return False
         try:
             message = decode_envelope(data)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,7 +34,7 @@ from ..ref import Scope
 from .catalog import read_metadata
 from .index import Index
 from .names import NO_LINKS, add_readable_name, link, move, same_file
-from .tree import Tree, lstat, sync_folder, temporary_name, unlink, write_file
+from .tree import OpenFolders, Tree, lstat, sync_folder, temporary_name, unlink, use, write_file
 
 __all__ = ["BlobStore"]
 
@@ -59,20 +60,31 @@ class BlobStore:
         self._index = index
 
     @contextmanager
-    def _locked(self, digest: str) -> Iterator[_Folders]:
+    def _locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[_Folders]:
+        """Take the lock of a content. With folders that are ``opened`` already, raises :class:`~.tree.LockBusy` instead
+        of waiting for it."""
         shard = digest[:2]
-        places = (("staging",), ("blobs", shard), ("meta",), ("quarantine",))
-        with self._tree.lock(shard), self._tree.folders(*places) as opened:
-            yield _Folders(*opened)
+        with use(opened, self._tree) as at, at.lock(shard, wait=opened is None):
+            places = (("staging",), ("blobs", shard), ("meta",), ("quarantine",))
+            yield _Folders(at.fd(), *(at.fd(".abp", *parts) for parts in places))
 
-    def publish(self, staged: str, fd: int, meter: Meter, description: Description, scope: Scope) -> Metadata:
+    def publish(
+        self,
+        staged: str,
+        fd: int,
+        meter: Meter,
+        description: Description,
+        scope: Scope,
+        folders: OpenFolders | None = None,
+    ) -> Metadata:
         """Make a staged file an artifact of ``scope`` and return its metadata.
 
         ``staged`` is its name in the staging folder and ``fd`` its open descriptor; it must be synced. After an error
-        the staged file is still there, and nothing else.
+        the staged file is still there, and nothing else. With open ``folders``, raises :class:`~.tree.LockBusy` instead
+        of waiting for another commit or delete of the same content.
         """
         digest = meter.sha256
-        with self._locked(digest) as at, ExitStack() as undo:
+        with self._locked(digest, folders) as at, ExitStack() as undo:
             key, old = self._key(at, description.namespace, digest, scope)
             durable = description.durability == "disk"
             self._link_blob(at, staged, fd, digest, undo, durable=durable)
@@ -111,11 +123,14 @@ class BlobStore:
         found = lstat(staged, at.staging)
         if found is None or not os.path.samestat(found, os.fstat(fd)):
             raise StoreError("the staged file was replaced while it was read; nothing was stored")
-        if lstat(digest, at.blobs) and not _is_intact(at, digest, sync=durable):
+        there = lstat(digest, at.blobs)
+        if there and not _is_intact(at, digest, sync=durable):
             logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
             move(digest, at.blobs, digest, at.quarantine)
-        if not lstat(digest, at.blobs):
-            os.fchmod(fd, 0o600)
+            there = None
+        if not there:
+            if stat.S_IMODE(found.st_mode) != 0o600:  # another program made it
+                os.fchmod(fd, 0o600)
             try:
                 link(staged, at.staging, digest, at.blobs)
                 undo.callback(unlink, digest, at.blobs)

@@ -7,13 +7,17 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
-from ..metadata import ID, LONGEST, Metadata
+from ...protocol.strict_json import without_collection
+from ..metadata import ID, Metadata
+from ..metadata_json import LONGEST
 from ..ref import ArtifactRef, Scope
 from ..retention import Entry
-from .index import Index, ref_from_row
+from .index import Index
+from .rows import Row, ref_from_row
 from .tree import SYMLINK, Tree, lstat
 
 __all__ = ["Catalog", "read_metadata"]
@@ -21,6 +25,8 @@ __all__ = ["Catalog", "read_metadata"]
 logger = logging.getLogger("transports.artifacts")
 
 _INTERVAL = 60.0  # seconds between two comparisons of index and metadata where the answer need not be exact
+_PIECE = 1 << 14  # bytes, more than most metadata has
+_SETTLED = 2_500_000_000  # nanoseconds after which a change would have another time on any file system
 _FEW = 1000  # up to so many names are looked up one by one, which is faster than reading the whole folder
 
 
@@ -42,10 +48,18 @@ def _read(meta: int, key: str) -> tuple[Metadata, int]:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a regular file")
-        with open(fd, "rb", closefd=False) as file:
-            return Metadata.decode(file.read(LONGEST + 1), key), status.st_ino
+        data = os.read(fd, _PIECE)
+        if len(data) != status.st_size:
+            with open(fd, "rb", closefd=False) as file:
+                data += file.read(LONGEST + 1 - len(data))
+        return Metadata.decode(data, key), status.st_ino
     finally:
         os.close(fd)
+
+
+def _mark(folder: os.stat_result) -> str:
+    """Return what tells one state of a folder from another. Nobody can set the time of change."""
+    return f"{folder.st_dev}:{folder.st_ino}:{folder.st_ctime_ns}"
 
 
 class Catalog:
@@ -64,11 +78,18 @@ class Catalog:
 
     def keys(self) -> dict[str, int]:
         """Return the ids of all metadata files, readable or not, and the inode of each."""
+        return self._state()[1]
+
+    def _state(self) -> tuple[str | None, dict[str, int]]:
+        """Return the mark of the folder of metadata, unless it was changed just now, and :meth:`keys`."""
         try:
-            with self._tree.folder(".abp", "meta") as meta, os.scandir(meta) as files:
-                return {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
+            with self._tree.folder(".abp", "meta") as meta:
+                status = os.fstat(meta)  # before its names are read: a later change must not look compared
+                mark = _mark(status) if time.time_ns() - status.st_ctime_ns > _SETTLED else None
+                with os.scandir(meta) as files:
+                    return mark, {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
         except FileNotFoundError:
-            return {}
+            return None, {}
 
     def read_all(self, keys: Iterable[str]) -> Iterator[tuple[Metadata, int]]:
         """Yield the readable metadata of these ids with the inode of each file; unreadable files are logged."""
@@ -90,23 +111,45 @@ class Catalog:
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
         """Return the references that ``scope`` covers, oldest first."""
-        keys = self.keys()
+        if (known := self._unchanged(scope)) is not None:
+            return known
+        folder, keys = self._state()
         if not keys:
             return []
-        rows = self.index.rows(scope) if self._sync_index(keys) else None
+        with self.index.kept_open():
+            rows = self.index.rows(scope) if self._sync_index(keys, folder) else None
         if rows is None:
             found = [one for one in self.all_metadata() if scope.covers(one.scope)]
             return [one.ref(self.path(one)) for one in sorted(found, key=lambda one: one.age_key)]
+        return self._from_rows([row for row in rows if row[0] in keys])
+
+    def _unchanged(self, scope: Scope) -> list[ArtifactRef] | None:
+        """Return the references that ``scope`` covers if nothing was stored or removed since the index was compared
+        with the metadata, and they are few; else ``None``. Each row is compared with its file."""
+        try:
+            with self._tree.folder(".abp", "meta") as meta:
+                rows = self.index.rows(scope, _mark(os.fstat(meta)))
+                if rows is None or len(rows) > _FEW:
+                    return None
+                for row in rows:
+                    found = lstat(f"{row[0]}.json", meta)
+                    if found is None or found.st_ino != row[6]:
+                        return None
+        except FileNotFoundError:
+            return None
+        return self._from_rows(rows)
+
+    def _from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
             listed = set(os.listdir(root)) if len(rows) > _FEW else None  # noqa: PTH208 - a descriptor
             exists = listed.__contains__ if listed else lambda name: lstat(name, root) is not None
-            return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows if row[0] in keys]
+            return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
 
     def entries(self, scope: Scope) -> list[Entry]:
         """Return what ``scope`` covers as a retention sees it. It may be a minute old."""
         current = not self.index.incomplete and time.monotonic() - self._compared < _INTERVAL
-        found = self.index.entries(scope) if current or self._sync_index(self.keys()) else None
+        found = self.index.entries(scope) if current or self._sync_index(self.keys(), None) else None
         if found is None:
             found = [
                 Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
@@ -115,19 +158,26 @@ class Catalog:
             ]
         return found
 
-    def _sync_index(self, keys: dict[str, int]) -> bool:
-        """Bring the index up to date with the metadata files. ``False`` if it cannot be used, or there are no files."""
-        known = self.index.inodes() if keys else None
-        if known is None:
+    def _sync_index(self, keys: dict[str, int], folder: str | None) -> bool:
+        """Bring the index up to date with the metadata files, and note in it the mark of their ``folder``. ``False`` if
+        it cannot be used, or there are no files."""
+        before = self.index.inodes() if keys else None
+        if before is None:
             return False
+        known, changes = before
         self.index.incomplete = False
         missing = [key for key, inode in keys.items() if known.get(key) != inode]
         if len(known) + len(missing) != len(keys) and (gone := known.keys() - keys.keys()):
             self.index.forget(gone)
-        if missing:
-            unknown = self.read_all(sorted(missing))  # in the order of the table
+            changes += 1
+        read = 0
+        unknown = self.read_all(sorted(missing)) if missing else iter(())  # in the order of the table
+        with without_collection() if len(missing) > _FEW else nullcontext():
             while piece := list(islice(unknown, 5000)):  # a longer transaction would hold up other writers
-                self.index.put(piece)
+                read += self.index.put(piece)
+                changes += 1
+        if folder is not None and read == len(missing):  # what could not be read is tried again
+            self.index.agree(folder, changes)
         self._compared = time.monotonic()
         return True
 

@@ -1,14 +1,15 @@
 """The index of a local store, ``.abp/index.sqlite``: a searchable copy of the metadata files.
 
-The metadata files are the truth: which artifacts exist is always read from their folder, and the index only saves
-reading each of them. A row is valid for the file that it was made of, identified by its inode: metadata is never
-written in place. So the index may be lost, old or damaged at any time: missing rows are read again, superfluous ones
-are dropped, and a file that SQLite cannot read is replaced. WAL mode; any number of processes and threads may use it.
+The metadata files are the truth: which artifacts exist is read from their folder, and the index only saves reading
+each of them. A row is valid for the file that it was made of, identified by its inode: metadata is never written in
+place. So the index may be lost, old or damaged at any time: missing rows are read again, superfluous ones are dropped,
+and a file that SQLite cannot read is replaced. The names in the folder are read, too, unless it still has the time of
+change that it had when all of them were compared: then nothing was stored or removed since. WAL mode; any number of
+processes and threads may use it.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sqlite3
@@ -17,37 +18,37 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeAlias, TypeVar
-
-import msgspec
+from typing import TypeVar
 
 from ..clock import stamp
 from ..metadata import Metadata
-from ..ref import ArtifactRef, Scope
+from ..ref import Scope
 from ..retention import Entry
+from .rows import Row, row_of, where
 from .tree import Tree, lstat, unlink
 from .tree import create as new_file
 
-__all__ = ["Index", "Row", "ref_from_row"]
+__all__ = ["Index"]
 
 T = TypeVar("T")
-#: id, sha256, size, MIME type, names and source as JSON, tenant, user, session, trace.
-Row: TypeAlias = tuple[str, str, int, str, str, str, str | None, str | None, str | None, str | None]
 
 logger = logging.getLogger("transports.artifacts")
 
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
 _WAIT = 2.0  # seconds for another process that writes
 _PAUSE = 30.0  # seconds for which the index is left alone after it could not be used
-_VERSION = 1  # an index of another version is replaced
+_VERSION = 2  # an index of another version is replaced
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
-    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names TEXT, source TEXT, created TEXT, stored REAL,
+    id TEXT PRIMARY KEY, sha256 TEXT, size INTEGER, mime TEXT, names BLOB, source BLOB, created TEXT, stored REAL,
     inode INTEGER, used REAL, tenant TEXT, user TEXT, session TEXT, trace TEXT
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_session ON artifacts (session, trace);
+CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, folder TEXT, count INTEGER);
+INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
 PRAGMA user_version={_VERSION};
 """
+_CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
 _COLUMNS, _INODE, _USED = 14, 8, 9
 
 
@@ -68,19 +69,35 @@ class Index:
         self._db: sqlite3.Connection | None = None
         self._opened = (0, 0, 0)  # process, device, inode
         self._pause = 0.0  # not used until then (monotonic)
+        self._users = 0  # blocks of ``kept_open``
         #: Whether a change could not be written to it.
         self.incomplete = False
 
-    def put(self, metadata: Iterable[tuple[Metadata, int]]) -> None:
-        """Add or replace the rows of metadata, each with the inode of its file."""
-        rows = [_row(one, inode) for one, inode in metadata]
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Keep the file open for all questions of the block: closing it writes its log to the disk."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self.live and not self._users:
+                    self._close()
+
+    def put(self, metadata: Iterable[tuple[Metadata, int]]) -> int:
+        """Add or replace the rows of metadata, each with the inode of its file. Returns how many were written."""
+        rows = [row_of(one, inode) for one, inode in metadata]
         insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: sqlite3.Connection) -> int:
             with _transaction(db):
                 db.executemany(insert, rows)
+                db.execute(_CHANGED)
+            return len(rows)
 
-        self._try(work)
+        return self._try(work) or 0
 
     def forget(self, keys: Iterable[str]) -> None:
         """Remove the rows of these ids, if there is an index."""
@@ -89,6 +106,7 @@ class Index:
         def work(db: sqlite3.Connection) -> None:
             with _transaction(db):
                 db.executemany("DELETE FROM artifacts WHERE id = ?", parameters)
+                db.execute(_CHANGED)
 
         self._try(work, create=False)
 
@@ -96,23 +114,47 @@ class Index:
         """Note that an artifact was used now."""
         self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
 
-    def inodes(self) -> dict[str, int] | None:
-        """Return the ids that have a row, and the inode of the file that each was made of."""
-        return self._try(lambda db: dict(db.execute("SELECT id, inode FROM artifacts")))
+    def inodes(self) -> tuple[dict[str, int], int] | None:
+        """Return the ids that have a row, with the inode of the file that each was made of, and the number of changes
+        so far."""
 
-    def rows(self, scope: Scope) -> list[Row] | None:
-        """What ``scope`` covers, oldest first, for :func:`ref_of`."""
-        where, values = _where(scope)
-        query = (
-            "SELECT id, sha256, size, mime, names, source, tenant, user, session, trace "
-            f"FROM artifacts {where} ORDER BY created, id"
+        def work(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
+            (changes,) = db.execute("SELECT changes FROM compared").fetchone()
+            return dict(db.execute("SELECT id, inode FROM artifacts")), changes
+
+        return self._try(work)
+
+    def agree(self, folder: str, changes: int) -> None:
+        """Note that the rows are those of all metadata in ``folder``, the mark of its state, if there were exactly so
+        many ``changes``: another process may have dropped a row since they were compared."""
+        count = "(SELECT count(*) FROM artifacts)"
+        self._try(
+            lambda db: db.execute(
+                f"UPDATE compared SET folder = ?, count = {count} WHERE changes = ?", (folder, changes)
+            )
         )
-        return self._try(lambda db: db.execute(query, values).fetchall())
+
+    def rows(self, scope: Scope, folder: str | None = None) -> list[Row] | None:
+        """Return what ``scope`` covers, oldest first, for :func:`ref_from_row`. With ``folder``, ``None`` if the rows
+        are not known to be those of this state of the folder."""
+        condition, values = where(scope)
+        query = (
+            "SELECT id, sha256, size, mime, names, source, inode, tenant, user, session, trace "
+            f"FROM artifacts {condition} ORDER BY created, id"
+        )
+        same = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
+
+        def work(db: sqlite3.Connection) -> list[Row] | None:
+            if folder is not None and not db.execute(same, (folder,)).fetchone()[0]:
+                return None
+            return db.execute(query, values).fetchall()
+
+        return self._try(work, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
         """Return what ``scope`` covers as a retention sees it."""
-        where, values = _where(scope)
-        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {where}"
+        condition, values = where(scope)
+        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {condition}"
         return self._try(
             lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
@@ -125,7 +167,7 @@ class Index:
             known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
             wrong = []
             for one, inode in metadata:
-                row, found = _row(one, inode), known.pop(one.id, None)
+                row, found = row_of(one, inode), known.pop(one.id, None)
                 if (
                     found
                     and found[_INODE] == inode
@@ -160,7 +202,7 @@ class Index:
                 logger.warning("the index of %s is not used for a while (%s)", self._tree.root, error)
                 return None
             finally:
-                if not self.live:
+                if not self.live and not self._users:
                     self._close()
 
     def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
@@ -202,9 +244,9 @@ class Index:
             if version != _VERSION:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
                 if version:
-                    db.execute("DROP TABLE IF EXISTS artifacts")
+                    db.executescript("DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared")
                 db.executescript(_SCHEMA)
-            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")  # KiB
         except BaseException:
             db.close()
             raise
@@ -245,41 +287,3 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def _row(metadata: Metadata, inode: int) -> tuple[object, ...]:
-    names = json.dumps([name.name for name in reversed(metadata.names)])
-    created = str(metadata.source.get("created", ""))
-    scope = metadata.scope
-    source = json.dumps(metadata.source)
-    head = (metadata.id, metadata.sha256, metadata.size_bytes, metadata.mime_type, names, source, created)
-    return (*head, metadata.stored, inode, metadata.stored, scope.tenant, scope.user, scope.session, scope.trace)
-
-
-_names = msgspec.json.Decoder(list[str]).decode
-_source = msgspec.json.Decoder(dict[str, object]).decode
-
-
-def ref_from_row(
-    row: Row, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
-) -> ArtifactRef:
-    """Return the reference of a row.
-
-    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` caches the
-    scopes that were made before: a store has many artifacts and few scopes.
-    """
-    key, digest, size, mime, encoded, source = row[:6]
-    owner = row[6:]
-    scope = scopes.get(owner)
-    if scope is None:
-        scope = scopes[owner] = Scope(*owner)
-    names = _names(encoded)
-    name = next(filter(exists, names), None)
-    path = None if name is None else folder + name
-    return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
-
-
-def _where(scope: Scope) -> tuple[str, list[str]]:
-    given = scope.items()
-    conditions = " AND ".join(f"{name} = ?" for name, _ in given)
-    return (f"WHERE {conditions}" if given else ""), [value for _, value in given]

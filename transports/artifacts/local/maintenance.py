@@ -119,8 +119,8 @@ class Maintenance:
             for stray in self._strays.find()
         ]
         wrong = self._catalog.index.differences(found, keys) or []
+        self._catalog.index.forget(wrong)  # of none, too: the next list compares all rows, as some may be missing
         if wrong:
-            self._catalog.index.forget(wrong)
             self._catalog.index.put([(metadata, inode) for metadata, inode in found if metadata.id in set(wrong)])
         problems += [Problem("index", key, "the index differed from the metadata; it is repaired") for key in wrong]
         return problems

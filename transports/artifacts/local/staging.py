@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -17,7 +18,9 @@ from ..os_errors import OTHER_FOLDER, map_os_errors, write_all
 from ..ref import ArtifactRef
 from ..staged import StagedFile
 from .blobs import BlobStore
-from .tree import Tree, create, temporary_name, unlink
+from .maintenance import Maintenance
+from .tree import LockBusy, OpenFolders, Tree, create, temporary_name, unlink, use
+from .writer import Writer
 
 __all__ = ["LocalStaged", "check_free"]
 
@@ -33,11 +36,21 @@ class LocalStaged(StagedFile):
     ``min_free`` bytes of the disk stay free.
     """
 
-    def __init__(self, store: ArtifactStore, tree: Tree, blobs: BlobStore, min_free: int) -> None:
+    def __init__(
+        self,
+        store: ArtifactStore,
+        tree: Tree,
+        blobs: BlobStore,
+        writer: Writer,
+        maintenance: Maintenance,
+        min_free: int,
+    ) -> None:
         super().__init__(store)
         self._min_free = min_free
         self._tree = tree
         self._blobs = blobs
+        self._writer = writer
+        self._maintenance = maintenance
         self._name = temporary_name()
         self._follower: Follower | None = None
         self._start()
@@ -58,6 +71,15 @@ class LocalStaged(StagedFile):
     def size(self) -> int:
         return self._meter.size
 
+    async def prepare(self) -> None:
+        def work() -> None:
+            with map_os_errors("make the artifact folder", self._tree.root), OpenFolders(self._tree) as folders:
+                folders.fd(".abp", "staging")
+                check_free(self._tree.root, self._min_free)
+            self._maintenance.sweep_once()
+
+        await in_thread(work)
+
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
         view = as_bytes(chunk)
@@ -73,15 +95,16 @@ class LocalStaged(StagedFile):
             await in_thread(self._flush, view)
         self._written = self._usable = True
 
-    def _flush(self, more: memoryview | None = None) -> None:
+    def _flush(self, more: memoryview | None = None, folders: OpenFolders | None = None) -> None:
         pending, self._pending, self._waiting = self._pending, [], 0
         with map_os_errors("write a file", self._tree.root):
             if more is not None:
                 self._meter.add(more)
                 pending.append(more)
             if self._fd < 0:
-                with self._tree.folder(".abp", "staging", create=True) as staging:
-                    self._fd = create(self._name, staging)
+                with use(folders, self._tree) as opened:
+                    self._fd = create(self._name, opened.fd(".abp", "staging"))
+                self._maintenance.sweep_once()
             check_free(self._tree.root, self._min_free, sum(map(len, pending)))
             for chunk in pending:
                 write_all(self._fd, chunk)
@@ -109,18 +132,23 @@ class LocalStaged(StagedFile):
         return found
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        def work() -> ArtifactRef:
+        def work(folders: OpenFolders | None = None) -> ArtifactRef:
             with map_os_errors("store a file", self._tree.root):
                 if self._pending or self._fd < 0:
                     self._usable = False
-                    self._flush()
+                    self._flush(None, folders)
                     self._usable = True
                 if description.durability == "disk":
                     os.fsync(self._fd)
-                metadata = self._blobs.publish(self._name, self._fd, meter, description, self._store.scope)
+                scope = self._store.scope
+                metadata = self._blobs.publish(self._name, self._fd, meter, description, scope, folders)
                 self._committed = True  # here, because the caller may be cancelled while the thread works
+                self._close()
                 return metadata.ref(self._tree.root / metadata.names[-1].name)
 
+        if self._fd < 0 and description.durability == "process" and self._store.retention is None:
+            with suppress(LockBusy):  # then another process has it, and waiting would hold up others of this one
+                return await self._writer.run(work)
         return await in_thread(work)
 
     def _open_external_file(self) -> bool:
@@ -183,7 +211,7 @@ class LocalStaged(StagedFile):
             logger.warning("the staged file %s could not be removed: %s", self.path, error)
 
     async def aclose(self) -> None:
-        """Close the file, and remove it unless it was committed.
+        """Remove the file unless it was committed.
 
         Errors of the disk are logged, not raised. A cancellation is delayed until the file is gone.
         """
@@ -191,6 +219,7 @@ class LocalStaged(StagedFile):
             self._stop_following()
             self._close()
         else:
+        if not self._committed:
             await in_thread(self._discard)
 
 

@@ -24,9 +24,10 @@ from .blobs import BlobStore
 from .catalog import Catalog
 from .index import Index
 from .maintenance import Maintenance
-from .staging import LocalStaged, check_free
+from .staging import LocalStaged
 from .text_index import TextIndex
 from .tree import Tree
+from .writer import Writer
 
 __all__ = ["LocalStore", "default_root"]
 
@@ -80,6 +81,7 @@ class LocalStore(ArtifactStore):
         index = Index(self._tree, live=retention is not None)
         self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)
+        self._writer = Writer(self._tree)
         self._maintenance = Maintenance(self._tree, self._blobs, self._catalog)
         #: The index that :func:`transports.artifacts.search` looks into, if there is one.
         self.text_index = TextIndex(self._tree) if search_index else None
@@ -88,17 +90,12 @@ class LocalStore(ArtifactStore):
         return f"LocalStore({str(self.root)!r})"
 
     async def aclose(self) -> None:
-        """Close the SQLite index, which a store with a retention keeps open."""
+        """Close the SQLite index, which a store with a retention keeps open, and let the thread end that stores."""
+        self._writer.close()
         await in_thread(self._catalog.index.close)
 
     async def _new_staged(self) -> StagedFile:
-        await in_thread(self._prepare)
-        return LocalStaged(self, self._tree, self._blobs, self._min_free)
-
-    def _prepare(self) -> None:
-        with map_os_errors("make the artifact folder", self.root), self._tree.folder(".abp", "staging", create=True):
-            check_free(self.root, self._min_free)  # before another program writes here
-        self._maintenance.sweep_once()
+        return LocalStaged(self, self._tree, self._blobs, self._writer, self._maintenance, self._min_free)
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         def work() -> tuple[ArtifactRef, float]:

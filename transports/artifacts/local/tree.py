@@ -13,19 +13,23 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Self
 
 from ...errors import StoreError
 from ..os_errors import OTHER_FOLDER, write_all
 
 __all__ = [
     "SYMLINK",
+    "LockBusy",
+    "OpenFolders",
     "Tree",
     "lstat",
     "sync_folder",
     "temporary_name",
     "unlink",
+    "use",
     "write_file",
 ]
 
@@ -61,40 +65,10 @@ class Tree:
         finally:
             os.close(fd)
 
-    @contextmanager
-    def folders(self, *places: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
-        """Open the root and folders below ``.abp``, and give their descriptors, the root's first.
-
-        Missing folders are made; errors are those of :meth:`folder`. Each folder on the way is opened once.
-        """
-        opened: dict[tuple[str, ...], int] = {}
-
-        def reach(parts: tuple[str, ...]) -> int:
-            if parts not in opened:
-                opened[parts] = self._open(parts, reach(parts[:-1]), create=True)
-            return opened[parts]
-
-        try:
-            opened[()] = self._open_root(create=True)
-            yield (opened[()], *(reach((".abp", *parts)) for parts in places))
-        finally:
-            for fd in opened.values():
-                os.close(fd)
-
-    @contextmanager
-    def lock(self, name: str) -> Iterator[None]:
-        """Exclude every other thread and process that takes the same lock.
-
-        The system frees the lock of a process that dies. Raises :class:`~transports.errors.StoreError`, retryable, if
-        the lock is not free after a minute.
-        """
-        with self.folder(".abp", "locks", create=True) as folder:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-        try:
-            _flock(fd, self.root)
-            yield
-        finally:
-            os.close(fd)
+    def open(self, parts: tuple[str, ...], parent: int | None) -> int:
+        """Open one folder in an open one, the root in none, and return its descriptor. A missing one is made; errors
+        are those of :meth:`folder`."""
+        return self._open_root(create=True) if parent is None else self._open(parts, parent, create=True)
 
     def _open_root(self, create: bool) -> int:
         fd = self._open((), None, create)
@@ -126,13 +100,63 @@ class Tree:
         return self._open(parts, parent, create=False)
 
 
-def _flock(fd: int, root: Path) -> None:
+class OpenFolders:
+    """Descriptors of a store's folders, each opened, and made if it is missing, when it is first asked for. All are
+    closed at the end of the ``with`` block. Errors are those of :meth:`Tree.folder`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._opened: dict[tuple[str, ...], int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._opened.values():
+            os.close(fd)
+        self._opened.clear()
+
+    def fd(self, *parts: str) -> int:
+        """Return the descriptor of ``root/part/part…``."""
+        fd = self._opened.get(parts)
+        if fd is None:
+            fd = self._opened[parts] = self._tree.open(parts, self.fd(*parts[:-1]) if parts else None)
+        return fd
+
+    @contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[None]:
+        """Exclude every other thread and process that takes the same lock.
+
+        The system frees the lock of a process that dies. Raises :class:`~transports.errors.StoreError`, retryable, if
+        the lock is not free after a minute; without ``wait``, :class:`LockBusy` if it is not free.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(name, flags, 0o600, dir_fd=self.fd(".abp", "locks"))
+        try:
+            _flock(fd, self._tree.root, wait)
+            yield
+        finally:
+            os.close(fd)
+
+
+def use(opened: OpenFolders | None, tree: Tree) -> AbstractContextManager[OpenFolders]:
+    """Return ``opened``, which stays open, or folders that are closed at the end of the block."""
+    return OpenFolders(tree) if opened is None else nullcontext(opened)
+
+
+class LockBusy(Exception):
+    """A lock is taken, and should not be waited for."""
+
+
+def _flock(fd: int, root: Path, wait: bool) -> None:
     end = time.monotonic() + _LOCK_SECONDS
     pause = 0.0005
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise LockBusy from None
             if time.monotonic() > end:  # a stopped process must not hold up everybody for ever
                 raise StoreError(
                     f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",

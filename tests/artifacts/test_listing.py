@@ -1,0 +1,160 @@
+"""The local store: a list reads the metadata only where something changed, and never shows what is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from transports.artifacts import LocalStore, Scope, metadata
+from transports.artifacts.local import catalog
+from transports.artifacts.metadata import Metadata
+
+
+class Folder:
+    """The metadata folder: how often its names were read."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.path = root / ".abp/meta"
+        self.reads = 0
+        scandir = os.scandir
+
+        def counted(path: int) -> object:
+            self.reads += 1
+            return scandir(path)
+
+        patch.setattr(os, "scandir", counted)
+        patch.setattr(catalog, "_SETTLED", 0)
+
+    def settle(self) -> None:
+        """Wait until a change would give the folder another time of change."""
+        probe = self.path.with_name("probe")
+        while True:
+            probe.touch()
+            changed = probe.stat().st_ctime_ns
+            probe.unlink()
+            if changed > self.path.stat().st_ctime_ns:
+                return
+            time.sleep(0.001)
+
+
+async def test_names_are_read_again_only_after_a_change(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = store.scoped(Scope(session="s"))
+    first = await view.put_bytes(b"1")
+    await store.put_bytes(b"of nobody")
+    folder = Folder(root, monkeypatch)
+
+    async def listed(expected: list[object], *, reads: int) -> None:
+        folder.settle()
+        before = folder.reads
+        assert await LocalStore(root).scoped(Scope(session="s")).list() == expected
+        assert folder.reads - before == reads
+
+    await listed([first], reads=1)
+    await listed([first], reads=0)
+    second = await view.put_bytes(b"2")
+    await listed([first, second], reads=1)
+    await listed([first, second], reads=0)
+    await store.delete(first.id)
+    await listed([second], reads=1)
+    await listed([second], reads=0)
+    for lie in ("DELETE FROM artifacts WHERE session = 's'", "UPDATE artifacts SET inode = 1, size = 9"):
+        with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db, db:
+            db.execute(lie)
+        await listed([second], reads=1)
+        await listed([second], reads=0)
+    with closing(sqlite3.connect(root / ".abp/index.sqlite")) as db, db:
+        db.execute("UPDATE artifacts SET session = 'other', size = 9")
+    await listed([], reads=0)  # a lie within a row is found by a check
+    await store.fsck()
+    await listed([second], reads=0)
+
+
+async def test_a_list_of_an_older_state_is_not_taken_for_the_newest(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that read the names before another one stored drops the row that it does not know."""
+    first = await store.put_bytes(b"1")
+    folder = Folder(root, monkeypatch)
+    folder.settle()
+    slow, fast = LocalStore(root), LocalStore(root)
+    mark, keys = slow._catalog._state()
+    second = await store.put_bytes(b"2")
+    folder.settle()
+    assert await fast.list() == [first, second]
+    slow._catalog._sync_index(keys, mark)
+    assert await fast.list() == [first, second]
+
+
+async def test_a_change_just_now_leaves_the_names_to_be_read_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put_bytes(b"1")
+    folder = Folder(root, monkeypatch)
+    monkeypatch.setattr(catalog, "_SETTLED", 1 << 62)  # no time is long enough on this clock
+    for reads in (1, 2):
+        await store.list()
+        assert folder.reads == reads
+
+
+def test_plain_metadata_is_decoded_as_all_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields: dict[str, object] = {
+        "version": 1,
+        "id": "a_0123456789ab",
+        "sha256": "0123456789abcdef" * 4,
+        "size_bytes": 5,
+        "mime_type": "text/plain",
+        "names": [["a.txt", ""], ["b.txt", "b.txt"]],
+        "source": {"created": "2026-01-01T00:00:00Z", "verified": True, "x": None, "warnings": ["w"]},
+        "scope": {"session": "s", "tenant": "t"},
+        "stored": 12.5,
+        "blob": "",
+    }
+    changed: dict[str, list[object]] = {
+        "version": [2, "1", 1.0],
+        "id": ["b_0123456789ab", 1],
+        "sha256": ["0" * 63, "G" * 64, None],
+        "size_bytes": [-1, True, 5.0, 1 << 63, (1 << 63) - 1, "5"],
+        "mime_type": ["", "a\nb", "ä/b", 1],
+        "names": [
+            [],
+            [["a"]],
+            [["a", "", ""]],
+            [["..", ""]],
+            [["a/b", ""]],
+            [["x" * 256, ""]],
+            [["é", ""]],
+            {},
+            [[1, ""]],
+        ],
+        "source": [{}, [], {"n": 1 << 70}, {"n": 1.5}, {"a": [[1]]}, {"a": {"b": 1}}, {"a": "é\\"}],
+        "scope": [{}, {"other": "x"}, {"session": ""}, {"session": None}, {"session": 1}, []],
+        "stored": [0, -1, 1e300, float("nan"), None, "1", 3],
+        "blob": ["x", 1, None],
+    }
+    texts = [fields, {**fields, "more": 1}]
+    texts += [{**fields, name: value} for name, values in changed.items() for value in values]
+    texts += [{key: value for key, value in fields.items() if key != name} for name in fields]
+
+    def decode() -> list[object]:
+        found: list[object] = []
+        for text in texts:
+            for ascii_only in (True, False):
+                try:
+                    data = json.dumps(text, ensure_ascii=ascii_only).encode()
+                    found.append(Metadata.decode(data, "a_0123456789ab"))
+                except ValueError as error:
+                    found.append(str(error))
+        return found
+
+    quick = decode()
+    assert isinstance(quick[0], Metadata) and metadata._decode_plain(quick[0].encode(), "a_0123456789ab") == quick[0]
+    monkeypatch.setattr(metadata, "_decode_plain", lambda *_: None)
+    assert quick == decode()

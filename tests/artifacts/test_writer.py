@@ -1,0 +1,111 @@
+"""The local store: small answers that are stored at once share one visit to the disk's thread, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.local_store import sha
+from transports.artifacts import ArtifactRef, LocalStore
+from transports.errors import StoreError
+
+
+async def put(store: LocalStore, data: bytes) -> ArtifactRef:
+    return await store.put_bytes(data, namespace="a", durability="process")
+
+
+async def test_answers_stored_at_once_share_their_folders(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await put(store, b"first")
+    opened: list[object] = []
+    real = os.open
+
+    def counted(path: Any, *arguments: Any, **options: Any) -> int:
+        opened.append(path)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", counted)
+    refs = await asyncio.gather(*(put(store, b"%d" % number) for number in range(64)))
+    assert opened.count("meta") <= 4  # of at most 32 answers a visit, and one visit may begin early
+    monkeypatch.undo()
+    assert [await store.get(ref.id) for ref in refs] == [b"%d" % number for number in range(64)]
+    assert {ref.id for ref in await store.list()} == {first.id, *(ref.id for ref in refs)}
+    assert (await store.fsck()).problems == ()
+
+
+async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalStore, root: Path) -> None:
+    free = next(data for data in (b"%d" % number for number in range(9)) if sha(data)[:2] != sha(b"held")[:2])
+    await put(store, b"held")
+    lock = root / ".abp/locks" / sha(b"held")[:2]
+    with lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        waiting = asyncio.ensure_future(put(store, b"held"))
+        async with asyncio.timeout(30):
+            assert await store.get((await put(store, free)).id) == free
+        assert not waiting.done()
+    assert (await waiting).sha256 == sha(b"held")
+
+
+async def test_an_answer_that_fails_fails_alone(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.link
+
+    def failing(source: str, target: str, **options: Any) -> None:
+        if target == sha(b"7"):
+            raise OSError(errno.EIO, "input/output error")
+        real(source, target, **options)
+
+    monkeypatch.setattr(os, "link", failing)
+    found = await asyncio.gather(*(put(store, b"%d" % number) for number in range(20)), return_exceptions=True)
+    assert [number for number, one in enumerate(found) if isinstance(one, StoreError)] == [7]
+    assert len(await store.list()) == 19 and not any((root / ".abp/staging").iterdir())
+
+
+async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, real = threading.Event(), threading.Event(), os.link
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, "link", slow)
+    storing = asyncio.ensure_future(put(store, b"slow"))
+    other = asyncio.ensure_future(put(store, b"other"))
+    await asyncio.to_thread(begun.wait, 30)
+    storing.cancel()
+    await asyncio.wait([storing], timeout=0.05)
+    assert not storing.done()  # its files are in use
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await storing
+    assert await store.get((await other).id) == b"other"
+    assert (await store.fsck()).problems == ()
+
+
+def test_the_thread_ends_with_the_store_and_its_loop(tmp_path: Path) -> None:
+    def threads() -> set[threading.Thread]:
+        return {one for one in threading.enumerate() if one.name.startswith("abp-store")}
+
+    before = threads()
+    store = LocalStore(tmp_path / "out")
+
+    async def work(number: int) -> None:
+        async with store:
+            await put(store, b"%d" % number)
+            assert threads() - before
+
+    for number in range(3):
+        asyncio.run(work(number))
+    end = time.monotonic() + 30
+    while threads() - before:
+        assert time.monotonic() < end
+        time.sleep(0.01)
