@@ -6,9 +6,9 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -249,12 +249,19 @@ def _options(
     pass
 
 
+@cache
+def _command() -> Any:  # a class of the click that Typer brings along
+    """The command with all its options, which takes 20 ms to make."""
+    command = typer.main.get_command(app)
+    add_options(command)
+    return command
+
+
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
     try:
-        command = typer.main.get_command(app)
-        add_options(command)
+        command = _command()
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
         return status if isinstance(status, int) else 0
