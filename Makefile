@@ -10,7 +10,7 @@ MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 3
-UNIT_WORKERS ?= 6
+UNIT_WORKERS ?= 4
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -64,7 +64,7 @@ check: $(READY)
 
 unit: $(READY)
 	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive" \
-		--ignore tests/e2e --ignore tests/hosts
+		--hypothesis-profile unit --ignore tests/e2e --ignore tests/hosts
 
 # A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
 test: setup check

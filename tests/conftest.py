@@ -3,7 +3,7 @@
 import gc
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +18,8 @@ from transports.adapters.memory import Handler
 # A busy machine is no failure: examples have no deadline.
 settings.register_profile("abp", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("abp")
+#: For `make unit`: fewer examples where a test does not ask for a number. `make test` takes them all.
+settings.register_profile("unit", settings.get_profile("abp"), max_examples=20)
 
 #: Chromium's headless shell, which Playwright takes by default, where the system has it: a page costs a third of the
 #: processor time. It has no viewer for PDFs, no extensions and no lock on profiles; see ``whole_chromium``.
@@ -30,15 +32,34 @@ if LIGHT:
 Connect: TypeAlias = Callable[..., Session]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from what is collected: it looked through thousands of tests again and again.
+
+    It took an eighth of the processor time of all short tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000)
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first: in a parallel run it goes on beside everything else, and not at the end alone."""
-    items.sort(key=lambda item: item.get_closest_marker("starts_early") is None)
+    """Put what takes longest first: in a parallel run it goes on beside everything else, and not at the end alone.
 
+    Tests with an S3 server follow, all together: one worker takes them, and no other starts a server too.
+    """
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector away from what was collected: it looked through thousands of tests again and again."""
-    gc.collect()
-    gc.freeze()
+    def turn(item: pytest.Item) -> tuple[bool, bool]:
+        fixtures = item.fixturenames if isinstance(item, pytest.Function) else ()
+        needs_server = "object_server" in fixtures or item.get_closest_marker("object_server") is not None
+        return item.get_closest_marker("starts_early") is None, not needs_server
+
+    items.sort(key=turn)
 
 
 @pytest.fixture
@@ -77,10 +98,12 @@ def whole_chromium(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("ABP_BROWSER")
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing of the user's own state is read or written."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

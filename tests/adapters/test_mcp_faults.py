@@ -51,7 +51,7 @@ async def test_a_bad_answer_is_a_typed_error_and_the_next_call_works(
 ) -> None:
     async with connect(target("rude"), store=tmp_path) as app:
         with pytest.raises(error, match=says):
-            await app.call(tool, timeout=2 if tool == "never" else 60)
+            await app.call(tool, timeout=0.3 if tool == "never" else 60)
         assert files(tmp_path) == []
         assert words(await app.call("fine", idempotent=True)) == "fine"
 

@@ -32,7 +32,7 @@ from transports.artifacts import (
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, StoreFull, TooLarge, UsageError
 
 PDF = b"%PDF-1.7\n" + b"x" * 100
-KINDS = ("local", "memory", "object")
+KINDS = ("local", "memory", pytest.param("object", marks=pytest.mark.object_server))
 #: Opens the store of a test, with the options of :func:`open_store`; again and again the same, but for memory.
 Open = Callable[..., ArtifactStore]
 

@@ -395,7 +395,7 @@ async def test_an_empty_owner_is_refused() -> None:
 # --- our stores with a host's protocol --------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["local", "memory", "object"])
+@pytest.fixture(params=["local", "memory", pytest.param("object", marks=pytest.mark.object_server)])
 def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     address = {"local": str(tmp_path / "out"), "memory": "memory:"}.get(request.param)
     return open_store(address or request.getfixturevalue("bucket"))

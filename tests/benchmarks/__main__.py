@@ -32,7 +32,6 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "file": speed.file_to_page,
     "calls": answers.small_calls,
     "tables": answers.large_answers,
-    "calls": speed.small_calls,
     "kept": kept.kept_answers,
     "many": volume.many_results,
     "sessions": volume.many_sessions,

@@ -535,12 +535,12 @@ async def test_initialize_waits_for_an_app_that_comes_late_and_repeats_count_onc
     assert len(await app.heard("initialize-result")) == 1
 
 
-@pytest.mark.parametrize(("query", "part"), [("absent", "no window.abp"), ("half", "no call()")])
-async def test_an_app_that_never_comes_is_reported(host: OpenHost, own: str, query: str, part: str) -> None:
-    app = await host(f"{own}app?{query}", initialize=False)
-    answer = await app.initialize()
-    assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
-    assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]
+async def test_an_app_that_never_comes_is_reported(host: OpenHost, own: str) -> None:
+    parts = {"absent": "no window.abp", "half": "no call()"}
+    apps = [await host(f"{own}app?{query}", initialize=False) for query in parts]
+    for answer, part in zip(await asyncio.gather(*(app.initialize() for app in apps)), parts.values(), strict=True):
+        assert (answer["success"], answer["error"]["code"]) == (False, "NOT_SUPPORTED")
+        assert part in answer["error"]["message"] and "5 s" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ async def test_a_server_that_never_answers_and_an_app_that_never_does_are_told_a
 
 async def test_a_page_without_embed_script_is_not_an_embedded_app(fixture: Fixture, embedded: Embedded) -> None:
     with pytest.raises(NotAbpApp):
-        async with embedded(fixture.url, timeout=10.0):
+        async with embedded(fixture.url, timeout=4.0):
             pass
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from transports import UsageError, connect
 from transports.plugins import Plugin, installed_plugins
-from transports.surfaces.cli import main
+from transports.surfaces.cli import doctor, main
+from transports.surfaces.cli.checks import _versions
 
 MODULE = """
 from transports import MemoryTransport
@@ -91,7 +92,10 @@ def test_two_that_claim_a_scheme_are_refused(pigeons: Path) -> None:
         connect("pigeon://x")
 
 
-def test_the_doctor_lists_them(pigeons: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_lists_them(
+    pigeons: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", [_versions])  # no browser is started
     assert Plugin("pigeon", "pigeon_post:PigeonTransport", "pigeon-post 1.2") in installed_plugins("abp.transports")
     main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)

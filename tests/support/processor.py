@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["LongestTurn", "longest_turn", "measuring", "peak_memory", "seconds", "slowness"]
+__all__ = ["LongestTurn", "longest_turn", "measuring", "peak_memory", "seconds", "slowness", "untraced"]
 
 #: Seconds that :func:`_work` takes on the machine that bounds are written for.
 _USUAL = 0.010
@@ -24,7 +24,7 @@ def _work() -> None:
 
 
 @contextmanager
-def _untraced() -> Iterator[None]:
+def untraced() -> Iterator[None]:
     """Measure no coverage in this thread, which takes several times as long as what is measured."""
     trace = sys.gettrace()
     sys.settrace(None)
@@ -36,7 +36,7 @@ def _untraced() -> Iterator[None]:
 
 def _best(work: Callable[[], object]) -> float:
     best = float("inf")
-    with _untraced():
+    with untraced():
         for _ in range(3):
             began = time.thread_time()
             work()
@@ -76,18 +76,17 @@ def longest_turn() -> Iterator[LongestTurn]:
     def measured(handle: asyncio.Handle) -> None:
         began = time.thread_time()
         try:
-            with _untraced():
+            with untraced():
                 run(handle)
         finally:
             longest.seconds = max(longest.seconds, (time.thread_time() - began) / slow)
 
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # for good: to unfreeze would give back what tests/conftest.py has frozen, too
     asyncio.Handle._run = measured  # type: ignore[method-assign,assignment]
     try:
         yield longest
     finally:
-        gc.unfreeze()
         asyncio.Handle._run = run  # type: ignore[method-assign]
 
 

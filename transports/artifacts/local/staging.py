@@ -217,9 +217,7 @@ class LocalStaged(StagedFile):
         """
         if self._committed:
             self._stop_following()
-            self._close()
         else:
-        if not self._committed:
             await in_thread(self._discard)
 
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -253,9 +253,14 @@ def _options(
 def command_for(args: Sequence[str]) -> Any:
     """Return the command line as Typer makes it: with the one command that is called, or with all if that is unclear,
     which takes 20 ms longer."""
+    return _command(args[0] if args else "")
+
+
+@cache
+def _command(name: str) -> Any:  # a class of the click that Typer brings along
     wanted = copy(app)
     wanted.registered_commands = [
-        info for info in app.registered_commands if info.callback and args[:1] == [info.name or info.callback.__name__]
+        info for info in app.registered_commands if info.callback and name == (info.name or info.callback.__name__)
     ]
     wanted.registered_groups = []
     made: Any = typer.main.get_command(wanted if wanted.registered_commands else app)

@@ -12,7 +12,7 @@ from webapp_fixture import digest
 from ...artifacts import ArtifactRef
 from .behaviour import Subject, behaviour, expect, value
 
-_PATTERN = bytes(n % 251 for n in range(1 << 20))
+_PATTERN = (bytes(range(251)) * 4178)[: 1 << 20]
 
 
 def _pattern(size: int) -> str:
