@@ -174,7 +174,7 @@ async def test_wrong_use_is_refused(world: World) -> None:
             Pool(**options)
     for endpoint in ({}, {"cdp_url": "a", "browser_server": "b"}, {"cdp_url": "a", "weight": 0}):
         with pytest.raises(UsageError):
-            Endpoint(**endpoint)  # type: ignore[arg-type]
+            Endpoint(**endpoint)
     pool = world.pool()
     with pytest.raises(UsageError, match="not open"):
         await pool.call(PAGE, "work")
