@@ -11,8 +11,8 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from aiohttp import web
 from tests.e2e.notebook import notebook
 from tests.support.processes import processes
 from transports import Browser
-from transports.batch import Endpoint, Job, Pool, State
+from transports.batch import Endpoint, Job, Pool, Reuse, State
 from transports.browser.process.find import find_browser
 from transports.errors import ConnectFailed
 from webapp_fixture import Fixture, digest
@@ -159,14 +159,14 @@ async def server_endpoint() -> AsyncIterator[Endpoint]:
         yield Endpoint(browser_server=url, headers={"x-playwright-launch-options": options})
 
 
-@pytest.mark.parametrize("endpoint", [cdp_endpoint, server_endpoint])
+@pytest.mark.parametrize(("endpoint", "reuse"), [(cdp_endpoint, "context"), (server_endpoint, "session")])
 async def test_files_move_both_ways_without_a_shared_disk(
-    fixture: Fixture, tmp_path: Path, endpoint: object, monkeypatch: pytest.MonkeyPatch
+    fixture: Fixture, tmp_path: Path, endpoint: Callable[[], AbstractAsyncContextManager[Endpoint]], reuse: Reuse
 ) -> None:
     data = random.Random(1).randbytes(64 * MB)
     (tmp_path / "in.bin").write_bytes(data)
     tmp_path.chmod(0o700)
-    async with endpoint() as far, Pool(endpoints=[far], store=tmp_path / "out") as pool:  # type: ignore[operator]
+    async with endpoint() as far, Pool(endpoints=[far], store=tmp_path / "out", reuse=reuse) as pool:
         seen = (await pool.call(fixture.url, "file.digest", files={"file": tmp_path / "in.bin"})).data
         assert isinstance(seen, dict) and seen["sha256"] == hashlib.sha256(data).hexdigest()
         result = await pool.call(fixture.url, "file.generate", {"bytes": 64 * MB, "seed": 3})
