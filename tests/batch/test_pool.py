@@ -266,16 +266,19 @@ async def test_a_successor_that_does_not_start_leaves_the_old_one_serving(world:
         assert pool.stats().recycled == {}
 
 
-async def test_no_browser_at_all_is_told_to_every_call(world: World) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"), [(BrowserNotFound("none"), "BROWSER_ERROR"), (OSError("no space left"), "TRANSPORT_ERROR")]
+)
+async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exception, code: str) -> None:
+    world.launch_error = error
     world.launches_fail = 1
     async with world.pool() as pool:
         outcomes = await asyncio.gather(*map(pool.run, jobs(3)))
-        assert {(one.state, one.error_code, one.retryable) for one in outcomes} == {
-            (State.FAILED, "BROWSER_ERROR", True)
-        }
+        assert {(one.state, one.error_code, one.retryable) for one in outcomes} == {(State.FAILED, code, True)}
         world.launches_fail = 1
-        with pytest.raises(BrowserNotFound):
+        with pytest.raises(TransportError) as raised:
             await pool.call(PAGE, "work")
+        assert raised.value.code == code and raised.value.details["sent"] is False
         await pool.call(PAGE, "work")  # after a pause
 
 
