@@ -144,7 +144,7 @@ async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
 
 
 async def test_what_an_error_means_for_a_job(world: World) -> None:
-    async with world.pool() as pool:
+    async with world.pool(1, 2) as pool:
         refused = await pool.run(Job("refuse", {}, PAGE))
         assert (refused.state, refused.error_code, refused.error) == (
             State.FAILED, "PERMISSION_DENIED", "refuse: not today",
@@ -203,6 +203,15 @@ async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(wor
         assert pool.stats().recycled == {"ended": 1}
         assert len(world.browsers) == 3 and len(world.running()) == 2
     assert not world.running()
+
+
+async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_LOOK_EVERY", 1000)
+    async with world.pool(1, 1) as pool:
+        await pool.call(PAGE, "work")
+        await world.browsers[0].die()
+        assert pool.stats().recycled == {"ended": 1}
+        await until(lambda: world.browsers[0].closed)
 
 
 async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(world: World) -> None:
