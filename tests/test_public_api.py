@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import transports
-from transports import artifacts, errors, routing, sync, testing
+from transports import artifacts, batch, errors, routing, sync, testing
 
 HEAVY = {
     "playwright",
@@ -145,7 +145,7 @@ def test_a_session_loads_its_models_while_its_transport_opens() -> None:
 
 
 def public() -> Iterator[tuple[str, object]]:
-    for module in (transports, artifacts, errors, routing, sync, testing):
+    for module in (transports, artifacts, batch, errors, routing, sync, testing):
         for name in module.__all__:
             yield name, getattr(module, name)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..browser.top_page import PageProtocol
     from ..http import Discovery
 
-__all__ = ["discovery_for", "reject_options", "transport_for"]
+__all__ = ["discovery_for", "reject_options", "takes_browser", "transport_for"]
 
 _PAGE = ("playwright", "webmcp", "postmessage")
 #: The transports of each scheme; the first is the one of ``auto``.
@@ -104,6 +104,11 @@ async def _discover(target: str, settings: Settings) -> Discovery:
     from ..http import discover  # late: a session loads it while its transport opens
 
     return await discover(target, allow_private=settings.allow_private_addresses)
+
+
+def takes_browser(target: str) -> bool:
+    """Return whether sessions with ``target`` can share a running browser: whether it is the address of a page."""
+    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:
