@@ -25,6 +25,7 @@ RANKS = {
     "adapters": 40,
     "routing": 40,
     "session": 50,
+    "batch": 55,
     "sync": 60,
     "__init__": 60,
     "testing": 62,

@@ -1,0 +1,79 @@
+"""What became of a job: an :class:`Outcome`, and the state that an error means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from ..artifacts import ArtifactRef
+from ..errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    ConnectFailed,
+    Disconnected,
+    OutcomeUnknown,
+)
+from ..routing import Result
+from .jobs import Job, State
+
+__all__ = ["Outcome"]
+
+#: Errors after which nobody knows whether the call has run.
+_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
+#: The one code of an app that says that it refused before it ran anything.
+_REFUSED = "RATE_LIMITED"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job. ``state`` is final.
+
+    ``result`` is that of the call, ``None`` if there is none. ``error_code`` and ``error`` (its message) are there
+    unless the job succeeded. ``milliseconds`` is the time of all ``attempts``. ``artifacts`` is what is in the store,
+    also after an error. ``retryable`` says that the same job may be sent again: the error may pass, and nothing of the
+    job has run or it is idempotent; ``retry_after`` in seconds is how long the app asks to wait before.
+    """
+
+    job: Job
+    state: State
+    result: Result | None = None
+    error_code: str | None = None
+    error: str | None = None
+    attempts: int = 1
+    milliseconds: float = 0.0
+    artifacts: tuple[ArtifactRef, ...] = ()
+    retry_after: float | None = None
+    retryable: bool = False
+
+    @classmethod
+    def of_result(cls, job: Job, result: Result, *, attempts: int = 1, milliseconds: float = 0.0) -> Self:
+        """Return the outcome of a job that succeeded."""
+        files = tuple(result.artifacts.values())
+        return cls(job, State.SUCCEEDED, result, attempts=attempts, milliseconds=milliseconds, artifacts=files)
+
+    @classmethod
+    def of_error(
+        cls, job: Job, error: Exception, *, sent: bool = True, attempts: int = 1, milliseconds: float = 0.0
+    ) -> Self:
+        """Return the outcome of a job that ended with ``error``. ``sent`` is false if the call cannot have left: the
+        error is one of connecting, say."""
+        if not isinstance(error, ABPError):
+            state = State.UNKNOWN if sent else State.FAILED
+            text = f"{type(error).__name__}: {error}"
+            return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
+        sent = sent and error.details.get("sent") is not False
+        refused = isinstance(error, CapabilityError) and error.code == _REFUSED
+        may_pass = error.retryable or isinstance(error, ConnectFailed)
+        stored = error.result.artifacts.values() if error.result is not None else ()
+        return cls(
+            job,
+            State.UNKNOWN if sent and isinstance(error, _LOST) else State.FAILED,
+            error_code=error.code,
+            error=error.message,
+            attempts=attempts,
+            milliseconds=milliseconds,
+            artifacts=tuple(ref for ref in stored if isinstance(ref, ArtifactRef)),
+            retry_after=error.retry_after,
+            retryable=may_pass and (not sent or refused or job.idempotent),
+        )
