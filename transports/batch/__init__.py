@@ -1,1 +1,24 @@
 """Many calls: jobs that run over a pool of apps and browsers, and the ledger that knows what became of each."""
+
+from __future__ import annotations
+
+from .jobs import Job, State
+from .ledger import Ledger, open_ledger
+from .outcome import Outcome
+from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
+from .run import RunOptions, run_batch
+
+__all__ = [
+    "BrowserStats",
+    "Endpoint",
+    "Job",
+    "Ledger",
+    "Outcome",
+    "Pool",
+    "PoolStats",
+    "Reuse",
+    "RunOptions",
+    "State",
+    "open_ledger",
+    "run_batch",
+]

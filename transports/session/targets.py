@@ -20,7 +20,7 @@ from .timeouts import timeout_seconds
 if TYPE_CHECKING:
     from ..browser.top_page import PageProtocol
 
-__all__ = ["discovery_for", "reject_options", "transport_for"]
+__all__ = ["discovery_for", "reject_options", "takes_browser", "transport_for"]
 
 _PAGE = ("playwright", "webmcp", "postmessage")
 #: The transports of each scheme; the first is the one of ``auto``.
@@ -98,6 +98,11 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
     if not target.lower().startswith(("http://", "https://")):
         return None
     return partial(discover, target, allow_private=settings.allow_private_addresses)
+
+
+def takes_browser(target: str) -> bool:
+    """Return whether sessions with ``target`` can share a running browser: whether it is the address of a page."""
+    return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE
 
 
 def reject_options(options: Mapping[str, object], reason: str) -> None:

@@ -24,6 +24,7 @@ class Browser(Resource[launch.Browser]):
 
     load_extension = blocking(launch.Browser.load_extension)
     responds = blocking(launch.Browser.responds)
+    resident_bytes = blocking(launch.Browser.resident_bytes)
     restart = blocking(launch.Browser.restart)
     ensure_running = blocking(launch.Browser.ensure_running)
     close = closing(launch.Browser.aclose)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ..timeouts import playwright_timeout
 from .driver import start_driver
 from .find import BrowserChoice
 from .processes import is_running, kill, process_tree
+from .remote import Remote
 from .runfolder import as_tmpdir
 
 if TYPE_CHECKING:
@@ -62,15 +62,14 @@ class BrowserProcess:
                     self._playwright, self.pids = starting.result()
                 raise
 
-    async def attach(self, cdp_url: str, *, timeout: float) -> None:
-        """Attach to a running Chromium; ``timeout`` in seconds."""
+    async def attach(self, remote: Remote, engine: str, *, timeout: float) -> None:
+        """Attach to a browser that runs already; ``timeout`` in seconds."""
         assert self._playwright is not None
-        # Without Playwright's defaults: its download, media and focus settings stay as its user has them.
-        self.browser = await self._playwright.chromium.connect_over_cdp(
-            cdp_url, no_defaults=True, timeout=playwright_timeout(timeout)
-        )
-        self.context = self.browser.contexts[0]
-        self.cdp = await self.browser.new_browser_cdp_session()
+        self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
+        if not remote.is_server:
+            self.context = self.browser.contexts[0]
+        if engine == "chromium":
+            self.cdp = await self.browser.new_browser_cdp_session()
 
     async def launch(self, choice: BrowserChoice, engine: str, *, profile: Path | None, extensions: bool) -> None:
         """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need one."""
@@ -119,6 +118,14 @@ class BrowserProcess:
         except Exception:  # noqa: BLE001 - whatever is wrong with it
             return False
         return True
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of the driver and the browser; pages that processes share count in each."""
+        total = 0
+        for process in process_tree(self.pids):
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
 
     async def end(self) -> None:
         """End the browser, or let go of one that was attached to, and end the driver.

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
-from ...errors import BrowserCrashed, BrowserNotFound, UsageError, format_seconds
+from ...errors import BrowserCrashed, UsageError, format_seconds
 from ...errors.tracebacks import short_traceback
-from ...protocol.urls import redact_url
 from .browser_process import BrowserProcess
 from .extension import load_unpacked
 from .find import ENGINES, BrowserChoice, find_browser
 from .profile import lock_profile
+from .remote import Remote
 from .runfolder import RunFolder
-from .start_errors import attach_error, is_playwright_error, not_found, start_error, start_reason
+from .start_errors import is_playwright_error, not_found, require_display, start_error, start_reason
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser
@@ -30,10 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Browser"]
 
 logger = logging.getLogger("transports.browser")
-
-#: Seconds after which a browser that answers nothing is taken for dead.
-_RESPONSE_TIMEOUT = 3.0
-_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 class Browser:
@@ -48,8 +42,11 @@ class Browser:
 
     - ``profile``, a folder that keeps what a user is signed in to; one process at a time can have it open.
     - ``extensions``, folders with a ``manifest.json``, which Chromium loads. Extensions live in the profile.
-    - ``cdp_url``, such as ``http://127.0.0.1:9222``: a running Chromium, which is attached to with the profile that it
-      has. It is left running, with all tabs but ours.
+    - ``cdp_url``, such as ``http://127.0.0.1:9222`` or ``wss://…``: a running Chromium, which is attached to with the
+      profile that it has. It is left running, with all tabs but ours.
+
+    ``browser_server``, such as ``ws://127.0.0.1:3000``, is a Playwright server of the same version, which runs one
+    for us. ``headers`` go to it, or to ``cdp_url``, and are never shown. No folder is shared with either.
 
     ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
     ends every process that was started and removes every temporary file, even if the browser hangs. A browser that dies
@@ -68,12 +65,12 @@ class Browser:
         profile: str | Path | None = None,
         extensions: Sequence[str | Path] = (),
         cdp_url: str | None = None,
+        browser_server: str | None = None,
+        headers: Mapping[str, str] | None = None,
         slow_mo: float = 0.0,
     ) -> None:
-        if cdp_url is not None and (name or executable or profile or extensions):
-            raise UsageError(
-                "cdp_url= attaches to a browser as it is: it takes no name, executable, profile, extension"
-            )
+        if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
+            raise UsageError("a browser that runs already is taken as it is: no name, executable, profile, extension")
         self.engine = ENGINES.get(name or "chromium", "")
         if extensions and self.engine != "chromium":
             raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
@@ -83,7 +80,7 @@ class Browser:
         self._name = name
         self._profile = None if profile is None else Path(profile).expanduser().absolute()
         self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
-        self._cdp_url = cdp_url
+        self._remote = Remote.of(cdp_url, browser_server, headers)
         self._slow_mo = slow_mo
         self._loaded: dict[Path, str] = {}
         self._stack = ExitStack()
@@ -91,7 +88,7 @@ class Browser:
         self._closed = True
         self._restarting: asyncio.Task[None] | None = None
         self._end_callbacks: set[Callable[[object], None]] = set()
-        self._display_name = redact_url(cdp_url) if cdp_url else name or "Chromium"
+        self._display_name = self._remote.display_name if self._remote else name or "Chromium"
         #: The temporary folder of this process, while the browser runs.
         self.folder = Path()
         #: More than two large downloads at once only slow each other down (measured).
@@ -100,12 +97,12 @@ class Browser:
     @property
     def attached(self) -> bool:
         """Whether the browser is somebody else's, and keeps running after :meth:`aclose`."""
-        return self._cdp_url is not None
+        return self._remote is not None
 
     @property
     def shares_context(self) -> bool:
         """Whether all sessions share one context, and so their cookies and storage."""
-        return bool(self._cdp_url or self._profile or self._extensions)
+        return bool((self._remote and not self._remote.is_server) or self._profile or self._extensions)
 
     @property
     def after_restart(self) -> str:
@@ -131,8 +128,8 @@ class Browser:
                 self._stack.enter_context(lock_profile(self._profile))
             async with asyncio.timeout(self._timeout):
                 await process.start_driver(self.folder)
-                if self._cdp_url is not None:
-                    await process.attach(self._cdp_url, timeout=self._timeout)
+                if self._remote is not None:
+                    await process.attach(self._remote, self.engine, timeout=self._timeout)
                 elif choice is not None:
                     profile, extensions = self._profile_folder(), bool(self._extensions)
                     await process.launch(choice, self.engine, profile=profile, extensions=extensions)
@@ -158,16 +155,14 @@ class Browser:
         choice = find_browser(self._executable, self._name)
         if choice is None:
             raise not_found(self._name)
-        if sys.platform == "linux" and not self._headless and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
-            raise BrowserNotFound(
-                "there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True"
-            )
+        if not self._headless:
+            require_display()
         self._display_name = choice.path
         return choice
 
     def _start_error(self, reason: str) -> Exception:
-        if self._cdp_url is not None:
-            return attach_error(self._cdp_url, reason)
+        if self._remote is not None:
+            return self._remote.error(reason)
         return start_error(self.engine, self._display_name, self._profile, reason)
 
     @short_traceback
@@ -214,9 +209,13 @@ class Browser:
         """Whether the browser is not open: not yet, or not any more. One that died is open, as it is started again."""
         return self._closed
 
-    async def responds(self) -> bool:
-        """Whether the browser is alive and answers within three seconds."""
-        return await self._process.responds(_RESPONSE_TIMEOUT)
+    async def responds(self, timeout: float = 3.0) -> bool:
+        """Whether the browser is alive and answers within ``timeout`` seconds."""
+        return await self._process.responds(timeout)
+
+    async def resident_bytes(self) -> int:
+        """The memory of its processes and its driver; of one that runs elsewhere, only the driver's."""
+        return await asyncio.to_thread(self._process.resident_bytes)
 
     @short_traceback
     async def restart(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
-from ...errors import BrowserNotFound, ConnectFailed, ProfileInUse, first_line
-from ...protocol.urls import redact_url
+from ...errors import BrowserNotFound, ProfileInUse, first_line
 from .find import HOW_TO_INSTALL
 from .profile import ALREADY_OPEN_MESSAGES
 
-__all__ = ["attach_error", "is_playwright_error", "not_found", "start_error", "start_reason"]
+__all__ = ["is_playwright_error", "not_found", "require_display", "start_error", "start_reason"]
 
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 _HOW_TO_GET = {
     "chrome": "install it, or leave browser= out to take any Chromium",
     "msedge": "install it, or leave browser= out to take any Chromium",
@@ -43,14 +45,10 @@ def not_found(name: str | None) -> BrowserNotFound:
     return BrowserNotFound(f"no {wanted} was found on this system; {_HOW_TO_GET.get(name or '', HOW_TO_INSTALL)}")
 
 
-def attach_error(cdp_url: str, reason: str) -> ConnectFailed:
-    """Return the error for a running browser that could not be attached to. The address is shown without secrets."""
-    display_url = redact_url(cdp_url)
-    reason = reason.replace(cdp_url, display_url)  # its query may hold a key
-    return ConnectFailed(
-        f"no browser to attach to at {display_url} {reason}; start one with --remote-debugging-port=9222 and a "
-        "--user-data-dir of its own, and give its address"
-    )
+def require_display() -> None:
+    """Raise :class:`~transports.errors.BrowserNotFound` where a browser with a window cannot start."""
+    if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
+        raise BrowserNotFound("there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True")
 
 
 def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:

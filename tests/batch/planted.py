@@ -1,0 +1,165 @@
+"""A pool over apps in this process and browsers that are only counted, so that each can be made sick."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from transports import CapabilityError, MemoryTransport, Session, connect
+from transports.batch import Pool
+from transports.batch.pool import fleet
+from transports.errors import BrowserCrashed, BrowserNotFound, ConnectFailed
+from transports.testing import Call
+
+__all__ = ["PAGE", "Browser", "World", "until"]
+
+PAGE = "http://app.example/"
+
+
+async def until(condition: Callable[[], object], seconds: float = 15.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Browser:
+    """What the pool sees of a browser."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.alive = True
+        self.answers = True
+        self.opened = self.closed = False
+        self.resident = 100
+        self.callbacks: list[Callable[[object], None]] = []
+        self.transports: list[App] = []
+
+    async def __aenter__(self) -> Browser:
+        with self.world.launching_one():
+            await asyncio.sleep(0.01)
+            if self.world.launches_fail:
+                self.world.launches_fail -= 1
+                raise BrowserNotFound("no browser starts today")
+        self.opened = True
+        self.world.browsers.append(self)
+        self.world.most_browsers = max(self.world.most_browsers, len(self.world.running()))
+        return self
+
+    async def aclose(self) -> None:
+        self.alive, self.closed = False, True
+
+    async def responds(self, timeout: float = 3.0) -> bool:
+        return self.alive and self.answers
+
+    async def resident_bytes(self) -> int:
+        return self.resident
+
+    def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
+        self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback) if callback in self.callbacks else None
+
+    async def die(self) -> None:
+        """Its calls lose their answers, its sessions their pages."""
+        self.alive = False
+        for callback in [*self.callbacks]:
+            callback(self)
+        for transport in self.transports:
+            await transport.aclose()
+
+
+class App(MemoryTransport):
+    """One session's way to the app, perhaps in a browser."""
+
+    def __init__(self, world: World, target: str, browser: Browser | None) -> None:
+        super().__init__({name: getattr(self, name) for name in ("work", "wait", "refuse", "stubborn")})
+        self.world, self.target, self.browser = world, target, browser
+
+    async def open(self) -> None:
+        if self.browser is not None and not self.browser.alive:
+            raise BrowserCrashed("the browser ended while the app was opened in it")
+        if self.target == "http://nobody.example/":
+            raise ConnectFailed("nothing answers")
+        await super().open()
+        self.world.opened.append(self.target)
+        self.world.open_now += 1
+        self.world.most_sessions = max(self.world.most_sessions, self.world.open_now)
+        if self.browser is not None:
+            self.browser.transports.append(self)
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self.world.open_now -= 1
+        await super().aclose()
+
+    async def work(self, params: Mapping[str, object], call: Call) -> object:
+        self.world.running_now += 1
+        self.world.most_calls = max(self.world.most_calls, self.world.running_now)
+        try:
+            await asyncio.sleep(0)
+            return {"n": params.get("n"), "browser": self.world.number(self.browser)}
+        finally:
+            self.world.running_now -= 1
+
+    async def wait(self, params: Mapping[str, object], call: Call) -> object:
+        """Answers when the world says so."""
+        self.world.waiting += 1
+        await self.world.go_on.wait()
+        return {"browser": self.world.number(self.browser)}
+
+    async def refuse(self, params: Mapping[str, object], call: Call) -> object:
+        raise CapabilityError("not today", code="PERMISSION_DENIED")
+
+    async def stubborn(self, params: Mapping[str, object], call: Call) -> object:
+        return None
+
+    async def request(self, message: Any, *, timeout: float) -> Any:
+        if message.type == "capabilities/call" and message.payload["capability"] == "stubborn":
+            while not self.world.go_on.is_set():  # a driver that knows neither timeouts nor cancellation
+                try:
+                    await self.world.go_on.wait()
+                except asyncio.CancelledError:
+                    self.world.ignored += 1
+        return await super().request(message, timeout=timeout)
+
+
+class World:
+    """All browsers and apps of a test, and what they were made to do."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.browsers: list[Browser] = []
+        self.opened: list[str] = []
+        self.go_on = asyncio.Event()
+        self.launches_fail = self.launching = self.most_launching = 0
+        self.waiting = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
+        self.running_now = self.most_calls = 0
+        self.free = 1 << 40
+        patch.setattr("transports.batch.pool.pool.Browser", lambda **_: Browser(self))
+        patch.setattr("transports.batch.pool.memory.free_memory", lambda: self.free)
+        patch.setattr("transports.batch.pool.memory._MEASURED_FOR", -1.0)
+        patch.setattr(fleet, "_TICK", 0.01)
+        patch.setattr(fleet, "_LOOK_EVERY", 0.01)
+
+    def running(self) -> list[Browser]:
+        return [browser for browser in self.browsers if not browser.closed and browser.alive]
+
+    def number(self, browser: Browser | None) -> int | None:
+        return None if browser is None else self.browsers.index(browser)
+
+    @contextmanager
+    def launching_one(self) -> Iterator[None]:
+        self.launching += 1
+        self.most_launching = max(self.most_launching, self.launching)
+        try:
+            yield
+        finally:
+            self.launching -= 1
+
+    def connect(self, target: str, *, browser: Browser | None = None, **options: Any) -> Session:
+        return connect("memory:", transport=App(self, target, browser), **options)
+
+    def pool(self, browsers: int | None = 2, sessions: int = 2, **options: Any) -> Pool:
+        return Pool(browsers, sessions, **{"connect": self.connect, "store": "none:", **options})

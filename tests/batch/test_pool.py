@@ -1,0 +1,375 @@
+"""The pool: who gets which session, what becomes of calls, when browsers come and go. Nothing here starts one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tests.batch.planted import PAGE, World, until
+from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
+from transports.batch import Endpoint, Job, Outcome, Pool, State
+from transports.batch.pool import fleet, leases, slots
+from transports.batch.pool.latency import Latency
+from transports.errors import BrowserNotFound, ConnectFailed
+
+SOCKET = "ws://app.example/abp"
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def jobs(count: int, capability: str = "work", target: str = PAGE) -> Iterator[Job]:
+    return (Job(capability, {"n": n}, target, id=str(n)) for n in range(count))
+
+
+def data(outcome: Outcome) -> Any:
+    assert outcome.result is not None, outcome.error
+    return outcome.result.data
+
+
+# --- calls and sessions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [PAGE, SOCKET])
+async def test_many_jobs_share_few_sessions(world: World, target: str) -> None:
+    async with world.pool() as pool:
+        assert pool.size == 4
+        outcomes = [outcome async for outcome in pool.map(jobs(60, target=target))]
+        stats = pool.stats()
+    assert sorted(int(outcome.job.id or "") for outcome in outcomes) == [*range(60)]
+    assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED}
+    assert all(data(outcome)["n"] == outcome.job.params["n"] for outcome in outcomes)
+    assert len(world.opened) == world.most_sessions == 4 and world.most_calls <= 4
+    assert (stats.calls, stats.sessions, stats.leased, stats.waiting, stats.recycled) == (60, 4, 0, 0, {})
+    assert len(world.browsers) == len(stats.browsers) == (2 if target == PAGE else 0)
+    assert world.most_launching <= 1
+    assert not world.running() and world.open_now == 0
+
+
+async def test_calls_one_after_the_other_need_one_browser_and_one_session(world: World) -> None:
+    async with world.pool() as pool:
+        for n in range(5):
+            assert (await pool.call(PAGE, "work", {"n": n})).data == {"n": n, "browser": 0}
+        assert [browser.calls for browser in pool.stats().browsers] == [5]
+    assert world.opened == [PAGE]
+
+
+@pytest.mark.parametrize(("reuse", "opened"), [("session", 1), ("never", 4)])
+async def test_the_caller_says_whether_a_session_is_used_again(world: World, reuse: str, opened: int) -> None:
+    async with world.pool(1, 1, reuse=reuse) as pool:
+        for _ in range(4):
+            await pool.call(PAGE, "work")
+    assert len(world.opened) == opened
+
+
+async def test_sessions_of_other_targets_make_room(world: World) -> None:
+    """Warm sessions first; nobody waits for ever behind those whose app is warm."""
+    async with world.pool(1, 1) as pool:
+        for target in ("http://a/", "http://b/", "http://a/"):
+            await pool.call(target, "work")
+        assert world.opened == ["http://a/", "http://b/", "http://a/"]
+        held = asyncio.ensure_future(pool.call("http://a/", "wait"))
+        await until(lambda: world.waiting)
+        order: list[str] = []
+
+        async def one(target: str) -> None:
+            await pool.call(target, "work")
+            order.append(target)
+
+        calls = [asyncio.ensure_future(one(target)) for target in ("http://b/", "http://a/", "http://a/")]
+        await until(lambda: pool.stats().waiting == 3)
+        world.go_on.set()
+        await asyncio.gather(held, *calls)
+        assert order == ["http://a/", "http://a/", "http://b/"]
+
+
+async def test_a_call_that_waits_long_is_not_overtaken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_MAX_OVERTAKEN", 0.0)
+    async with world.pool(1, 1) as pool:
+        held = asyncio.ensure_future(pool.call("http://a/", "wait"))
+        await until(lambda: world.waiting)
+        calls = [asyncio.ensure_future(pool.call(target, "work")) for target in ("http://b/", "http://a/")]
+        await until(lambda: pool.stats().waiting == 2)
+        world.go_on.set()
+        await asyncio.gather(held, *calls)
+    assert world.opened == ["http://a/", "http://b/", "http://a/"]
+
+
+async def test_map_reads_jobs_only_as_outcomes_are_taken(world: World) -> None:
+    read: list[int] = []
+
+    async def endless() -> AsyncIterator[Job]:
+        for n in itertools.count():
+            read.append(n)
+            yield Job("work", {"n": n}, PAGE)
+
+    async with world.pool(1, 2) as pool:
+        outcomes = pool.map(endless())
+        taken = [await anext(outcomes) for _ in range(10)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(taken) == 10 and len(read) <= 10 + 3 * pool.size
+        await outcomes.aclose()  # type: ignore[attr-defined]
+        await until(lambda: pool.stats().leased == 0)
+
+
+async def test_map_raises_what_its_jobs_raise_after_their_outcomes(world: World) -> None:
+    def broken() -> Iterator[Job]:
+        yield from jobs(3)
+        raise ZeroDivisionError
+
+    seen = []
+    async with world.pool() as pool:
+        with pytest.raises(ZeroDivisionError):
+            async for outcome in pool.map(broken()):
+                seen.append(outcome)
+    assert len(seen) == 3
+
+
+async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
+    async with world.pool() as pool:
+        outcomes = pool.map([*jobs(1), *jobs(3, "wait")])
+        assert (await anext(outcomes)).state is State.SUCCEEDED
+        await until(lambda: world.waiting == 3)
+        await outcomes.aclose()  # type: ignore[attr-defined]
+        await until(lambda: pool.stats().leased == 0)
+        assert data(await pool.run(next(jobs(1))))["n"] == 0
+
+
+async def test_what_an_error_means_for_a_job(world: World) -> None:
+    async with world.pool() as pool:
+        refused = await pool.run(Job("refuse", {}, PAGE))
+        assert (refused.state, refused.error_code, refused.error) == (
+            State.FAILED, "PERMISSION_DENIED", "refuse: not today",
+        )  # fmt: skip
+        assert len(world.opened) == 1
+        late = await pool.run(Job("wait", {}, PAGE, timeout=0.02))
+        assert (late.state, late.error_code) == (State.UNKNOWN, "TIMEOUT")
+        away = await pool.run(Job("work", {}, "http://nobody.example/"))
+        assert (away.state, away.error_code, away.retryable) == (State.FAILED, "TRANSPORT_ERROR", True)
+        with pytest.raises(ConnectFailed) as raised:
+            await pool.call("http://nobody.example/", "work")
+        assert raised.value.details["sent"] is False
+        with pytest.raises(CapabilityError):
+            await pool.call(PAGE, "refuse")
+        assert pool.stats().leased == 0
+        await pool.call(PAGE, "work")
+    assert world.opened == [PAGE, PAGE]  # the session of the late call was given up
+
+
+async def test_wrong_use_is_refused(world: World) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"browsers": 0}, {"sessions": 0}, {"reuse": "always"}, {"recycle_after": 0}, {"max_age": 0},
+        {"max_memory": 0}, {"max_slowdown": 1}, {"min_free_memory": -1},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(UsageError):
+            Pool(**options)
+    for endpoint in ({}, {"cdp_url": "a", "browser_server": "b"}, {"cdp_url": "a", "weight": 0}):
+        with pytest.raises(UsageError):
+            Endpoint(**endpoint)  # type: ignore[arg-type]
+    pool = world.pool()
+    with pytest.raises(UsageError, match="not open"):
+        await pool.call(PAGE, "work")
+    async with pool:
+        with pytest.raises(UsageError, match="no target"):
+            await pool.run(Job("work"))
+        with pytest.raises(UsageError, match="at least 1"):
+            await anext(pool.map([], concurrency=0))
+    with pytest.raises(UsageError, match="not open"):
+        await pool.run(next(jobs(1)))
+
+
+# --- browsers that end ------------------------------------------------------------------------------------------------
+
+
+async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(world: World) -> None:
+    async with world.pool(2, 1) as pool:
+        running = [asyncio.ensure_future(pool.run(job)) for job in jobs(6, "wait")]
+        await until(lambda: world.waiting == 2)
+        await world.browsers[0].die()
+        await until(lambda: world.waiting == 3)
+        world.go_on.set()
+        outcomes = await asyncio.gather(*running)
+        assert Counter(outcome.state for outcome in outcomes) == {State.UNKNOWN: 1, State.SUCCEEDED: 5}
+        assert {outcome.error_code for outcome in outcomes} == {"DISCONNECTED", None}
+        assert pool.stats().recycled == {"ended": 1}
+        assert len(world.browsers) == 3 and len(world.running()) == 2
+    assert not world.running()
+
+
+async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(world: World) -> None:
+    async with world.pool(1, 2) as pool:
+        await pool.call(PAGE, "work")
+        world.browsers[0].alive = False
+        asyncio.get_running_loop().call_later(0.02, lambda: asyncio.ensure_future(world.browsers[0].die()))
+        held = asyncio.ensure_future(pool.call("http://other/", "work"))
+        assert (await held).data == {"n": None, "browser": 1}
+
+
+@pytest.mark.parametrize("reason", ["unresponsive", "memory", "age", "calls"])
+async def test_a_browser_is_replaced(world: World, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, dict[str, Any]] = {
+        "memory": {"max_memory": 1000},
+        "age": {"max_age": 0.2},
+        "calls": {"recycle_after": 3},
+    }
+    async with world.pool(1, 1, **options.get(reason, {})) as pool:
+        await pool.call(PAGE, "work")
+        if reason == "unresponsive":
+            world.browsers[0].answers = False
+        world.browsers[0].resident = 1001
+        for _ in range(2 if reason == "calls" else 0):
+            await pool.call(PAGE, "work")
+        await until(lambda: pool.stats().recycled.get(reason) == 1 and world.browsers[0].closed)
+        monkeypatch.setattr(fleet, "_LOOK_EVERY", 1000)
+        assert data(await pool.run(next(jobs(1))))["browser"] >= 1
+
+
+async def test_a_successor_serves_before_its_predecessor_drains(world: World) -> None:
+    async with world.pool(1, 2, recycle_after=2) as pool:
+        held = asyncio.ensure_future(pool.call(PAGE, "wait"))
+        await until(lambda: world.waiting)
+        assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 0}
+        await until(lambda: pool.stats().recycled == {"calls": 1})
+        assert [(one.number, one.draining) for one in pool.stats().browsers] == [(2, False), (1, True)]
+        assert not world.browsers[0].closed
+        assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 1}
+        world.go_on.set()
+        assert (await held).data == {"browser": 0}
+        await until(lambda: world.browsers[0].closed)
+        assert len(pool.stats().browsers) == 1
+
+
+async def test_jobs_never_notice_that_browsers_are_replaced(world: World) -> None:
+    async with world.pool(2, 2, recycle_after=10) as pool:
+        outcomes = [outcome async for outcome in pool.map(jobs(400))]
+        assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED}
+        assert pool.stats().recycled["calls"] >= 5
+    assert world.most_launching == 1 and world.most_browsers <= 2 + 3
+    assert not world.running() and world.open_now == 0
+
+
+async def test_a_successor_that_does_not_start_leaves_the_old_one_serving(world: World) -> None:
+    async with world.pool(1, 1, recycle_after=2) as pool:
+        await pool.call(PAGE, "work")
+        world.launches_fail = 1
+        for _ in range(10):
+            assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 0}
+        await until(lambda: not world.launches_fail)
+        assert (await pool.call(PAGE, "work")).data == {"n": None, "browser": 0}
+        assert pool.stats().recycled == {}
+
+
+async def test_no_browser_at_all_is_told_to_every_call(world: World) -> None:
+    world.launches_fail = 1
+    async with world.pool() as pool:
+        outcomes = await asyncio.gather(*map(pool.run, jobs(3)))
+        assert {(one.state, one.error_code, one.retryable) for one in outcomes} == {
+            (State.FAILED, "BROWSER_ERROR", True)
+        }
+        world.launches_fail = 1
+        with pytest.raises(BrowserNotFound):
+            await pool.call(PAGE, "work")
+        await pool.call(PAGE, "work")  # after a pause
+
+
+async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_GRACE", 0.05)
+    monkeypatch.setattr("transports.tasks._GRACE", 0.02)
+    for target in (PAGE, SOCKET):
+        world.go_on.clear()
+        async with world.pool(1, 1) as pool:
+            with pytest.raises(CallTimeout, match="lease"):
+                await pool.call(target, "stubborn", timeout=0.01)
+            assert world.ignored
+            monkeypatch.setattr(leases, "_GRACE", 15.0)
+            assert (await pool.call(target, "work")).data
+            assert pool.stats().recycled == ({"lease": 1} if target == PAGE else {})
+            world.go_on.set()
+        monkeypatch.setattr(leases, "_GRACE", 0.05)
+
+
+# --- memory, weights, the end -----------------------------------------------------------------------------------------
+
+
+async def test_a_new_session_waits_for_memory_and_a_warm_one_does_not(world: World) -> None:
+    async with world.pool(2, 2, min_free_memory=1000) as pool:
+        held = asyncio.ensure_future(pool.call(PAGE, "wait"))
+        await until(lambda: world.waiting)
+        world.free = 999
+        second = asyncio.ensure_future(pool.call(PAGE, "work"))
+        await until(lambda: pool.stats().waiting)
+        await asyncio.sleep(0.05)
+        assert len(world.opened) == 1 and not second.done()
+        world.free = 1000
+        await second
+        world.free = 0
+        await pool.call(PAGE, "work")
+        await pool.call("http://other/", "work")  # in the place of one that is idle
+        assert len(world.opened) == 3 and world.most_sessions == 2
+        world.go_on.set()
+        await held
+
+
+@pytest.mark.parametrize("target", [PAGE, SOCKET])
+async def test_a_call_that_finds_no_memory_says_so(world: World, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    monkeypatch.setattr(fleet, "_MEMORY_PATIENCE", 0.05)
+    world.free = 0
+    async with world.pool() as pool:
+        with pytest.raises(TransportError, match="min_free_memory") as raised:
+            await pool.call(target, "work")
+        assert raised.value.code == "OUT_OF_MEMORY" and raised.value.details["sent"] is False
+    assert not world.browsers
+
+
+async def test_endpoints_share_calls_by_weight(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.batch.pool.endpoints.Browser", lambda **_: Browser(world))
+    from tests.batch.planted import Browser
+
+    ends = [Endpoint(cdp_url="wss://a", weight=3), Endpoint(browser_server="ws://b", sessions=4)]
+    async with world.pool(None, 8, endpoints=ends) as pool:
+        assert pool.size == 12
+        calls = [asyncio.ensure_future(pool.call(PAGE, "wait")) for _ in range(8)]
+        await until(lambda: len(world.browsers) == 2)
+        world.go_on.set()
+        await asyncio.gather(*calls)
+        world.go_on.clear()
+        world.waiting = 0
+        calls = [asyncio.ensure_future(pool.call(PAGE, "wait")) for _ in range(8)]
+        await until(lambda: world.waiting == 8)
+        assert sorted(one.leased for one in pool.stats().browsers) == [2, 6]
+        world.go_on.set()
+        await asyncio.gather(*calls)
+
+
+async def test_closing_fails_calls_that_run_and_calls_that_wait(world: World) -> None:
+    async with world.pool(1, 1) as pool:
+        running = asyncio.ensure_future(pool.run(next(jobs(1, "wait"))))
+        await until(lambda: world.waiting)
+        waiting = asyncio.ensure_future(pool.call(PAGE, "work"))
+        await until(lambda: pool.stats().waiting)
+    with pytest.raises(Disconnected) as raised:
+        await waiting
+    assert raised.value.details["sent"] is False
+    assert (await running).state is State.UNKNOWN
+    assert not world.running() and world.open_now == 0
+
+
+def test_calls_that_get_slower_are_told_from_calls_that_differ() -> None:
+    latency = Latency()
+    for durations, slowdown in (((10, 12), 1.0), ((11, 13), 1.0), ((28, 28), 1.0), ((60, 61), 60.5 / 11)):
+        for milliseconds in durations * 50:
+            latency.add("work", milliseconds)
+            latency.add("longer", 500.0)
+        assert latency.slowdown == pytest.approx(slowdown)
+    for kind in range(1000):
+        latency.add(kind, 1.0)
+    assert len(latency._latest) == 64

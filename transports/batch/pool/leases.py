@@ -1,0 +1,169 @@
+"""Leases: each call has a session to itself, opened where it is needed, and gives it back in time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, TypeAlias
+
+from ...errors import ABPError, CallTimeout, CapabilityError, Disconnected, format_seconds
+from ...routing import Result
+from ...session.session import Session
+from ...session.targets import takes_browser
+from ...tasks import cancel_and_wait, spawn
+from .fleet import Fleet
+from .held import HeldSession, clear_context, open_context
+from .members import Member, Slot
+from .slots import Slots
+
+__all__ = ["Connect", "Leases", "Reuse", "Work"]
+
+#: :func:`transports.connect`, or a function that stands for it.
+Connect: TypeAlias = Callable[..., Session]
+#: What the next call finds: the ``session`` of an earlier one, a new page in its ``context``, emptied, or neither.
+Reuse: TypeAlias = Literal["session", "context", "never"]
+#: What is done with a session while it is leased.
+Work: TypeAlias = Callable[[Session], Coroutine[Any, Any, Result]]
+
+#: Seconds beyond its timeouts that a call or an opening session may take before its lease ends.
+_GRACE = 15.0
+#: Browsers in which a session is opened before its call fails, if they end meanwhile.
+_MAX_OPENINGS = 3
+
+
+class Leases:
+    """Sessions in the slots of ``fleet``, and of ``others`` for targets that need no browser.
+
+    ``connect`` makes a session, and is given ``options``; opening one may take ``open_timeout`` seconds.
+    """
+
+    def __init__(self, fleet: Fleet, others: Member, *, connect: Connect, reuse: Reuse, open_timeout: float) -> None:
+        self.options: dict[str, object] = {}
+        #: Calls that were begun.
+        self.calls = 0
+        self._fleet = fleet
+        self.others = Slots(fleet.may_open, lambda: None)
+        self.others.add(others)
+        self._connect = connect
+        self._reuse = reuse
+        self._open_timeout = open_timeout
+        self._closed = False
+        self._clearing: set[asyncio.Task[None]] = set()
+
+    async def aclose(self) -> None:
+        """Close all sessions and browsers; calls under way fail, and those that wait. Takes seconds at most."""
+        self._closed = True
+        self.others.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
+        await asyncio.gather(self._fleet.aclose(), *(member.aclose() for member in self.others.members))
+        while self._clearing:
+            await asyncio.wait(tuple(self._clearing))
+
+    async def run(self, target: str, capability: str, work: Work, seconds: float) -> Result:
+        """Return the result of ``work`` in a session for ``target``, which it has for itself.
+
+        Raises what opening raises, with ``sent: False`` in the details, what ``work`` raises, and
+        :class:`~transports.errors.CallTimeout` for work that goes on long after ``seconds``."""
+        slot = await self._open_slot(target)
+        assert slot.held is not None
+        started = time.perf_counter()
+        result = await self._within_lease(slot, work(slot.held.session), seconds + _GRACE, capability)
+        slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
+        return result
+
+    async def _within_lease(
+        self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str
+    ) -> Result:
+        """Return the result of ``work`` and give the slot back, after ``seconds`` at most whatever the work does."""
+        member = slot.member
+        member.calls += 1
+        self.calls += 1
+        task = asyncio.ensure_future(work)
+        healthy = False
+        try:
+            await asyncio.wait((task,), timeout=None if seconds == math.inf else seconds)
+            if not task.done():
+                raise CallTimeout(
+                    f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its "
+                    "lease; it is replaced"
+                )
+            error = None if task.cancelled() else task.exception()
+            healthy = not task.cancelled() and _survives(error)
+            return task.result()
+        finally:
+            if not task.done():
+                await cancel_and_wait((task,))
+            self._give_back(slot, healthy=healthy, hangs=not task.done())
+
+    def _give_back(self, slot: Slot, *, healthy: bool, hangs: bool) -> None:
+        member, slots = slot.member, self._slots_of(slot)
+        if hangs:  # what runs there goes on: the slot goes with it, and its browser
+            member.replace(slot)
+            spawn(slot.empty(), self._clearing)
+            if member.browser is not None:
+                self._fleet.retire(member, "lease")
+            slots.grant()
+        elif healthy and self._reuse == "session" and member.serving:
+            slots.release(slot)
+        else:
+            spawn(self._clear(slot, slots, healthy=healthy), self._clearing)
+        if member.browser is not None:
+            self._fleet.check(member)
+
+    async def _clear(self, slot: Slot, slots: Slots, *, healthy: bool) -> None:
+        """Close the session of a slot, empty its context or close that as well, then give the slot to the next."""
+        try:
+            keep = healthy and self._reuse == "context" and slot.member.serving and slot.context is not None
+            await slot.empty(keep_context=keep)
+            if keep and slot.context is not None and not await clear_context(slot.context):
+                slot.context = None
+        finally:
+            slots.release(slot)
+
+    def _slots_of(self, slot: Slot) -> Slots:
+        return self.others if slot.member.browser is None else self._fleet.slots
+
+    async def _open_slot(self, target: str) -> Slot:
+        """Return a leased slot with an open session for ``target``.
+
+        A browser that ends meanwhile costs another attempt: nothing was sent yet. Raises what opening a session raises.
+        """
+        slots = self._fleet.slots if takes_browser(target) else self.others
+        for attempt in range(1, _MAX_OPENINGS + 1):
+            slot = await slots.acquire(target)
+            try:
+                if not slot.member.serving:  # its browser has ended since the slot was granted
+                    raise Disconnected("the browser of the pool has ended; call again")
+                if slot.held is not None and slot.held.target == target:
+                    return slot
+                await self._open_session(slot, target)
+            except BaseException as error:
+                spawn(self._clear(slot, slots, healthy=False), self._clearing)
+                if not isinstance(error, ABPError):
+                    raise
+                if attempt < _MAX_OPENINGS and not self._closed and not slot.member.serving:
+                    continue
+                error.details["sent"] = False
+                raise
+            return slot
+        raise AssertionError("unreachable")
+
+    async def _open_session(self, slot: Slot, target: str) -> None:
+        browser, options = slot.member.browser, self.options
+        await slot.empty(keep_context=True)
+        if browser is not None and self._reuse == "context":
+            if slot.context is None:
+                slot.context = await open_context(browser)
+            options = {**options, "context": slot.context}
+        elif browser is not None:
+            options = {**options, "browser": browser}
+        slot.held = HeldSession(target, self._connect(target, **options))
+        await slot.held.opened(self._open_timeout + _GRACE)
+
+
+def _survives(error: BaseException | None) -> bool:
+    """Whether a session can be used after a call that ended so. After a timeout the app may be at work still."""
+    if error is None or isinstance(error, CapabilityError):
+        return True
+    return isinstance(error, ABPError) and error.session_survives and not isinstance(error, CallTimeout)
