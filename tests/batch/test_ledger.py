@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -77,6 +79,23 @@ async def test_an_input_that_cannot_be_read_leaves_nothing(place: str) -> None:
             await ledger.add(broken, "one")
         assert (await ledger.counts()).total == 0
         assert (await ledger.add(lambda: [jobs(1)], "corrected")).jobs == 1
+
+
+async def test_adding_an_endless_input_can_be_cancelled(place: str) -> None:
+    began = threading.Event()
+
+    def endless() -> Iterator[list[Job]]:
+        for n in itertools.count():
+            yield jobs(10, first=10 * n)
+            began.set()
+
+    async with open_ledger(place) as ledger:
+        adding = asyncio.create_task(ledger.add(endless, "endless"))
+        assert await asyncio.to_thread(began.wait, 30)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(adding, 30)
+        assert (await ledger.counts()).total == 0
 
 
 async def test_a_job_is_leased_to_one_worker_at_a_time(place: str) -> None:

@@ -77,18 +77,19 @@ class Transactions:
         self._closed = False
         self._reached = False
 
-    async def run(self, work: Callable[[Cursor], T]) -> T:
+    async def run(self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None) -> T:
         """Return what ``work`` returns. It may run more than once, each time in a new transaction: where a connection
         was lost nobody knows whether the last one counted.
 
-        It ends even if its caller is cancelled. Raises :class:`~transports.errors.LedgerError`, and what ``work``
-        raises."""
+        It ends even if its caller is cancelled, which ``on_cancel`` is told of. Raises
+        :class:`~transports.errors.LedgerError`, and what ``work`` raises."""
         if self._closed:
             raise LedgerError("the ledger is closed; open it again")
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            on_cancel()
             while not future.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([future])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
@@ -90,6 +91,7 @@ class Ledger:
         not read again, and another one is refused unless ``extend``. ``source`` is called in the ledger's thread; more
         than once only if a connection was lost. Raises :class:`~transports.errors.UsageError`.
         """
+        cancelled = threading.Event()
 
         def work(cursor: Cursor) -> Added:
             cursor.execute("SELECT name, value FROM abp_runs WHERE run = ?", (self._run,))
@@ -105,6 +107,8 @@ class Ledger:
             last, before = (cast(int, value) for value in cursor.fetchall()[0])
             lines = 0
             for batch in source():
+                if cancelled.is_set():
+                    raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
                 rows = [self._new_row(job, last + lines + at, state) for at, job in enumerate(batch, 1)]
                 cursor.executemany(
                     "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
@@ -116,7 +120,7 @@ class Ledger:
             cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self._run,))
             return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
 
-        return await self._transactions.run(work)
+        return await self._transactions.run(work, cancelled.set)
 
     def _new_row(self, job: Job, position: int, state: State) -> tuple[str | int, ...]:
         document = encoded(job_document(job))

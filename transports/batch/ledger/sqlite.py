@@ -86,18 +86,25 @@ class SqliteDatabase:
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
-        if self._own_lock is None:
-            path = self._locks / worker
-            try:
-                self._locks.mkdir(exist_ok=True)
+        if self._own_lock is not None:
+            return
+        path = self._locks / worker
+        try:
+            self._locks.mkdir(exist_ok=True)
+            self.lost_workers(os.listdir(self._locks))  # those that had no lease left their files
+            while True:
                 handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            except OSError as error:
-                raise self._failed(error) from error
-            self._own_lock = handle, path
+                with contextlib.suppress(FileNotFoundError):  # taken away before it was locked
+                    if os.path.samestat(os.fstat(handle), path.stat()):
+                        break
+                os.close(handle)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._own_lock = handle, path
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return the workers whose lock is free. Its file goes with the last lease of such a worker."""
+        """Return the workers whose lock is free, and remove their files."""
         return [worker for worker in workers if self._has_ended(worker)]
 
     def _has_ended(self, worker: str) -> bool:

@@ -45,11 +45,7 @@ async def add_input(
             path = Path(source)
         else:
             path = folder / "input.jsonl"
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                spool_jobs(source, path)
-            except OSError as error:
-                raise LedgerError(f"{path} cannot be written ({error.strerror}); name another folder") from error
+            spool_jobs(source, path)
         return path, fingerprint(path, target)
 
     path, name = await in_thread(prepare)

@@ -12,6 +12,7 @@ from typing import IO
 
 from ...errors import LedgerError
 from ...protocol.strict_json import JSONValue, encode_json
+from ...tasks import in_thread
 from ..job_format import job_document
 from ..jobs import State
 from ..ledger import Ledger, Row
@@ -34,6 +35,7 @@ async def export_run(
 
     Each file replaces its older version at once. Raises :class:`~transports.errors.LedgerError`."""
     times = Times()
+    await in_thread(folder.mkdir, parents=True, exist_ok=True)
     async with _replacing(folder / "manifest.jsonl") as manifest, _replacing(folder / "failed.jsonl") as failed:
         waiting: list[bytes] = []
         async for row in ledger.rows():

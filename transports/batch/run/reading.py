@@ -6,12 +6,13 @@ import csv
 import hashlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import IO
 
-from ...errors import ABPError, ProtocolError, UsageError
+from ...errors import ABPError, LedgerError, ProtocolError, UsageError
 from ...protocol.strict_json import decode_json, encode_json
 from ..job_format import job_document, parse_job
 from ..jobs import Job
@@ -38,17 +39,27 @@ def fingerprint(path: Path, target: str | None) -> str:
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
     """Copy a stream, such as stdin, to ``path``, and return it: the run can then be gone on with without it."""
-    with path.open("wb") as file:
+    with _writing(path) as file:
         shutil.copyfileobj(stream, file, 1 << 20)
     return path
 
 
 def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
     """Write jobs to ``path`` as JSON Lines, and return it."""
-    with path.open("wb") as file:
+    with _writing(path) as file:
         for job in jobs:
             file.write(encode_json(job_document(job)) + b"\n")
     return path
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be written ({error.strerror}); name another folder with --out") from error
 
 
 def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
