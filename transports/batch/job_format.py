@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
+from ..binary.detect import MAX_DEPTH
 from ..binary.params import set_path
 from ..errors import ProtocolError, UsageError
-from ..protocol.strict_json import JSONValue, decode_json
+from ..protocol.strict_json import JSONValue, decode_json, is_deeper
 from .jobs import Job
 
 __all__ = ["job_document", "parse_job"]
@@ -39,7 +40,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None) -> J
     one parameter (JSON if it is valid JSON, else text), ``files.image`` one file, and an empty cell is not there. Other
     fields are carried along. ``target`` is for jobs that name none. Paths of files are made absolute.
 
-    Raises :class:`~transports.errors.UsageError`, which names the field.
+    Raises :class:`~transports.errors.UsageError`, which names the field, also for more than 64 levels.
     """
     given = {name: value for name, value in document.items() if value not in (None, "")}
     files: dict[str, object] = dict(_object(given, "files"))
@@ -53,6 +54,8 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None) -> J
             files[place] = value
         elif name not in _OWN:
             carried[name] = cast(JSONValue, value)
+    if is_deeper([params, carried], MAX_DEPTH):
+        raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
     return Job(
         capability=_text(given, "capability"),
         params=params,

@@ -36,8 +36,8 @@ class _Percent:
     def execute(self, sql: str, values: Sequence[Value] = ()) -> object:
         return self._cursor.execute(_percent(sql), values)
 
-    def executemany(self, sql: str, rows: Sequence[Sequence[Value]]) -> object:
-        return self._cursor.executemany(_percent(sql), rows)
+    def executemany(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        self._cursor.executemany(_percent(sql), rows)
 
     def fetchall(self) -> Sequence[tuple[Value, ...]]:
         return self._cursor.fetchall()

@@ -91,7 +91,7 @@ class SqliteDatabase:
         path = self._locks / worker
         try:
             self._locks.mkdir(exist_ok=True)
-            self.lost_workers(os.listdir(self._locks))  # those that had no lease left their files
+            self.lost_workers([file.name for file in self._locks.iterdir()])  # those that had no lease left their files
             while True:
                 handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(handle, fcntl.LOCK_EX)

@@ -43,15 +43,13 @@ def pool_of(
     from ...session.connect import connect
 
     count = browsers or min(options.concurrency, os.cpu_count() or 1)
-    given = {"adapter": adapter, "headers": headers_of(token, headers or ())}
-    chosen = {name: value for name, value in given.items() if value is not None}
     return Pool(
         count,
         -(-options.concurrency // count),
         store=store,
         headless=False if headed else None,
         timeout=timeout,
-        connect=partial(connect, **chosen),
+        connect=partial(connect, adapter=adapter, headers=headers_of(token, headers or ())),
     )
 
 
