@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.command_line import CommandLine, Terminal
+from tests.support.command_line import PATIENCE, CommandLine, Terminal
 from webapp_fixture import Fixture
 
 
@@ -19,6 +24,10 @@ def write_jobs(path: Path, *jobs: dict[str, Any]) -> Path:
 
 def csv_job(n: int, **more: object) -> dict[str, Any]:
     return {"id": f"j{n}", "capability": "data.csv", "params": {"rows": [{"n": n}]}, **more}
+
+
+def slow_job(n: int, milliseconds: int) -> dict[str, Any]:
+    return {"capability": "job.run", "params": {"steps": 1, "delay": milliseconds, "label": str(n)}}
 
 
 def events(out: str) -> list[dict[str, Any]]:
@@ -74,8 +83,8 @@ def test_failed_jobs_are_named_and_run_again_when_asked_for(
 def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
-    path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n) for n in range(5)))
-    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url)
+    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 50) for n in range(5)))
+    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "1")
     assert abp(*run, "--deadline", "0.001").status == 3
     left = abp("batch", "status", tmp_path / "run", "--json").document
     assert left["queued"] + left["succeeded"] == 5
@@ -110,16 +119,39 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
     """The bar is shown meanwhile, and the same command goes on afterwards."""
-    slow = [{"capability": "job.run", "params": {"steps": 3, "delay": 200, "label": f"j{n}"}} for n in range(6)]
-    path = write_jobs(tmp_path / "jobs.jsonl", *slow)
+    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 300) for n in range(6)))
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
 
-    def interrupt(terminal: Terminal) -> None:
+    def once(terminal: Terminal) -> None:
         terminal.wait_for("0/6")
-        terminal.interrupt("no more jobs are begun")
+        os.kill(os.getpid(), signal.SIGINT)
+        terminal.wait_for("no more jobs are begun")
 
-    ended = abp.at_terminal(*run, script=interrupt, term="xterm")
-    assert ended.status == 130 and "6 succeeded" not in ended.out
+    drained = abp.at_terminal(*run, script=once, term="xterm")
+    assert drained.status == 130 and (tmp_path / "run" / "manifest.jsonl").exists()
     counts = abp("batch", "status", tmp_path / "run", "--json").document
-    assert counts["leased"] == counts["unknown"] == 0 and counts["queued"] >= 2
-    assert (tmp_path / "run" / "manifest.jsonl").exists()
+    assert counts["leased"] == counts["unknown"] == 0 and counts["queued"] + counts["succeeded"] == 6
+    assert counts["queued"] >= 2
+    assert abp(*run).status == 0
+    # what never ends is left at the second signal
+    stuck = write_jobs(tmp_path / "stuck.jsonl", {"capability": "job.wait", "params": {}})
+    run = ("batch", "run", stuck, "--out", tmp_path / "stuck", "--target", workbench.ws_url)
+
+    def twice(terminal: Terminal) -> None:
+        terminal.wait_for("0/1")
+        until_leased(tmp_path / "stuck")
+        os.kill(os.getpid(), signal.SIGINT)
+        terminal.wait_for("no more jobs are begun")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert abp.at_terminal(*run, script=twice, term="xterm").status == 130
+    assert abp("batch", "status", tmp_path / "stuck", "--json").document["unknown"] == 1
+
+
+def until_leased(run: Path) -> None:
+    """Wait until a worker has a job of a run."""
+    end = time.monotonic() + PATIENCE
+    with closing(sqlite3.connect(run / "jobs.sqlite")) as db:
+        while not db.execute("SELECT count(*) FROM abp_jobs WHERE state = 'leased'").fetchone()[0]:
+            assert time.monotonic() < end
+            time.sleep(0.01)

@@ -102,13 +102,17 @@ def _hosts(cursor: Cursor, run: str, after: str) -> Iterator[str]:
 def _from_host(
     database: Database, cursor: Cursor, asked: LeaseRequest, host: str, count: int
 ) -> list[tuple[Value, ...]]:
-    leased = State.LEASED.value, asked.worker, asked.lease, asked.seconds
+    # chosen once and for all: PostgreSQL may run a plain subquery again for each row, and lock more of them
     cursor.execute(
-        f"UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
-        f"lease_until = {database.now} + ?, started = {database.now} WHERE run = ? AND key IN ("
-        f"SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? AND not_before <= {database.now} "
-        f"ORDER BY position LIMIT ? {database.skip_locked}) RETURNING position, key, job, attempts",
-        (*leased, asked.run, asked.run, State.QUEUED.value, host, count),
+        "WITH chosen AS MATERIALIZED (SELECT key FROM abp_jobs WHERE run = ? AND state = ? AND host = ? "
+        f"AND not_before <= {database.now} ORDER BY position LIMIT ? {database.skip_locked}) "
+        "UPDATE abp_jobs SET state = ?, attempts = attempts + 1, worker = ?, lease = ?, "
+        f"lease_until = {database.now} + ?, started = {database.now} "
+        "WHERE run = ? AND key IN (SELECT key FROM chosen) RETURNING position, key, job, attempts",
+        (
+            *(asked.run, State.QUEUED.value, host, count),
+            *(State.LEASED.value, asked.worker, asked.lease, asked.seconds, asked.run),
+        ),
     )
     rows = sorted(cursor.fetchall(), key=lambda row: cast(int, row[0]))
     return [row[1:] for row in rows]
