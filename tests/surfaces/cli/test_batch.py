@@ -135,7 +135,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     assert abp(*run).status == 0
     # what never ends is left at the second signal
     stuck = write_jobs(tmp_path / "stuck.jsonl", {"capability": "job.wait", "params": {}})
-    run = ("batch", "run", stuck, "--out", tmp_path / "stuck", "--target", workbench.ws_url)
+    stuck_run = ("batch", "run", stuck, "--out", tmp_path / "stuck", "--target", workbench.ws_url)
 
     def twice(terminal: Terminal) -> None:
         terminal.wait_for("0/1")
@@ -144,7 +144,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
         terminal.wait_for("no more jobs are begun")
         os.kill(os.getpid(), signal.SIGINT)
 
-    assert abp.at_terminal(*run, script=twice, term="xterm").status == 130
+    assert abp.at_terminal(*stuck_run, script=twice, term="xterm").status == 130
     assert abp("batch", "status", tmp_path / "stuck", "--json").document["unknown"] == 1
 
 

@@ -8,16 +8,15 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
-from urllib.parse import urlsplit
 
 from ...errors import LedgerError, UsageError
-from ..job_format import job_document, parse_job
 from ..jobs import Job, State
+from .columns import COLUMNS, new_row, row_from
 from .database import Cursor, Database, Transactions
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
 from .schema import SCHEMA, VERSION
-from .texts import cell, decoded_list, decoded_object, encoded
+from .texts import cell, encoded
 
 __all__ = ["Ledger"]
 
@@ -28,7 +27,7 @@ _MAX_LOST = 10
 #: Rows that an export reads at once.
 _PAGE = 1000
 _INPUT = "input "
-_COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
+_LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
 class Ledger:
@@ -109,7 +108,7 @@ class Ledger:
             for batch in source():
                 if cancelled.is_set():
                     raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
-                rows = [self._new_row(job, last + lines + at, state) for at, job in enumerate(batch, 1)]
+                rows = [(self._run, *new_row(job, last + lines + at, state)) for at, job in enumerate(batch, 1)]
                 cursor.executemany(
                     "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -121,10 +120,6 @@ class Ledger:
             return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
 
         return await self._transactions.run(work, cancelled.set)
-
-    def _new_row(self, job: Job, position: int, state: State) -> tuple[str | int, ...]:
-        document = encoded(job_document(job))
-        return self._run, job.key, position, host_of(job), document, int(job.idempotent), state.value
 
     # --- the work -----------------------------------------------------------------------------------------------------
 
@@ -274,11 +269,11 @@ class Ledger:
 
             def work(cursor: Cursor, after: int = after) -> list[Row]:
                 cursor.execute(
-                    f"SELECT {_COLUMNS} FROM abp_jobs WHERE run = ? AND position > ? "
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position > ? "
                     f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position LIMIT ?",
                     (self._run, after, *chosen, _PAGE),
                 )
-                return [_row(*cells) for cells in cursor.fetchall()]
+                return [row_from(*cells) for cells in cursor.fetchall()]
 
             page = await self._transactions.run(work)
             for row in page:
@@ -286,33 +281,3 @@ class Ledger:
             if len(page) < _PAGE:
                 return
             after = page[-1].position
-
-
-_LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
-
-
-def _row(*cells: object) -> Row:
-    position, key, job, state, attempts, worker, started, finished, milliseconds, code, error, artifacts = cells
-    return Row(
-        cast(int, position),
-        str(key),
-        parse_job(decoded_object(str(job))),
-        State(str(state)),
-        cast(int, attempts),
-        cast("str | None", worker),
-        cast("float | None", started),
-        cast("float | None", finished),
-        cast(float, milliseconds),
-        cast("str | None", code),
-        cast("str | None", error),
-        tuple(decoded_list(str(artifacts))),
-    )
-
-
-def host_of(job: Job) -> str:
-    """Return what limits per host count: the host and the port of the target, else the target itself."""
-    target = (job.target or "").replace("\0", "")
-    try:
-        return urlsplit(target).netloc.rpartition("@")[2].lower() or target[:200] or "-"
-    except ValueError:
-        return target[:200] or "-"

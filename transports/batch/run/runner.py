@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from ..jobs import Job, State
 from ..ledger import Leased, Ledger, Settlement
-from ..ledger.ledger import host_of
+from ..ledger.columns import host_of
 from ..outcome import Outcome
 from .limits import HostPauses, Rate, Retries
 from .options import RunOptions
