@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import transports
-from transports import artifacts, errors, routing, sync, testing
+from transports import artifacts, batch, errors, routing, sync, testing
 
 HEAVY = {
     "playwright",
@@ -121,7 +121,7 @@ def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
 
 
 def public() -> Iterator[tuple[str, object]]:
-    for module in (transports, artifacts, errors, routing, sync, testing):
+    for module in (transports, artifacts, batch, errors, routing, sync, testing):
         for name in module.__all__:
             yield name, getattr(module, name)
 

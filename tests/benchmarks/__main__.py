@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import embedded, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import batch, embedded, mcp, routing, rungs, sockets, speed, stores, volume, webmcp
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
@@ -41,6 +41,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "mcp": mcp.mcp_results,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
+    "batch": batch.pooled_calls,
 }
 
 

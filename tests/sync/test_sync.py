@@ -32,6 +32,7 @@ from transports import (
     Progress,
     UsageError,
     artifacts,
+    batch,
 )
 from transports.adapters.memory import Handler
 from transports.binary import LocalFile
@@ -39,6 +40,7 @@ from transports.session import connect as asynchronous
 from transports.session import event_dispatch
 from transports.session.events import CallFinished, CallStarted, Event
 from transports.sync import LocalStore, NoneStore, Router, Session, connect, open_store
+from transports.sync import batch as blocking_batch
 from transports.testing import Call
 
 App = Callable[..., Session]
@@ -142,7 +144,7 @@ def namesakes() -> Iterator[tuple[str, Any, Any]]:
 
 
 def methods() -> Iterator[tuple[str, Any, Any]]:
-    for name, value, blocking in namesakes():
+    for name, value, blocking in (*namesakes(), ("Pool", batch.Pool, blocking_batch.Pool)):
         if not inspect.isclass(value):
             yield name, value, blocking
             continue
@@ -472,3 +474,22 @@ def test_a_router(tmp_path: Path) -> None:
         {"document": {"content": b"x", "mimeType": "text/plain"}}, capability="c"
     )
     assert Path(result.artifacts["document"].path or "").read_bytes() == b"x"
+
+
+# --- the pool ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
+    def app(target: str, **options: Any) -> Any:
+        return asynchronous.connect("memory:", transport=MemoryTransport(HANDLERS), **options)
+
+    with blocking_batch.Pool(sessions=2, connect=app, store=tmp_path) as pool:
+        jobs = (batch.Job("echo", {"n": n}, "ws://app.example/") for n in range(6))
+        assert {outcome.state for outcome in pool.map(jobs)} == {batch.State.SUCCEEDED}
+        assert pool.run(batch.Job("refuse", {}, "ws://app.example/")).error_code == "PERMISSION_DENIED"
+        with pytest.raises(CapabilityError):
+            pool.call("ws://app.example/", "refuse")
+        for outcome in pool.map(batch.Job("echo", {}, "ws://app.example/") for _ in range(100)):
+            assert outcome.result
+            break
+        assert pool.stats().calls >= 8 and pool.size >= 2

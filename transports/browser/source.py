@@ -47,6 +47,11 @@ class Tab:
     browser: Browser | None
     borrowed: bool = False
 
+    @property
+    def is_near(self) -> bool:
+        """Whether the browser was started here, so that it shares our disk."""
+        return self.browser is not None and not self.browser.attached
+
     async def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
         """Return the way in which the browser can write content to the local disk, or ``None`` if it must not.
 
@@ -55,8 +60,8 @@ class Tab:
         browser = self.browser
         if browser is None:
             return PlaywrightDownloads(agent, asyncio.Semaphore(1))
-        if browser.attached:
-            return None
+        if browser.attached and browser.engine == "chromium":
+            return None  # a stream needs neither its settings nor its disk
         if browser.engine != "chromium" or agent.channel.cdp is None:
             return PlaywrightDownloads(agent, browser.download_slots)
         context_id = (await agent.target())["browserContextId"]

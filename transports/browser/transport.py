@@ -139,7 +139,7 @@ class PageTransport(Transport):
         await self._effects.prepare(downloads)
         await set_permissions(tab, agent, self._permissions)
         self._ladder = Ladder(agent, downloads, max_bytes=self._limits[0], used=self._rungs)
-        self._uploads = Uploads(agent, tab.folder)
+        self._uploads = Uploads(agent, tab.folder, near=tab.is_near)
         await self._load_app(tab.page, agent)
         agent.pin()
         return agent

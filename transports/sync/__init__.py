@@ -16,7 +16,8 @@ works in the page's thread, and only while a call of this API or of Playwright's
 
 * :mod:`.loop` — the event loop in its thread.
 * :mod:`.bridge` — blocking twins of asynchronous functions; :mod:`.lifetime` — of asynchronous context managers.
-* :mod:`.session`, :mod:`.stores`, :mod:`.browser` — the names of this package.
+* :mod:`.session`, :mod:`.stores`, :mod:`.browser` — the names of this package; :mod:`.batch` — those of
+  :mod:`transports.batch`.
 """
 
 from __future__ import annotations

@@ -52,10 +52,13 @@ class Limits:
 
 
 class Fleet:
-    """The browsers of ``sources``, whose slots are in ``slots``. ``may_open`` says whether there is memory for more."""
+    """The browsers of ``sources``, whose slots are in ``slots``; sessions that need no browser have the ``room`` whose
+    slots are in ``others``. ``may_open`` says whether there is memory for more."""
 
-    def __init__(self, sources: Sequence[Source], limits: Limits, may_open: Callable[[], bool]) -> None:
+    def __init__(self, sources: Sequence[Source], room: Member, limits: Limits, may_open: Callable[[], bool]) -> None:
         self.slots = Slots(may_open, self.grow)
+        self.others = Slots(may_open, lambda: None)
+        self.others.add(room)
         self.draining: list[Member] = []
         self.recycled: Counter[str] = Counter()
         self._sources = {source: _Attempts() for source in sources}
@@ -76,10 +79,11 @@ class Fleet:
     async def aclose(self) -> None:
         """End all browsers. Calls that wait fail. Takes seconds at most."""
         self._closed = True
-        self.slots.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
+        for slots in (self.slots, self.others):
+            slots.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
         tasks = tuple(self._tasks)
         await cancel_and_wait(tasks)
-        for member in (*self.slots.members, *self.draining):
+        for member in (*self.slots.members, *self.others.members, *self.draining):
             self.slots.remove(member)
             spawn(member.aclose(), self._endings)
         # A start that was stopped cleans up behind itself.
@@ -206,10 +210,11 @@ class Fleet:
     async def _watch_waiting(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
-            self.slots.grant()  # there may be memory again
+            for slots in (self.slots, self.others):
+                slots.grant()  # there may be memory again
+                if slots.waited > _MEMORY_PATIENCE and not slots.leased and not self.may_open():
+                    slots.fail(no_memory)
             self.grow()
-            if self.slots.waited > _MEMORY_PATIENCE and not self.slots.leased and not self.may_open():
-                self.slots.fail(no_memory)
 
     async def _watch_browsers(self) -> None:
         while True:

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeAlias
 
-from ...errors import ABPError, CallTimeout, CapabilityError, Disconnected, format_seconds
+from ...errors import ABPError, BrowserCrashed, CallTimeout, CapabilityError, Disconnected, format_seconds
 from ...routing import Result
 from ...session.session import Session
 from ...session.targets import takes_browser
 from ...tasks import cancel_and_wait, spawn
 from .fleet import Fleet
 from .held import HeldSession, clear_context, open_context
-from .members import Member, Slot
+from .members import Slot
 from .slots import Slots
 
 __all__ = ["Connect", "Leases", "Reuse", "Work"]
@@ -34,18 +34,16 @@ _MAX_OPENINGS = 3
 
 
 class Leases:
-    """Sessions in the slots of ``fleet``, and of ``others`` for targets that need no browser.
+    """Sessions in the slots of ``fleet``.
 
     ``connect`` makes a session, and is given ``options``; opening one may take ``open_timeout`` seconds.
     """
 
-    def __init__(self, fleet: Fleet, others: Member, *, connect: Connect, reuse: Reuse, open_timeout: float) -> None:
+    def __init__(self, fleet: Fleet, *, connect: Connect, reuse: Reuse, open_timeout: float) -> None:
         self.options: dict[str, object] = {}
         #: Calls that were begun.
         self.calls = 0
         self._fleet = fleet
-        self.others = Slots(fleet.may_open, lambda: None)
-        self.others.add(others)
         self._connect = connect
         self._reuse = reuse
         self._open_timeout = open_timeout
@@ -55,8 +53,7 @@ class Leases:
     async def aclose(self) -> None:
         """Close all sessions and browsers; calls under way fail, and those that wait. Takes seconds at most."""
         self._closed = True
-        self.others.fail(lambda: Disconnected("the pool is closed; open another one", details={"sent": False}))
-        await asyncio.gather(self._fleet.aclose(), *(member.aclose() for member in self.others.members))
+        await self._fleet.aclose()
         while self._clearing:
             await asyncio.wait(tuple(self._clearing))
 
@@ -122,14 +119,14 @@ class Leases:
             slots.release(slot)
 
     def _slots_of(self, slot: Slot) -> Slots:
-        return self.others if slot.member.browser is None else self._fleet.slots
+        return self._fleet.others if slot.member.browser is None else self._fleet.slots
 
     async def _open_slot(self, target: str) -> Slot:
         """Return a leased slot with an open session for ``target``.
 
         A browser that ends meanwhile costs another attempt: nothing was sent yet. Raises what opening a session raises.
         """
-        slots = self._fleet.slots if takes_browser(target) else self.others
+        slots = self._fleet.slots if takes_browser(target) else self._fleet.others
         for attempt in range(1, _MAX_OPENINGS + 1):
             slot = await slots.acquire(target)
             try:
@@ -142,6 +139,8 @@ class Leases:
                 spawn(self._clear(slot, slots, healthy=False), self._clearing)
                 if not isinstance(error, ABPError):
                     raise
+                if isinstance(error, BrowserCrashed):
+                    self._fleet.retire(slot.member, "ended")
                 if attempt < _MAX_OPENINGS and not self._closed and not slot.member.serving:
                     continue
                 error.details["sent"] = False

@@ -97,10 +97,10 @@ class Pool:
             make = partial(endpoint.browser, self._open_timeout)
             sources.append(Source(make, 1, endpoint.sessions or sessions, endpoint.weight))
         limits = Limits(recycle_after, max_age, max_memory, max_slowdown)
-        self._fleet = Fleet(sources, limits, FreeMemory(min_free_memory).suffices)
         self._size = sum(source.count * source.sessions for source in sources)
-        others = Member(0, Source(started.make, 1, self._size), None)
-        self._leases = Leases(self._fleet, others, connect=connect, reuse=reuse, open_timeout=self._open_timeout)
+        room = Member(0, Source(started.make, 1, self._size), None)
+        self._fleet = Fleet(sources, room, limits, FreeMemory(min_free_memory).suffices)
+        self._leases = Leases(self._fleet, connect=connect, reuse=reuse, open_timeout=self._open_timeout)
         if timeout is not None:
             self._leases.options["timeout"] = timeout
         self._store = store
@@ -221,12 +221,12 @@ class Pool:
         """Return the state of the pool as of now."""
         fleet = self._fleet
         browsers = [*fleet.slots.members, *fleet.draining]
-        members = [*browsers, *self._leases.others.members]
+        members = [*browsers, *fleet.others.members]
         return PoolStats(
             browsers=tuple(member.stats() for member in browsers),
             sessions=sum(slot.held is not None for member in members for slot in member.slots),
             leased=sum(member.leased for member in members),
-            waiting=fleet.slots.waiting + self._leases.others.waiting,
+            waiting=fleet.slots.waiting + fleet.others.waiting,
             calls=self._leases.calls,
             recycled=dict(fleet.recycled),
         )

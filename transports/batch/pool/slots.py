@@ -17,6 +17,8 @@ __all__ = ["Slots"]
 
 #: A call whose app has a warm session in a free slot goes before older ones, until one of these waited so many seconds.
 _MAX_OVERTAKEN = 1.0
+#: What opening a session costs, in calls that a browser has under way already.
+_COLD = 0.5
 #: Waiting calls that are looked at for one with a warm session.
 _LOOK_AHEAD = 64
 
@@ -124,11 +126,12 @@ class Slots:
         return [slot for member in self.members for slot in member.slots if not slot.leased]
 
     def _find(self, target: str) -> Slot | None:
+        """The free slot that costs least: a warm session in a browser with little to do; else the one whose session
+        was not used for longest."""
         free = self._free()
-        warm = [slot for slot in free if slot.held and slot.held.target == target]
-        if not warm and self._may_open():
-            warm = [slot for slot in free if slot.held is None]
-        if warm:
-            return min(warm, key=lambda slot: (slot.member.load, -slot.released))
-        others = [slot for slot in free if slot.held]
-        return min(others, key=lambda slot: slot.released) if others else None
+        usable = [slot for slot in free if slot.held and slot.held.target == target]
+        if len(usable) < len(free) and self._may_open():
+            usable += [slot for slot in free if slot.held is None]
+        if usable:
+            return min(usable, key=lambda slot: (slot.member.load + (0 if slot.held else _COLD), -slot.released))
+        return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)

@@ -75,10 +75,9 @@ class PlaywrightDownloads:
         try:
             try:
                 written = await download.path()
-            except Error:  # on another machine
-                await download.save_as(path)
-            else:
                 await asyncio.to_thread(shutil.move, written, path)
+            except (Error, OSError):  # on another machine
+                await download.save_as(path)
         finally:
             with contextlib.suppress(Error):
                 await download.delete()

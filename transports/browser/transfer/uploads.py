@@ -26,11 +26,15 @@ _SLICE = 3 << 20  # 4 MB of base64
 
 
 class Uploads:
-    """Prepares the parameters of calls to one page. ``folder`` is for bytes that must become a file first."""
+    """Prepares the parameters of calls to one page. ``folder`` is for bytes that must become a file first.
 
-    def __init__(self, agent: PageAgent, folder: Path) -> None:
+    ``near`` says that the browser was started here, and sees our files. Else that is found out with the first one.
+    """
+
+    def __init__(self, agent: PageAgent, folder: Path, *, near: bool) -> None:
         self._agent = agent
         self._folder = folder
+        self._near = True if near else None
 
     @contextlib.asynccontextmanager
     async def prepare(
@@ -74,21 +78,39 @@ class Uploads:
         A browser on another machine cannot read our files: then the content travels as text, into an object that
         looks like such an input.
         """
-        size = path.stat().st_size
-        element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
-        try:
-            await self._agent.set_file(element, path, timeout=timeout)
-            if await self._agent.invoke("chosenSize", element, timeout=timeout) == size:
-                return element
-        except TransportError as error:
-            if not error.session_survives or isinstance(error, CallTimeout):
-                raise
-        await self._agent.release_object(element)
+        if self._near is None:
+            self._near = await self._sees_our_files(timeout)
+        if self._near and (element := await self._file_input(path, timeout)) is not None:
+            return element
         buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
         with path.open("rb") as file:
             while part := await asyncio.to_thread(file.read, _SLICE):
                 await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)
         return buffer
+
+    async def _sees_our_files(self, timeout: float) -> bool:
+        """Whether the browser reads our disk. Another machine may have a file of the same path and size, but none of a
+        random name."""
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix="probe-") as file:
+            file.write(b"near")
+            file.flush()
+            element = await self._file_input(Path(file.name), timeout)
+        if element is not None:
+            await self._agent.release_object(element)
+        return element is not None
+
+    async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
+        """Return an input that holds the file, ``None`` if the browser does not find it."""
+        element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
+        try:
+            await self._agent.set_file(element, path, timeout=timeout)
+            if await self._agent.invoke("chosenSize", element, timeout=timeout) == path.stat().st_size:
+                return element
+        except TransportError as error:
+            if not error.session_survives or isinstance(error, CallTimeout):
+                raise
+        await self._agent.release_object(element)
+        return None
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:

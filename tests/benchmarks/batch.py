@@ -1,0 +1,84 @@
+"""Many small calls over a pool: against a loop over sessions written by hand, and against a browser for each job."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from tests.benchmarks.measure import in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
+from transports import Session, connect
+from transports.batch import Job, Pool, State
+
+__all__ = ["pooled_calls"]
+
+#: Sessions in one browser, on both sides.
+_SESSIONS = 4
+_CALL = "data.json", {"csv": "name,city\n" + "\n".join(f"person {n},town {n}" for n in range(14))}
+
+
+async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """``pool.map`` of small page calls; the sessions of both sides are open before."""
+    capability, params = _CALL
+    count, alone = (100, 2) if bench.quick else (400, 4)
+
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(Pool(1, _SESSIONS, store="none:"))
+        apps = [
+            await stack.enter_async_context(connect(bench.url, browser=bench.browser, store="none:"))
+            for _ in range(_SESSIONS)
+        ]
+
+        async def by_pool() -> Sequence[float]:
+            jobs = (Job(capability, params, bench.url) for _ in range(count))
+            started = time.perf_counter()
+            outcomes = [outcome async for outcome in pool.map(jobs)]
+            taken = time.perf_counter() - started
+            assert {outcome.state for outcome in outcomes} == {State.SUCCEEDED} and len(outcomes) == count
+            return [taken / count]
+
+        async def by_hand() -> Sequence[float]:
+            numbers = iter(range(count))
+
+            async def work(app: Session) -> None:
+                for _ in numbers:
+                    await app.call(capability, params)
+
+            started = time.perf_counter()
+            await asyncio.gather(*map(work, apps))
+            return [(time.perf_counter() - started) / count]
+
+        times = await in_turns({"by hand": by_hand, "pool": by_pool}, rounds=3 if bench.quick else 7)
+
+    started = time.perf_counter()
+    for _ in range(alone):
+        async with connect(bench.url, store="none:") as app:
+            await app.call(capability, params)
+    each = (time.perf_counter() - started) / alone
+
+    ours, theirs = min(times["pool"]), min(times["by hand"])
+    measured = f"{1 / ours:,.0f} calls a second in one browser, {_SESSIONS} sessions"
+    return [
+        Row(
+            work="small calls over a pool (`pool.map`)",
+            baseline="asyncio workers written by hand over one Browser, the same jobs and sessions",
+            figure=theirs / ours,
+            unit="×",
+            at_least=0.8,
+            want=0.9,
+            measured=f"{measured}, against {1 / theirs:,.0f}",
+            reason="each job is leased a session, watched and given an outcome",
+        ),
+        Row(
+            work="small calls over a pool (`pool.map`), beside a browser for each job",
+            baseline="a script that connects anew for each job",
+            figure=each / ours,
+            unit="×",
+            at_least=3,
+            want=3,
+            measured=f"{measured}, against {1 / each:.1f}",
+        ),
+    ], []

@@ -1,0 +1,199 @@
+"""Pools of real browsers: killed, replaced and reached elsewhere, while calls run in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.e2e.notebook import notebook
+from tests.support.processes import processes
+from transports import Browser
+from transports.batch import Endpoint, Job, Pool, Reuse, State
+from transports.browser.process.find import find_browser
+from transports.errors import ConnectFailed
+from webapp_fixture import Fixture, digest
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+MB = 1 << 20
+NOBODY = 65534
+
+
+async def nothing_new(before: set[int]) -> None:
+    """Wait until no process is left that was not there before."""
+    async with asyncio.timeout(15):
+        while {process.pid for process in processes()} - before:
+            await asyncio.sleep(0.05)
+
+
+def pids(kind: str = "") -> set[int]:
+    return {process.pid for process in processes(kind)}
+
+
+async def test_a_browser_that_is_killed_costs_only_the_calls_in_it(fixture: Fixture, tmp_path: Path) -> None:
+    before, browsers = pids(), pids("browser")
+    async with Pool(2, 2, store=tmp_path) as pool:
+        jobs = [Job("job.run", {"steps": 1200, "delay": 100}, fixture.url) for _ in range(4)]
+        running = [asyncio.ensure_future(pool.run(job)) for job in jobs]
+        async with asyncio.timeout(60):
+            while [one.leased for one in pool.stats().browsers] != [2, 2] or pool.stats().sessions < 4:
+                await asyncio.sleep(0.05)
+        (victim, *_) = [one for one in processes("browser") if one.pid not in browsers]
+        victim.kill()
+        async with asyncio.timeout(60):
+            while sum(job.done() for job in running) < 2:
+                await asyncio.sleep(0.05)
+        assert [job.result().state for job in running if job.done()] == [State.UNKNOWN] * 2
+        assert len([job.cancel() for job in running if not job.done()]) == 2  # the other browser's go on until now
+        after = [outcome async for outcome in pool.map(Job("file.list", {}, fixture.url) for _ in range(8))]
+        assert {outcome.state for outcome in after} == {State.SUCCEEDED}
+        assert pool.stats().recycled == {"ended": 1}
+    await nothing_new(before)
+
+
+async def test_browsers_are_replaced_while_calls_run(fixture: Fixture, tmp_path: Path) -> None:
+    before = pids()
+    async with Pool(1, 2, store=tmp_path, recycle_after=20) as pool:
+        jobs = (Job("file.generate", {"bytes": 2000 + n, "seed": n}, fixture.url, id=str(n)) for n in range(32))
+        most = 0
+        async for outcome in pool.map(jobs):
+            assert outcome.state is State.SUCCEEDED, outcome.error
+            (ref,) = outcome.artifacts
+            n = int(outcome.job.id or "")
+            assert ref.sha256 == digest(2000 + n, n)
+            most = max(most, len(pool.stats().browsers))
+        assert pool.stats().recycled["calls"] >= 1 and most == 2
+    await nothing_new(before)
+
+
+async def test_a_context_is_used_again_without_what_was_stored_in_it(tmp_path: Path) -> None:
+    async with notebook() as url:
+        seen = {}
+        for reuse in ("session", "context", "never"):
+            async with Pool(1, 1, store=tmp_path, reuse=reuse) as pool:
+                await pool.call(url, "note.write", {"text": "mine"})
+                seen[reuse] = (await pool.call(url, "note.read")).data
+                (member,) = pool._fleet.slots.members
+                assert member.browser is not None
+                async with asyncio.timeout(15):
+                    while pool.stats().leased:  # it is being cleared
+                        await asyncio.sleep(0.02)
+                assert len(member.browser.playwright.contexts) == (0 if reuse == "never" else 1)
+    empty = {"cookie": None, "storage": None, "state": None}
+    assert seen == {"session": {**empty, "cookie": "mine", "storage": "mine"}, "context": empty, "never": empty}
+
+
+# --- elsewhere --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def elsewhere(
+    *command: str, env: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Path, asyncio.StreamReader]]:
+    """A program in a folder of its own; where tests run as root, of a user who may not read our files."""
+    folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    user = NOBODY if sys.platform == "linux" and os.geteuid() == 0 else None
+    if user is not None:
+        os.chown(folder, user, user)
+    started = await asyncio.create_subprocess_exec(
+        *(part.replace("{folder}", str(folder)) for part in command),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        env={**os.environ, "TMPDIR": str(folder), "HOME": str(folder), **(env or {})},
+        user=user,
+        group=user,
+        extra_groups=[] if user else None,
+    )
+    assert started.stdout is not None
+    try:
+        yield folder, started.stdout
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, 9)
+        await started.wait()
+        for one in processes():
+            if str(folder) in " ".join(one.cmdline()):
+                one.kill()
+        await asyncio.to_thread(shutil.rmtree, folder, True)
+
+
+@asynccontextmanager
+async def cdp_endpoint() -> AsyncIterator[Endpoint]:
+    choice = find_browser()
+    assert choice is not None
+    command = [choice.path, "--headless", "--no-sandbox", "--remote-debugging-port=0", "--user-data-dir={folder}/p"]
+    async with elsewhere(*command, "about:blank") as (folder, _), asyncio.timeout(60):
+        port = folder / "p" / "DevToolsActivePort"
+        while not port.is_file() or not port.read_text().strip():
+            await asyncio.sleep(0.05)
+        yield Endpoint(cdp_url=f"http://127.0.0.1:{port.read_text().splitlines()[0]}")
+
+
+@asynccontextmanager
+async def server_endpoint() -> AsyncIterator[Endpoint]:
+    from playwright._impl._driver import compute_driver_executable, get_driver_env
+
+    choice = find_browser()
+    assert choice is not None
+    command = [*compute_driver_executable(), "run-server", "--port=0", "--host=127.0.0.1", "--unsafe"]
+    async with elsewhere(*command, env=get_driver_env()) as (_, output), asyncio.timeout(60):
+        while b"ws://" not in (line := await output.readline()):
+            assert line, "the server has ended"
+        url = line.decode().split()[-1].replace("localhost", "127.0.0.1")
+        options = json.dumps({"executablePath": choice.path, "chromiumSandbox": False})
+        yield Endpoint(browser_server=url, headers={"x-playwright-launch-options": options})
+
+
+@pytest.mark.parametrize(("endpoint", "reuse"), [(cdp_endpoint, "context"), (server_endpoint, "session")])
+async def test_files_move_both_ways_without_a_shared_disk(
+    fixture: Fixture, tmp_path: Path, endpoint: Callable[[], AbstractAsyncContextManager[Endpoint]], reuse: Reuse
+) -> None:
+    data = random.Random(1).randbytes(64 * MB)
+    (tmp_path / "in.bin").write_bytes(data)
+    tmp_path.chmod(0o700)
+    async with endpoint() as far, Pool(endpoints=[far], store=tmp_path / "out", reuse=reuse) as pool:
+        seen = (await pool.call(fixture.url, "file.digest", files={"file": tmp_path / "in.bin"})).data
+        assert isinstance(seen, dict) and seen["sha256"] == hashlib.sha256(data).hexdigest()
+        result = await pool.call(fixture.url, "file.generate", {"bytes": 64 * MB, "seed": 3})
+        assert result.artifact().sha256 == digest(64 * MB, 3)
+        assert result.artifact().size_bytes == 64 * MB
+
+
+async def test_headers_reach_a_browser_elsewhere_and_no_message_shows_them() -> None:
+    got: list[str] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        got.append(request.headers.get("Authorization", ""))
+        return web.Response(status=403)
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", refuse)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"ws://127.0.0.1:{runner.addresses[0][1]}/?token=in-the-url"
+    try:
+        for options in ({"cdp_url": url}, {"browser_server": url}):
+            with pytest.raises(ConnectFailed) as raised:
+                async with Browser(**options, headers={"Authorization": "Bearer in-a-header"}):  # type: ignore[arg-type]
+                    pass
+            text = f"{raised.value} {raised.value.as_dict()}"
+            assert "in-the-url" not in text and "in-a-header" not in text and "403" in text
+        assert got == ["Bearer in-a-header"] * 2
+    finally:
+        await runner.cleanup()
