@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -206,6 +207,7 @@ async def test_a_rate_gives_room_as_time_passes_and_no_more(monkeypatch: pytest.
         now = step * 0.013
         room = rate.room(8)
         await rate.take(room)
+        assert rate.seconds() == (math.inf if rate.room(1) else 0.02)
         sent += room
     assert 0.95 < sent / (50 * now) < 1.05
     unlimited = Rate(None)

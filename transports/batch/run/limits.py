@@ -24,12 +24,11 @@ class Rate:
 
     def __init__(self, per_second: float | None) -> None:
         self._limiter: AsyncLimiter | None = None
-        #: Seconds until there may be room again.
-        self.pause = math.inf
+        self._pause = math.inf
         if per_second is not None:
             burst = max(2.0, per_second / 10)
             self._limiter = AsyncLimiter(burst, burst / per_second)
-            self.pause = 1 / per_second
+            self._pause = max(1 / per_second, 0.001)
 
     def room(self, count: int) -> int:
         """Return how many of ``count`` may start now."""
@@ -40,6 +39,10 @@ class Rate:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self._limiter.has_capacity(middle) else (low, middle - 1)
         return low
+
+    def seconds(self) -> float:
+        """Return the seconds until there may be room for one, infinity if there is room now."""
+        return math.inf if self.room(1) else self._pause
 
     async def take(self, count: int) -> None:
         """Count ``count`` starts."""

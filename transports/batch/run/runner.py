@@ -159,7 +159,7 @@ class Runner:
             return
         seconds = self._options.lease_seconds / 4
         if not self._stopped and len(self._running) < self._options.concurrency:
-            seconds = min(_IDLE, self._rate.pause, self._pauses.seconds() + 0.001)
+            seconds = min(_IDLE, self._rate.seconds(), self._pauses.seconds() + 0.001)
         if end is not None and not self._stopped:
             seconds = min(seconds, max(end - time.monotonic(), 0.0))
         with contextlib.suppress(TimeoutError):
