@@ -138,7 +138,7 @@ def _table(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, objec
                     raise UsageError(f"{path}, {where} has more cells than the first line has names")
                 yield where, row
         except csv.Error as error:
-            raise UsageError(f"{path}, line {reader.line_num} cannot be read ({error}); correct it") from error
+            raise UsageError(f"{path}, line {reader.reader.line_num} cannot be read ({error}); correct it") from error
         except UnicodeDecodeError as error:
             raise UsageError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
