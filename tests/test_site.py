@@ -33,7 +33,8 @@ def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
 
 def test_the_navigation_names_every_page_once() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    made = {"changelog.md", "contributing.md", "reporting.md", "reference/commands.md", "reference/errors.md"}
+    made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md"}
+    made |= {"reference/commands.md", "reference/errors.md"}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | made
     assert Counter(leaves(project["nav"])) == Counter(pages)
 
