@@ -43,7 +43,7 @@ class Browser:
             await asyncio.sleep(0.01)
             if self.world.launches_fail:
                 self.world.launches_fail -= 1
-                raise BrowserNotFound("no browser starts today")
+                raise self.world.launch_error
         self.opened = True
         self.world.browsers.append(self)
         self.world.most_browsers = max(self.world.most_browsers, len(self.world.running()))
@@ -133,6 +133,7 @@ class World:
         self.browsers: list[Browser] = []
         self.opened: list[str] = []
         self.go_on = asyncio.Event()
+        self.launch_error: Exception = BrowserNotFound("no browser starts today")
         self.launches_fail = self.launching = self.most_launching = 0
         self.waiting = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
         self.running_now = self.most_calls = 0

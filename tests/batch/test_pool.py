@@ -144,7 +144,7 @@ async def test_a_loop_that_is_left_early_cancels_its_jobs(world: World) -> None:
 
 
 async def test_what_an_error_means_for_a_job(world: World) -> None:
-    async with world.pool() as pool:
+    async with world.pool(1, 2) as pool:
         refused = await pool.run(Job("refuse", {}, PAGE))
         assert (refused.state, refused.error_code, refused.error) == (
             State.FAILED, "PERMISSION_DENIED", "refuse: not today",
@@ -203,6 +203,15 @@ async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(wor
         assert pool.stats().recycled == {"ended": 1}
         assert len(world.browsers) == 3 and len(world.running()) == 2
     assert not world.running()
+
+
+async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_LOOK_EVERY", 1000)
+    async with world.pool(1, 1) as pool:
+        await pool.call(PAGE, "work")
+        await world.browsers[0].die()
+        assert pool.stats().recycled == {"ended": 1}
+        await until(lambda: world.browsers[0].closed)
 
 
 async def test_a_session_that_opens_in_a_dying_browser_is_opened_in_the_next(world: World) -> None:
@@ -266,16 +275,19 @@ async def test_a_successor_that_does_not_start_leaves_the_old_one_serving(world:
         assert pool.stats().recycled == {}
 
 
-async def test_no_browser_at_all_is_told_to_every_call(world: World) -> None:
+@pytest.mark.parametrize(
+    ("error", "code"), [(BrowserNotFound("none"), "BROWSER_ERROR"), (OSError("no space left"), "TRANSPORT_ERROR")]
+)
+async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exception, code: str) -> None:
+    world.launch_error = error
     world.launches_fail = 1
     async with world.pool() as pool:
         outcomes = await asyncio.gather(*map(pool.run, jobs(3)))
-        assert {(one.state, one.error_code, one.retryable) for one in outcomes} == {
-            (State.FAILED, "BROWSER_ERROR", True)
-        }
+        assert {(one.state, one.error_code, one.retryable) for one in outcomes} == {(State.FAILED, code, True)}
         world.launches_fail = 1
-        with pytest.raises(BrowserNotFound):
+        with pytest.raises(TransportError) as raised:
             await pool.call(PAGE, "work")
+        assert raised.value.code == code and raised.value.details["sent"] is False
         await pool.call(PAGE, "work")  # after a pause
 
 

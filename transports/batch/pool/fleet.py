@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...errors import ABPError, Disconnected, TransportError, format_seconds
+from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, first_line, format_seconds
 from ...tasks import backoff_delay, cancel_and_wait, spawn
 from .endpoints import Source
 from .members import Member
@@ -103,7 +103,7 @@ class Fleet:
 
     def _room(self, source: Source) -> int:
         """How many more browsers a source may have."""
-        return source.count - sum(member.source is source for member in self.slots.members)
+        return max(source.count - sum(member.source is source for member in self.slots.members), 0)
 
     async def _grow(self) -> None:
         try:
@@ -146,14 +146,17 @@ class Fleet:
         return True
 
     async def _add(self, source: Source) -> None:
-        """Start a browser of ``source``; call it with the lock, so that they start one after the other."""
+        """Start a browser of ``source``; call it with the lock, so that they start one after the other. Raises what
+        opening it raises, :class:`~transports.errors.ConnectFailed` for what is no error of ours."""
         attempts, browser = self._sources[source], source.make()
         try:
             await browser.__aenter__()
-        except ABPError:
+        except Exception as error:
             attempts.failures += 1
             attempts.not_before = time.monotonic() + backoff_delay(attempts.failures)
-            raise
+            if isinstance(error, ABPError):
+                raise
+            raise ConnectFailed(f"a browser of the pool did not start: {first_line(error)}") from error
         attempts.failures = 0
         self._started += 1
         member = Member(self._started, source, browser)
