@@ -40,6 +40,7 @@ CODES = {
     "DiscoveryFailed": "DISCOVERY_FAILED",
     "DownloadFailed": "DOWNLOAD_FAILED",
     "EncodingRefused": "DOWNLOAD_FAILED",
+    "LedgerError": "LEDGER_ERROR",
     "NotAbpApp": "NOT_SUPPORTED",
     "NotRecorded": "NOT_RECORDED",
     "OutcomeUnknown": "OUTCOME_UNKNOWN",

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from .jobs import Job, State
+from .ledger import Ledger, open_ledger
 from .outcome import Outcome
 from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
+from .run import RunOptions, run_batch
 
-__all__ = ["BrowserStats", "Endpoint", "Job", "Outcome", "Pool", "PoolStats", "Reuse", "State"]
+__all__ = [
+    "BrowserStats",
+    "Endpoint",
+    "Job",
+    "Ledger",
+    "Outcome",
+    "Pool",
+    "PoolStats",
+    "Reuse",
+    "RunOptions",
+    "State",
+    "open_ledger",
+    "run_batch",
+]

@@ -66,11 +66,14 @@ class Job:
 
         It is taken over the target, the capability, the parameters as canonical JSON (sorted keys, no spaces, as in
         RFC 8785) and the SHA-256 of each file's content. The first use reads the files, and blocks meanwhile. Raises
-        :class:`~transports.errors.UsageError` for a file that cannot be read.
+        :class:`~transports.errors.UsageError` for a file that cannot be read, and for parameters that are no JSON.
         """
         if not self._key:
             content = {place: _digest(place, path) for place, path in self.files.items()}
-            asked = _canonical([self.target, self.capability, self.params, content])
+            try:
+                asked = _canonical([self.target, self.capability, self.params, content])
+            except (TypeError, ValueError, RecursionError) as error:
+                raise UsageError(f"params cannot be written as JSON ({error}); give files as files=") from error
             object.__setattr__(self, "_key", hashlib.sha256(asked).hexdigest())
         return self._key
 
@@ -84,8 +87,11 @@ class Job:
 
 
 def _digest(place: str, path: Path) -> str:
+    if path.exists() and not path.is_file():  # a pipe or a device has no end, or cannot be read twice
+        raise UsageError(f"files.{place}: {path} is no regular file; name one")
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"files.{place}: {path} cannot be read ({error.strerror}); correct the path") from error
+    except (OSError, ValueError) as error:  # a name with NUL in it, too
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"files.{place}: {path} cannot be read ({reason}); correct the path") from error

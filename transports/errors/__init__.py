@@ -35,6 +35,7 @@ succeed later, ``session_survives`` whether the session can still be used::
     │       ├── AddressBlocked BLOCKED_ADDRESS    the address is private and not the app's own
     │       ├── RedirectRefused DOWNLOAD_FAILED   a redirect loops, or leads where none may
     │       └── EncodingRefused DOWNLOAD_FAILED   the server compressed the body although asked not to
+    ├── LedgerError           LEDGER_ERROR        the ledger of a batch could not be read or written
     └── StoreError            STORE_ERROR         the artifact store could not do it
         ├── StoreFull         STORE_FULL          no space left, or the retention's limits are met
         ├── StoreUnavailable  STORE_UNAVAILABLE   the object store does not answer, or refuses us
@@ -67,6 +68,7 @@ from .binary import (
     UnsupportedBinary,
     UrlExpired,
 )
+from .ledger import LedgerError
 from .store import (
     ArtifactNotFound,
     Corrupt,
@@ -112,6 +114,7 @@ __all__ = [
     "DiscoveryFailed",
     "DownloadFailed",
     "EncodingRefused",
+    "LedgerError",
     "NotAbpApp",
     "NotRecorded",
     "OutcomeUnknown",

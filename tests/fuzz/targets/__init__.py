@@ -20,6 +20,7 @@ TARGETS: Mapping[str, Target] = {
         files.recording,
         files.metadata,
         files.settings,
+        files.jobs,
         content.base64,
         content.sniffing,
         content.schema,

@@ -1,4 +1,4 @@
-"""Files that somebody else may have written: recordings, metadata of artifacts, settings."""
+"""Files that somebody else may have written: recordings, metadata of artifacts, settings, jobs of a batch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from transports.adapters.recording.entries import Answer, Failed, restore_error
 from transports.adapters.recording.file import Reader, Recording, read_header
 from transports.adapters.recording.script import Script
 from transports.artifacts.metadata import Metadata
+from transports.batch.job_format import job_document, parse_job
+from transports.batch.run.reading import read_jobs
 from transports.errors import ABPError
 from transports.routing import RoutingConfig
 from transports.session.config_file import read_config
 from transports.session.retention import retention_settings
 from transports.surfaces.mcp.options import Options
 
-__all__ = ["metadata", "recording", "settings"]
+__all__ = ["jobs", "metadata", "recording", "settings"]
 
 _ID = "export_0123456789ab"
 
@@ -82,3 +84,12 @@ def settings(data: bytes) -> None:
     options = Options.load(config=path)
     options.shows("abp_export_pdf")
     assert options.max_request_bytes > 0 and options.files
+
+
+def jobs(data: bytes) -> None:
+    """Jobs of a batch, as lines and as a table: each is read again as what it is written as."""
+    for suffix in ("jsonl", "csv"):
+        with suppress(ABPError):
+            for batch in read_jobs(_file(f"jobs.{suffix}", data), "memory:"):
+                for job in batch:
+                    assert parse_job(job_document(job)).key == job.key

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import artifacts, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
+from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
@@ -47,6 +47,7 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(batch.app, name="batch")
 app.add_typer(init.app, name="init")
 
 

@@ -21,6 +21,7 @@ from .verbosity import is_quiet, log_level, reset
 __all__ = [
     "is_dumb_terminal",
     "print_error",
+    "print_event",
     "print_json",
     "print_line",
     "print_note",
@@ -87,6 +88,14 @@ def print_json(document: Mapping[str, object]) -> None:
         data = json.dumps(document).encode()
     _printed = True
     _write(sys.stdout.buffer, data + b"\n")
+
+
+def print_event(document: Mapping[str, object]) -> None:
+    """Print one of the JSON lines of a command that goes on for long."""
+    from ...protocol.strict_json import encode_json
+
+    if sys.stdout is not None:
+        _write(sys.stdout.buffer, encode_json(document) + b"\n")
 
 
 def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:

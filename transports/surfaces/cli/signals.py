@@ -1,5 +1,6 @@
 """Signals that end a command: SIGINT, SIGTERM and SIGHUP. Only the first one counts: closing takes a few seconds at
-most. A command that goes on after Ctrl-C says so (:func:`on_interrupt`)."""
+most. A command that goes on after Ctrl-C says so (:func:`on_interrupt`), and so does one that first ends what it has
+begun (:func:`draining`)."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stopped", "handle_signals", "on_interrupt", "on_signal"]
+__all__ = ["Stopped", "draining", "handle_signals", "on_interrupt", "on_signal"]
 
 _REASONS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
 
 _received: int | None = None
 _callback: Callable[[], object] | None = None
 _interrupt: Callable[[], object] | None = None
+_drain: Callable[[int], object] | None = None
 
 
 class Stopped(KeyboardInterrupt):
@@ -45,6 +47,8 @@ def _handle(number: int, _: FrameType | None) -> None:
     global _received
     if number == signal.SIGINT and _interrupt is not None:
         _interrupt()
+    elif _drain is not None:
+        _drain(number)
     elif _received is None:
         _received = number
         if _callback is None:
@@ -76,3 +80,23 @@ def on_interrupt(callback: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         _interrupt = None
+
+
+@contextmanager
+def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | None]]:
+    """Call ``callback`` for the first signal while the context lasts, instead of ending the command; the second one
+    ends it. Yields a function that returns the exception for the first one, or ``None``."""
+    global _drain
+    first: int | None = None
+
+    def drain(number: int) -> None:
+        nonlocal first
+        global _drain
+        first, _drain = number, None
+        callback()
+
+    _drain = drain
+    try:
+        yield lambda: None if first is None else Stopped(first)
+    finally:
+        _drain = None

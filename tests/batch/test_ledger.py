@@ -1,0 +1,222 @@
+"""The contract of a ledger, over SQLite and over PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from transports.artifacts import ArtifactRef
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
+from transports.batch.outcome import Outcome
+from transports.errors import LedgerError, UsageError
+
+REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
+
+
+def jobs(count: int, *, host: str = "http://a.test/", idempotent: bool = False, first: int = 0) -> list[Job]:
+    return [Job("do", {"n": n}, host, idempotent=idempotent) for n in range(first, first + count)]
+
+
+async def filled(place: str, added: Sequence[Job], fingerprint: str = "one") -> Ledger:
+    ledger = await open_ledger(place).__aenter__()
+    await ledger.add(lambda: [added], fingerprint)
+    return ledger
+
+
+def done(leased: Leased, state: State = State.SUCCEEDED, **fields: object) -> Settlement:
+    return Settlement(leased.key, Outcome(leased.job, state, milliseconds=2.5, **fields))  # type: ignore[arg-type]
+
+
+def numbers(counts: Counts) -> dict[str, int]:
+    return {state.value: counts[state] for state in State if counts[state]}
+
+
+async def test_jobs_are_added_once_by_their_key_and_read_back_in_order(place: str, tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"x")
+    rich = Job("do", {"a": [1, None, "ä\0"]}, "ws://b.test/", "7", {"f": file}, 2.5, True, {"team": "blue\0"})
+
+    def input_lines() -> Iterator[list[Job]]:
+        yield [*jobs(2), rich]
+        yield [*jobs(3), rich]
+
+    async with open_ledger(place) as ledger:
+        added = await ledger.add(input_lines, "one")
+        assert (added.lines, added.jobs, added.known) == (7, 4, False)
+        again = await ledger.add(lambda: pytest.fail("read again"), "one")
+        assert (again.lines, again.jobs, again.known) == (7, 0, True)
+        rows = [row async for row in ledger.rows()]
+        assert [row.job for row in rows] == [*jobs(2), rich, jobs(3)[2]]
+        assert [row.key for row in rows] == [row.job.key for row in rows]
+        assert {row.state for row in rows} == {State.QUEUED}
+        assert numbers(await ledger.counts()) == {"queued": 4}
+
+
+async def test_another_input_is_refused_unless_it_extends_the_run(place: str) -> None:
+    async with await filled(place, jobs(2)) as ledger:
+        with pytest.raises(UsageError, match=r"this run has another input; .*--extend"):
+            await ledger.add(lambda: [jobs(3)], "two")
+        assert (await ledger.add(lambda: [jobs(3)], "two", extend=True)).jobs == 1
+        assert (await ledger.add(lambda: [jobs(2)], "one")).known
+    async with open_ledger(place) as ledger:
+        assert (await ledger.counts()).total == 3
+
+
+async def test_an_input_that_cannot_be_read_leaves_nothing(place: str) -> None:
+    def broken() -> Iterator[list[Job]]:
+        yield jobs(1500)
+        raise UsageError("line 1501 is not JSON")
+
+    async with open_ledger(place) as ledger:
+        with pytest.raises(UsageError, match="1501"):
+            await ledger.add(broken, "one")
+        assert (await ledger.counts()).total == 0
+        assert (await ledger.add(lambda: [jobs(1)], "corrected")).jobs == 1
+
+
+async def test_adding_an_endless_input_can_be_cancelled(place: str) -> None:
+    began = threading.Event()
+
+    def endless() -> Iterator[list[Job]]:
+        for n in itertools.count():
+            yield jobs(10, first=10 * n)
+            began.set()
+
+    async with open_ledger(place) as ledger:
+        adding = asyncio.create_task(ledger.add(endless, "endless"))
+        assert await asyncio.to_thread(began.wait, 30)
+        adding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(adding, 30)
+        assert (await ledger.counts()).total == 0
+
+
+async def test_a_job_is_leased_to_one_worker_at_a_time(place: str) -> None:
+    async with await filled(place, jobs(40)) as one, open_ledger(place) as two, open_ledger(place) as three:
+        workers = [one, two, three]
+        taken = await asyncio.gather(*(worker.lease(4, 60) for worker in workers for _ in range(4)))
+        assert Counter(Counter(leased.key for some in taken for leased in some).values()) == {1: 40}
+        assert await one.lease(4, 60) == []
+        assert {row.worker async for row in one.rows(State.LEASED)} == {worker.worker for worker in workers}
+        assert {leased.attempts for some in taken for leased in some} == {1}
+
+
+async def test_hosts_take_turns_and_none_has_more_than_its_limit(place: str) -> None:
+    many = [*jobs(6, host="http://a.test/"), *jobs(6, host="ws://b.test:1/x"), *jobs(2, host="memory:")]
+    async with await filled(place, many) as one, open_ledger(place) as two:
+        first = await one.lease(3, 60, per_host=2)
+        assert Counter(leased.job.target for leased in first) == {
+            "http://a.test/": 1,
+            "ws://b.test:1/x": 1,
+            "memory:": 1,
+        }
+        assert [leased.job.params["n"] for leased in first] == [0, 0, 0]
+        both = first + await two.lease(9, 60, per_host=2)
+        assert Counter(leased.job.target for leased in both) == dict.fromkeys((job.target for job in many), 2)
+        assert await two.lease(9, 60, per_host=2) == []
+        await one.settle([done(leased) for leased in first])
+        assert [leased.job.target for leased in await one.lease(9, 60, per_host=2, closed=["a.test"])] == [
+            "ws://b.test:1/x"
+        ]
+        assert len(await one.lease(99, 60)) == 7
+
+
+async def test_an_outcome_is_written_by_the_holder_alone(place: str) -> None:
+    async with await filled(place, jobs(3)) as one, open_ledger(place) as two:
+        good, bad, later = await one.lease(3, 60)
+        assert await two.settle([done(good)]) == 0
+        failed = done(bad, State.FAILED, error_code="NO\0", error="no paper\0\udc00", artifacts=(REF,))
+        retry = Settlement(later.key, Outcome(later.job, State.FAILED, error_code="BUSY", milliseconds=2.5), 0.0)
+        assert await one.settle([done(good, artifacts=(REF,)), failed, retry]) == 3
+        assert await one.settle([done(good, State.FAILED)]) == 0
+        rows = [row async for row in one.rows()]
+        assert [row.state for row in rows] == [State.SUCCEEDED, State.FAILED, State.QUEUED]
+        assert [row.milliseconds for row in rows] == [2.5] * 3
+        assert rows[0].artifacts[0]["sha256"] == REF.sha256 and rows[1].artifacts
+        assert (rows[1].error_code, rows[1].error) == ("NO", "no paper?")
+        assert rows[0].started and rows[0].finished and rows[0].started <= rows[0].finished and not rows[2].finished
+        (again,) = await two.lease(3, 60)
+        assert (again.key, again.attempts) == (later.key, 2)
+        assert numbers(await two.counts()) == {"leased": 1, "succeeded": 1, "failed": 1}
+
+
+async def test_a_job_that_waits_for_another_attempt_is_not_leased_before(place: str) -> None:
+    async with await filled(place, jobs(2)) as ledger:
+        one, two = await ledger.lease(2, 60)
+        outcome = Outcome(one.job, State.FAILED)
+        await ledger.settle([Settlement(one.key, outcome, 3600.0), Settlement(two.key, outcome, 0.0)])
+        assert [leased.key for leased in await ledger.lease(2, 60)] == [two.key]
+
+
+async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(place: str) -> None:
+    async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as one, open_ledger(place) as two:
+        held = await one.lease(4, 60)
+        assert await two.expire() == (0, 0)
+        assert await one.heartbeat(-1) == 4
+        assert await two.expire() == (2, 2)
+        rows = [row async for row in one.rows(State.UNKNOWN)]
+        assert [row.error_code for row in rows] == ["LEASE_EXPIRED"] * 2 and all(row.finished for row in rows)
+        again = await two.lease(9, 60)
+        assert [leased.key for leased in again] == [leased.key for leased in held[2:]]
+        # what the first worker still learns counts where nobody else has the job
+        assert await one.settle([done(leased) for leased in held]) == 2
+        assert numbers(await two.counts()) == {"succeeded": 2, "leased": 2}
+
+
+async def test_a_job_whose_workers_are_lost_again_and_again_is_given_up(place: str) -> None:
+    async with await filled(place, jobs(1, idempotent=True)) as ledger:
+        for _ in range(9):
+            assert len(await ledger.lease(1, -1)) == 1
+            assert await ledger.expire() == (1, 0)
+        assert len(await ledger.lease(1, -1)) == 1
+        assert await ledger.expire() == (0, 1)
+
+
+async def test_cancelling_leaves_what_runs_and_what_has_ended(place: str) -> None:
+    async with await filled(place, jobs(4)) as ledger:
+        one, two = await ledger.lease(2, 60)
+        await ledger.settle([done(one, State.FAILED)])
+        assert await ledger.cancel() == 2
+        assert await ledger.lease(9, 60) == []
+        await ledger.add(lambda: [jobs(6)], "more", extend=True)
+        assert numbers(await ledger.counts()) == {"failed": 1, "leased": 1, "cancelled": 4}
+        assert await ledger.retry_failed() == 5
+        await ledger.settle([done(two, State.UNKNOWN)])
+        assert await ledger.retry_failed() == 0
+        assert sorted(leased.attempts for leased in await ledger.lease(9, 60)) == [1] * 5
+
+
+async def test_rows_are_read_in_pages(place: str) -> None:
+    async with await filled(place, jobs(2500)) as ledger:
+        assert [row.job.params["n"] async for row in ledger.rows()] == [*range(2500)]
+
+
+async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
+    from tests.support.postgres_server import run_url
+
+    async with await filled(run_url(postgres), jobs(2)) as one, open_ledger(run_url(postgres)) as two:
+        assert (await two.counts()).total == 0
+        await two.add(lambda: [jobs(3)], "other")
+        assert len(await one.lease(9, 60)) == 2
+
+
+async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path / "run") as ledger:
+        pass
+    with pytest.raises(LedgerError, match="is closed"):
+        await ledger.counts()
+    (tmp_path / "run" / "jobs.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used: .*name another folder"):
+        await open_ledger(tmp_path / "run").__aenter__()
+    with pytest.raises(UsageError, match="is no ledger"):
+        open_ledger("mysql://user:secret@host/db")
+    with pytest.raises(LedgerError, match="cannot be used") as refused:
+        await open_ledger("postgresql://user:secret@127.0.0.1:1/db?connect_timeout=1").__aenter__()
+    assert "secret" not in str(refused.value)

@@ -1,0 +1,105 @@
+"""Inputs of a run: what is read from each format, what is refused and where, and that length costs no memory."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from transports.batch.job_format import job_document, parse_job
+from transports.batch.jobs import Job
+from transports.batch.run.reading import fingerprint, read_jobs, spool_jobs, spool_stream
+from transports.errors import UsageError
+
+
+def read(path: Path, target: str | None = "memory:") -> list[Job]:
+    return [job for batch in read_jobs(path, target) for job in batch]
+
+
+def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -> None:
+    image = tmp_path / "a.png"
+    image.write_bytes(b"png")
+    want = [
+        Job("do", {"title": "T", "n": 1}, "ws://a/", "1", {"image": image}, 2.5, True, {"team": "blue"}),
+        Job("do", {"title": "[U"}, "memory:", carried={"team": "red"}),
+    ]
+    lines, table, parquet = tmp_path / "jobs.jsonl", tmp_path / "jobs.csv", tmp_path / "jobs.parquet"
+    spool_jobs(want, lines)
+    lines.write_bytes(b"\xef\xbb\xbf" + lines.read_bytes().replace(b"\n", b"\n\r\n"))
+    table.write_text(
+        "id,target,capability,params,params.title,files.image,timeout,idempotent,team\r\n"
+        f'1,ws://a/,do,"{{""n"": 1}}",T,{image},2.5,TRUE,blue\r\n'
+        ",,do,,[U,,,,red\r\n",
+        encoding="utf-8-sig",
+    )
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet as pq
+
+    pq.write_table(pyarrow.Table.from_pylist([job_document(job) for job in want]), parquet)
+    for path in (lines, table, parquet):
+        jobs = read(path)
+        assert [(job, job.key) for job in jobs] == [(job, job.key) for job in want], path
+    assert [parse_job(job_document(job)) for job in want] == want
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refusal"),
+    [
+        ("a.jsonl", '{"capability": "do"}\n\n{"capability"}', r"line 3 is not JSON \("),
+        ("a.jsonl", "[]", "line 1 is no JSON object such as"),
+        ("a.jsonl", '{"params": {}}', "line 1: capability is missing"),
+        ("a.jsonl", '{"capability": 3}', "line 1: capability must be text"),
+        ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
+        ("a.jsonl", '{"capability": "do", "timeout": -1}', "line 1: timeout must be a number of seconds above 0"),
+        ("a.jsonl", '{"capability": "do", "timeout": true}', "line 1: timeout must be"),
+        ("a.jsonl", '{"capability": "do", "idempotent": "maybe"}', "line 1: idempotent must be true or false"),
+        ("a.jsonl", '{"capability": "do", "files": {"a": 3}}', "line 1: files.a must be text"),
+        ("a.jsonl", '{"capability": "do", "files": {"a": "gone"}}', r"line 1: files\.a: .*gone cannot be read"),
+        ("a.jsonl", '{"capability": "do", "files": {"a": "/dev/zero"}}', r"line 1: files\.a: .*no regular file"),
+        ("a.jsonl", '{"capability": "do", "files": {"a": "x\\u0000"}}', r"line 1: files\.a: .*cannot be read"),
+        ("a.csv", f"capability,params{'.a' * 3000}\ndo,1", "line 2: params are nested deeper than 64 levels"),
+        ("a.jsonl", "\n\n", "has no jobs; each line is one"),
+        ("a.csv", "capability,params\ndo,{", r"line 2: params is not JSON"),
+        ("a.csv", "capability\ndo,too,many", "line 2 has more cells than the first line has names"),
+        ("a.csv", 'capability\n"do', r"line 2 cannot be read"),
+        ("a.parquet", "no table", "cannot be read behind row 0"),
+    ],
+)
+def test_what_is_no_job_is_refused_with_its_line(tmp_path: Path, name: str, text: str, refusal: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UsageError, match=refusal) as refused:
+        read(path)
+    assert name in refused.value.message
+
+
+def test_a_job_needs_a_target_and_an_input_must_exist(tmp_path: Path) -> None:
+    path = spool_jobs([Job("do")], tmp_path / "jobs.jsonl")
+    with pytest.raises(UsageError, match=r"line 1: target is missing; .* give --target"):
+        read(path, None)
+    for reading in (read, lambda path: fingerprint(path, None)):
+        with pytest.raises(UsageError, match="gone cannot be read"):
+            reading(tmp_path / "gone")
+
+
+def test_an_input_is_known_by_its_content_and_its_target(tmp_path: Path) -> None:
+    one = spool_stream(io.BytesIO(b'{"capability": "do"}\n'), tmp_path / "one")
+    same = spool_stream(io.BytesIO(b'{"capability": "do"}\n'), tmp_path / "same")
+    assert fingerprint(one, "a") == fingerprint(same, "a") != fingerprint(one, "b")
+
+
+def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
+    """2 MB of memory for 20,000 lines of 200 bytes; a million take as much."""
+    path = tmp_path / "jobs.jsonl"
+    with path.open("w") as file:
+        for n in range(20_000):
+            file.write(f'{{"capability": "do", "params": {{"n": {n}, "text": "{"x" * 150}"}}}}\n')
+    tracemalloc.start()
+    try:
+        count = sum(len(batch) for batch in read_jobs(path, "memory:"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count == 20_000 and peak < 2 << 20

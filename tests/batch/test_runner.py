@@ -1,0 +1,252 @@
+"""The loop of a worker: limits, retries, stopping, and what a whole batch leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transports.artifacts import ArtifactRef
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Settlement, open_ledger
+from transports.batch.outcome import Outcome
+from transports.batch.run import Runner, RunOptions, export_run, run_batch
+from transports.batch.run.limits import HostPauses, Rate, Retries
+from transports.batch.run.runner import Ended
+from transports.errors import CallTimeout, CapabilityError, UsageError
+
+PATIENCE = 30.0
+REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
+
+
+class Recorder:
+    """A driver that answers by a function, and notes what ran and how much at once."""
+
+    def __init__(self, answer: Callable[[Job], Awaitable[Outcome]] | None = None) -> None:
+        self.ran: Counter[object] = Counter()
+        self.at_once: Counter[str | None] = Counter()
+        self.most: Counter[str | None] = Counter()
+        self._answer = answer
+
+    async def run(self, job: Job) -> Outcome:
+        self.ran[job.params.get("n")] += 1
+        for name in (job.target, None):
+            self.at_once[name] += 1
+            self.most[name] = max(self.most[name], self.at_once[name])
+        try:
+            await asyncio.sleep(0)
+            return Outcome(job, State.SUCCEEDED, artifacts=(REF,)) if self._answer is None else await self._answer(job)
+        finally:
+            for name in (job.target, None):
+                self.at_once[name] -= 1
+
+
+def jobs(count: int, **options: Any) -> list[Job]:
+    return [
+        Job("do", {"n": n}, options.get("target", "http://a.test/"), idempotent=bool(options.get("idempotent")))
+        for n in range(count)
+    ]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_batch_runs_every_job_once_and_writes_its_manifest(tmp_path: Path) -> None:
+    async def answer(job: Job) -> Outcome:
+        if job.params["n"] == 2:
+            return Outcome.of_error(job, CapabilityError("no paper", code="NO_PAPER"))
+        if job.params["n"] == 3:
+            return Outcome.of_error(job, CallTimeout("no answer"))
+        if job.params["n"] == 4:
+            raise ValueError("a driver that breaks its contract")
+        return Outcome(job, State.SUCCEEDED, milliseconds=5.0, artifacts=(REF,))
+
+    many = [Job("do", {"n": n}, "memory:", id=f"j{n}", carried={"team": n, "status": "mine"}) for n in range(50)]
+    driver = Recorder(answer)
+    told: list[Settlement] = []
+    report = await run_batch([*many, *many[:5]], tmp_path, pool=driver, on_settled=told.append)
+    assert driver.ran == dict.fromkeys(range(50), 1) and driver.most[None] == 8
+    assert {one.outcome.job.id for one in told} == {job.id for job in many}
+    assert report == json.loads((tmp_path / "report.json").read_text())
+    states = {"queued": 0, "leased": 0, "succeeded": 47, "failed": 1, "unknown": 2, "cancelled": 0}
+    assert (report["jobs"], report["states"]) == (50, states)
+    assert report["codes"] == {"NO_PAPER": 1, "TIMEOUT": 1, "INTERNAL_ERROR": 1}
+    assert report["milliseconds"] == {"p50": 5.0, "p90": 5.0, "p95": 5.0, "p99": 5.0}
+    assert sum(report["throughput"]["ended"]) == 50  # type: ignore[index, call-overload, arg-type]
+    manifest = lines(tmp_path / "manifest.jsonl")
+    assert [line["id"] for line in manifest] == [job.id for job in many]
+    good, bad = manifest[0], manifest[2]
+    assert (good["uri"], good["sha256"], good["bytes"], good["status"]) == (REF.uri, REF.sha256, 3, "succeeded")
+    assert (good["team"], good["carried.status"], good["attempts"]) == (0, "mine", 1)
+    assert (bad["error_code"], bad["error"], bad["uri"]) == ("NO_PAPER", "no paper", None)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(tmp_path / "manifest.parquet").to_pylist()
+    assert [row["id"] for row in table] == [job.id for job in many] and table[0]["team"] == 0
+    # what failed is an input of its own, and the same batch again runs nothing
+    again, second = Recorder(), Recorder()
+    await run_batch(tmp_path / "failed.jsonl", tmp_path / "again", pool=again)
+    assert again.ran == {2: 1} and lines(tmp_path / "again" / "manifest.jsonl")[0]["team"] == 2
+    await run_batch([*many, *many[:5]], tmp_path, pool=second)
+    assert not second.ran
+    with pytest.raises(UsageError, match="another input"):
+        await run_batch(jobs(1), tmp_path, pool=second)
+
+
+async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path: Path) -> None:
+    hang = asyncio.Event()
+
+    async def answer(job: Job) -> Outcome:
+        if job.target == "http://hangs.test/":
+            await hang.wait()
+        return Outcome(job, State.SUCCEEDED)
+
+    driver = Recorder(answer)
+    many = [*jobs(5, target="http://hangs.test/"), *jobs(30), *jobs(30, target="http://b.test/")]
+    options = RunOptions(concurrency=5, per_host=2)
+    batch = asyncio.create_task(run_batch(many, tmp_path, pool=driver, options=options))
+    await until(lambda: driver.ran.total() == 62)
+    hang.set()
+    await asyncio.wait_for(batch, PATIENCE)
+    assert driver.ran.total() == 65
+    assert max(driver.most[job.target] for job in many) == 2 and driver.most[None] == 5
+
+
+async def test_what_may_pass_is_sent_again_and_a_host_is_left_alone_as_long_as_it_asks(tmp_path: Path) -> None:
+    began: list[float] = []
+
+    async def answer(job: Job) -> Outcome:
+        began.append(time.monotonic())
+        if len(began) == 1:
+            busy = CapabilityError("busy", code="RATE_LIMITED", retryable=True, retry_after=0.3)
+            return Outcome.of_error(job, busy, milliseconds=1.0)
+        if job.params["n"] == 1 and driver.ran[1] < 4:
+            return Outcome.of_error(job, CallTimeout("late"), milliseconds=1.0)
+        return Outcome(job, State.SUCCEEDED, milliseconds=1.0)
+
+    driver = Recorder(answer)
+    report = await run_batch(jobs(3, idempotent=True), tmp_path, pool=driver, options=RunOptions(concurrency=1))
+    assert report["states"]["succeeded"] == 3  # type: ignore[index, call-overload]
+    assert driver.ran == {0: 2, 1: 4, 2: 1}
+    assert began[1] - began[0] >= 0.3
+    assert [line["attempts"] for line in lines(tmp_path / "manifest.jsonl")] == [2, 4, 1]
+    assert lines(tmp_path / "manifest.jsonl")[1]["ms"] == 4.0
+
+
+async def test_draining_ends_what_runs_and_begins_nothing_more(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def answer(job: Job) -> Outcome:
+        await go.wait()
+        return Outcome(job, State.SUCCEEDED)
+
+    driver = Recorder(answer)
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(9)], "one")
+        runner = Runner(ledger, driver, RunOptions(concurrency=3))
+        work = asyncio.create_task(runner.run())
+        await until(lambda: driver.ran.total() == 3)
+        runner.drain()
+        go.set()
+        assert await asyncio.wait_for(work, PATIENCE) is Ended.STOPPED
+        counts = await ledger.counts()
+        assert (counts[State.SUCCEEDED], counts[State.QUEUED], counts.total) == (3, 6, 9)
+        assert await Runner(ledger, Recorder(), RunOptions(deadline=1e-6)).run() is Ended.DEADLINE
+        assert await Runner(ledger, Recorder(), RunOptions()).run() is Ended.DONE
+        report = await export_run(ledger, tmp_path, {"browsers": {"recycled": {}}})
+        assert report["browsers"] == {"recycled": {}} and (await ledger.counts())[State.SUCCEEDED] == 9
+
+
+async def test_a_run_that_is_cancelled_settles_what_it_sent(tmp_path: Path) -> None:
+    async def answer(job: Job) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    driver = Recorder(answer)
+    many = [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(4)]
+    batch = asyncio.create_task(run_batch(many, tmp_path, pool=driver, options=RunOptions(concurrency=4)))
+    await until(lambda: driver.ran.total() == 4)
+    batch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await batch
+    async with open_ledger(tmp_path) as ledger:
+        rows = [row async for row in ledger.rows()]
+    assert [row.state.value for row in rows] == ["queued", "unknown", "queued", "unknown"]
+    assert {row.error_code for row in rows} == {None, "CANCELLED"}
+
+
+async def test_a_worker_goes_on_with_what_a_lost_one_held(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path) as lost, open_ledger(tmp_path) as other:
+        await lost.add(lambda: [[*jobs(2), *jobs(5, idempotent=True)[2:]]], "one")
+        await lost.lease(9, -1)
+        driver = Recorder()
+        assert await asyncio.wait_for(Runner(other, driver, RunOptions()).run(), PATIENCE) is Ended.DONE
+        assert driver.ran == {2: 1, 3: 1, 4: 1}
+        counts = await other.counts()
+        assert (counts[State.SUCCEEDED], counts[State.UNKNOWN]) == (3, 2)
+
+
+async def test_a_rate_gives_room_as_time_passes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    rate, sent = Rate(50), 0
+    for step in range(1000):
+        now = step * 0.013
+        room = rate.room(8)
+        await rate.take(room)
+        assert rate.seconds() == (math.inf if rate.room(1) else 0.02)
+        sent += room
+    assert 0.95 < sent / (50 * now) < 1.05
+    unlimited = Rate(None)
+    assert unlimited.room(1000) == 1000
+
+
+def test_retries_are_bounded_for_a_job_and_for_the_run() -> None:
+    lost = Outcome.of_error(Job("do", idempotent=True), CallTimeout("late"))
+    assert [Retries(2).delay(lost, attempts) is None for attempts in (1, 2, 3)] == [False, False, True]
+    budget = Retries(1000)
+    assert sum(budget.delay(lost, 1) is not None for _ in range(1000)) < 300
+    busy = CapabilityError("busy", code="RATE_LIMITED", retryable=True)
+    for wait, again in ((0.0, True), (60.0, True), (1e9, False)):
+        busy.retry_after = wait
+        delay = budget.delay(Outcome.of_error(Job("do"), busy), 1)
+        assert (delay is not None) is again and (delay is None or delay >= wait)
+    assert Retries(5).delay(Outcome.of_error(Job("do"), CapabilityError("no")), 1) is None
+
+
+def test_a_pause_is_never_cut_short() -> None:
+    pauses = HostPauses()
+    pauses.pause("a", 3600)
+    pauses.pause("a", 0)
+    pauses.pause("b", 0)
+    assert pauses.closed() == {"a"} and pauses.seconds() > 3000
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": 0}, {"retries": -1}, {"deadline": float("inf")}])
+def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        RunOptions(**options)
+
+
+async def test_a_settlement_of_another_worker_is_not_overwritten(tmp_path: Path) -> None:
+    """The lease ended while the job ran, and another worker has it."""
+    async with open_ledger(tmp_path) as slow, open_ledger(tmp_path) as other:
+        await slow.add(lambda: [jobs(1, idempotent=True)], "one")
+        (held,) = await slow.lease(1, -1)
+        await other.expire()
+        (again,) = await other.lease(1, 60)
+        assert await slow.settle([Settlement(held.key, Outcome(held.job, State.FAILED))]) == 0
+        assert await other.settle([Settlement(again.key, Outcome(again.job, State.SUCCEEDED))]) == 1

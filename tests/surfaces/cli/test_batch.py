@@ -1,0 +1,164 @@
+"""``abp batch``: runs, what they print and leave behind, and how they end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command_line import PATIENCE, CommandLine, Terminal
+from webapp_fixture import Fixture
+
+
+def write_jobs(path: Path, *jobs: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    return path
+
+
+def csv_job(n: int, **more: object) -> dict[str, Any]:
+    return {"id": f"j{n}", "capability": "data.csv", "params": {"rows": [{"n": n}]}, **more}
+
+
+def slow_job(n: int, milliseconds: int) -> dict[str, Any]:
+    return {"capability": "job.run", "params": {"steps": 1, "delay": milliseconds, "label": str(n)}}
+
+
+def events(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_run_makes_files_and_the_same_command_again_nothing_more(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n, team="blue") for n in range(20)), csv_job(3))
+    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--json")
+    first = abp(*run)
+    told = events(first.out)
+    assert first.status == 0 and "1 of 21 lines are jobs that the run has already" in first.err
+    assert [one["event"] for one in told] == ["begun"] + ["ended"] * 20 + ["report"]
+    assert told[0]["queued"] == 20 and told[-1]["states"]["succeeded"] == 20 and "recycled" in told[-1]["browsers"]
+    manifest = events((tmp_path / "run" / "manifest.jsonl").read_text())
+    assert [line["id"] for line in manifest] == [f"j{n}" for n in range(20)] and manifest[0]["team"] == "blue"
+    assert len({line["sha256"] for line in manifest}) == 20 and all(line["bytes"] for line in manifest)
+    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 20
+    again = abp(*run)
+    assert again.status == 0 and [one["event"] for one in events(again.out)] == ["begun", "report"]
+    shown = abp("batch", "status", tmp_path / "run")
+    assert shown.status == 0 and "succeeded  20\n" in shown.out and "total      20\n" in shown.out
+    assert abp("batch", "status", tmp_path / "run", "--json").document["succeeded"] == 20
+    # another input is refused, unless it extends the run
+    other = write_jobs(tmp_path / "other.jsonl", csv_job(99))
+    refused = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url)
+    assert refused.status == 2 and "--extend" in refused.err
+    extended = abp("batch", "run", other, "--out", tmp_path / "run", "--target", workbench.ws_url, "--extend")
+    assert extended.status == 0 and "Jobs: 21 succeeded" in extended.out
+
+
+def test_failed_jobs_are_named_and_run_again_when_asked_for(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    lines = json.dumps(csv_job(1)) + "\n" + json.dumps({"capability": "no.such", "params": {}, "team": "red"}) + "\n"
+    run = ("batch", "run", "-", "--out", tmp_path / "run", "--target", workbench.ws_url)
+    first = abp(*run, stdin=lines)
+    assert first.status == 3, first
+    assert "Jobs: 1 succeeded, 1 failed\nErrors: UNKNOWN_CAPABILITY 1\n" in first.out
+    assert f"Failed jobs, as an input: {tmp_path / 'run' / 'failed.jsonl'}" in first.out
+    (failed,) = events((tmp_path / "run" / "failed.jsonl").read_text())
+    assert failed == {"capability": "no.such", "params": {}, "target": workbench.ws_url, "team": "red"}
+    again = abp(*run, "--retry-failed", stdin=lines)
+    assert again.status == 3 and "1 jobs are run again" in again.err
+    assert abp("batch", "run", tmp_path / "run" / "failed.jsonl", "--out", tmp_path / "more").status == 3
+    exported = abp("batch", "export", tmp_path / "run", "--out", tmp_path / "copy", "--json")
+    assert exported.status == 3 and events(exported.out)[0]["codes"] == {"UNKNOWN_CAPABILITY": 1}
+    assert (tmp_path / "copy" / "manifest.jsonl").stat().st_size
+
+
+def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 50) for n in range(5)))
+    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "1")
+    assert abp(*run, "--deadline", "0.001").status == 3
+    left = abp("batch", "status", tmp_path / "run", "--json").document
+    assert left["queued"] + left["succeeded"] == 5
+    cancelled = abp("batch", "cancel", tmp_path / "run")
+    assert cancelled.status == 0 and cancelled.out == f"Cancelled: {left['queued']} jobs\n"
+    assert abp("batch", "worker", tmp_path / "run").status == 3
+    assert abp(*run, "--retry-failed").status == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (("run", "gone.jsonl", "--out", "{run}"), 2, "gone.jsonl cannot be read"),
+        (("run", "{bad}", "--out", "{run}"), 2, "line 2 is not JSON"),
+        (("run", "{bad}", "--out", "{bad}"), 1, "the ledger"),
+        (("status", "{run}"), 1, "has no run"),
+        (("worker", "mysql://host/db"), 2, "is no ledger"),
+        (("export", "postgresql://host/db"), 2, "--out DIR"),
+    ],
+)
+def test_a_run_that_cannot_be_done_says_why(
+    abp: CommandLine, tmp_path: Path, args: tuple[str, ...], status: int, words: str
+) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"capability": "a", "target": "memory:"}\nno job\n')
+    ran = abp("batch", *(one.format(run=tmp_path / "run", bad=bad) for one in args))
+    assert ran.status == status and words in ran.err, ran
+    assert "run" not in args or not (tmp_path / "run" / "manifest.jsonl").exists()
+
+
+def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
+    abp: CommandLine, workbench: Fixture, tmp_path: Path
+) -> None:
+    """The bar is shown meanwhile, and the same command goes on afterwards."""
+    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 3000 if n < 2 else 1) for n in range(6)))
+    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "2")
+
+    def once(terminal: Terminal) -> None:
+        terminal.wait_for("0/6")
+        interrupt()
+        terminal.wait_for("no more jobs are begun")
+
+    drained = abp.at_terminal(*run, script=once, term="xterm")
+    assert drained.status == 130 and (tmp_path / "run" / "manifest.jsonl").exists()
+    counts = abp("batch", "status", tmp_path / "run", "--json").document
+    assert counts["leased"] == counts["unknown"] == 0 and counts["queued"] + counts["succeeded"] == 6
+    assert counts["queued"] == 4
+    assert abp(*run).status == 0
+    # what never ends is left at the second signal
+    stuck = write_jobs(tmp_path / "stuck.jsonl", {"capability": "job.wait", "params": {}})
+    stuck_run = ("batch", "run", stuck, "--out", tmp_path / "stuck", "--target", workbench.ws_url)
+
+    def twice(terminal: Terminal) -> None:
+        terminal.wait_for("0/1")
+        until_leased(tmp_path / "stuck")
+        interrupt()
+        terminal.wait_for("no more jobs are begun")
+        interrupt()
+
+    assert abp.at_terminal(*stuck_run, script=twice, term="xterm").status == 130
+    assert abp("batch", "status", tmp_path / "stuck", "--json").document["unknown"] == 1
+
+
+def interrupt() -> None:
+    """Interrupt the command, in the thread that waits for it."""
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    signal.pthread_kill(main_thread, signal.SIGINT)
+
+
+def until_leased(run: Path) -> None:
+    """Wait until a worker has a job of a run."""
+    end = time.monotonic() + PATIENCE
+    with closing(sqlite3.connect(run / "jobs.sqlite")) as db:
+        while not db.execute("SELECT count(*) FROM abp_jobs WHERE state = 'leased'").fetchone()[0]:
+            assert time.monotonic() < end
+            time.sleep(0.01)

@@ -1,0 +1,283 @@
+"""The ledger of one run: which jobs there are, who holds them, and what became of each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from typing import Self, TypeVar, cast
+
+from ...errors import LedgerError, UsageError
+from ..jobs import Job, State
+from .columns import COLUMNS, new_row, row_from
+from .database import Cursor, Database, Transactions
+from .entries import Added, Counts, Leased, Row, Settlement
+from .leasing import LeaseRequest, lease_jobs
+from .schema import SCHEMA, VERSION
+from .texts import cell, encoded
+
+__all__ = ["Ledger"]
+
+T = TypeVar("T")
+
+#: Attempts after which a job whose workers were lost is given up, though it may run again.
+_MAX_LOST = 10
+#: Rows that an export reads at once.
+_PAGE = 1000
+_INPUT = "input "
+_LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
+
+
+class Ledger:
+    """The jobs of one run, in a table that any number of workers share; made by :func:`.open_ledger`.
+
+    Each instance is one worker. A job is leased to one worker at a time. A lease that ends before its job is settled
+    makes the job ``unknown``, or ``queued`` again if it is idempotent. Every method is one transaction: what it did is
+    on the disk when it returns, and if it raises, nothing was done. All raise
+    :class:`~transports.errors.LedgerError`.
+    """
+
+    def __init__(self, database: Database, run: str) -> None:
+        self._database = database
+        self._run = run
+        self._transactions = Transactions(database)
+        self._after = ""
+        #: The name of this worker, which no other has.
+        self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+    async def __aenter__(self) -> Self:
+        def work(cursor: Cursor) -> str:
+            self._database.lock_leasing(cursor, "schema")  # two that begin at once must not both make the tables
+            for statement in SCHEMA:
+                cursor.execute(statement)
+            return self._meta(cursor, "schema", VERSION)
+
+        try:
+            version = await self._transactions.run(work)
+            if version != VERSION:
+                raise LedgerError(f"the ledger has version {version} and not {VERSION}; name another folder with --out")
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
+        await self._transactions.aclose()
+
+    def _meta(self, cursor: Cursor, name: str, default: str) -> str:
+        """A value that belongs to the run, set to ``default`` if there is none."""
+        cursor.execute(
+            "INSERT INTO abp_runs (run, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            (self._run, name, default),
+        )
+        cursor.execute("SELECT value FROM abp_runs WHERE run = ? AND name = ?", (self._run, name))
+        return str(cursor.fetchall()[0][0])
+
+    # --- the input ----------------------------------------------------------------------------------------------------
+
+    async def add(
+        self, source: Callable[[], Iterable[Sequence[Job]]], fingerprint: str, *, extend: bool = False
+    ) -> Added:
+        """Add the jobs of one input, in batches: all of them, or none if reading one raises.
+
+        Of jobs with one key the first counts. ``fingerprint`` names the input: one that is in the ledger as a whole is
+        not read again, and another one is refused unless ``extend``. ``source`` is called in the ledger's thread; more
+        than once only if a connection was lost. Raises :class:`~transports.errors.UsageError`.
+        """
+        cancelled = threading.Event()
+
+        def work(cursor: Cursor) -> Added:
+            cursor.execute("SELECT name, value FROM abp_runs WHERE run = ?", (self._run,))
+            known = {str(name): str(value) for name, value in cursor.fetchall()}
+            if _INPUT + fingerprint in known:
+                return Added(int(known[_INPUT + fingerprint]), 0, known=True)
+            if not extend and any(name.startswith(_INPUT) for name in known):
+                raise UsageError(
+                    "this run has another input; add this one to it with --extend, or name another folder with --out"
+                )
+            state = State.CANCELLED if "cancelled" in known else State.QUEUED
+            cursor.execute("SELECT coalesce(max(position), 0), count(*) FROM abp_jobs WHERE run = ?", (self._run,))
+            last, before = (cast(int, value) for value in cursor.fetchall()[0])
+            lines = 0
+            for batch in source():
+                if cancelled.is_set():
+                    raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
+                rows = [(self._run, *new_row(job, last + lines + at, state)) for at, job in enumerate(batch, 1)]
+                cursor.executemany(
+                    "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    rows,
+                )
+                lines += len(batch)
+            self._meta(cursor, _INPUT + fingerprint, str(lines))
+            cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self._run,))
+            return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
+
+        return await self._transactions.run(work, cancelled.set)
+
+    # --- the work -----------------------------------------------------------------------------------------------------
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None = None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        """Lease up to ``count`` queued jobs for ``seconds`` from now: hosts in turn, each in the order of the input.
+
+        Of each host at most ``per_host`` jobs are leased at once, by all workers together; of the ``closed`` ones none.
+        """
+        lease = uuid.uuid4().hex
+
+        def work(cursor: Cursor) -> tuple[list[Leased], str]:
+            self._database.begin_work(self.worker)
+            return lease_jobs(
+                self._database,
+                cursor,
+                LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after),
+            )
+
+        jobs, self._after = await self._transactions.run(work)
+        return jobs
+
+    async def heartbeat(self, seconds: float) -> int:
+        """Let all leases of this worker end ``seconds`` from now, and return how many there are."""
+
+        def work(cursor: Cursor) -> int:
+            cursor.execute(
+                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? "
+                "WHERE run = ? AND state = ? AND worker = ?",
+                (seconds, self._run, State.LEASED.value, self.worker),
+            )
+            return cursor.rowcount
+
+        return await self._transactions.run(work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> int:
+        """Write what became of jobs that this worker has leased, and return how many it was the holder of.
+
+        A job whose lease has ended and which nobody holds now counts too: what is known of an ``unknown`` job stands. A
+        job that another worker holds stays as it is.
+        """
+
+        def work(cursor: Cursor) -> int:
+            held = 0
+            for one in settlements:
+                again = one.again_after
+                outcome = one.outcome
+                cursor.execute(
+                    f"UPDATE abp_jobs SET state = ?, worker = {'worker' if again is None else 'NULL'}, lease = NULL, "
+                    f"lease_until = NULL, not_before = {self._database.now} + ?, "
+                    f"finished = {self._database.now if again is None else 'NULL'}, milliseconds = milliseconds + ?, "
+                    "error_code = ?, error = ?, artifacts = ? "
+                    "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
+                    (
+                        (outcome.state if again is None else State.QUEUED).value,
+                        again or 0.0,
+                        outcome.milliseconds,
+                        cell(outcome.error_code),
+                        cell(outcome.error),
+                        cell(encoded([ref.as_dict() for ref in outcome.artifacts])),
+                        self._run,
+                        one.key,
+                        self.worker,
+                        State.LEASED.value,
+                        State.UNKNOWN.value,
+                    ),
+                )
+                held += cursor.rowcount
+            return held
+
+        return await self._transactions.run(work)
+
+    async def expire(self) -> tuple[int, int]:
+        """End the leases whose time is up or whose worker is gone; return how many jobs are queued again, and how many
+        are ``unknown``."""
+        ended = f"run = ? AND state = ? AND (lease_until < {self._database.now} OR worker = ?)"
+
+        def work(cursor: Cursor) -> tuple[int, int]:
+            leased = (self._run, State.LEASED.value)
+            cursor.execute("SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND state = ?", leased)
+            others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
+            again = unknown = 0
+            for worker in ["", *self._database.lost_workers(others)]:
+                cursor.execute(
+                    "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
+                    f"WHERE {ended} AND idempotent = 1 AND attempts < ?",
+                    (State.QUEUED.value, *leased, worker, _MAX_LOST),
+                )
+                again += cursor.rowcount
+                cursor.execute(
+                    f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
+                    f"lease = NULL, lease_until = NULL WHERE {ended}",
+                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker),
+                )
+                unknown += cursor.rowcount
+            return again, unknown
+
+        return await self._transactions.run(work)
+
+    async def cancel(self) -> int:
+        """Cancel all queued jobs, and those that are added later; return how many there were. What runs goes on."""
+
+        def work(cursor: Cursor) -> int:
+            self._meta(cursor, "cancelled", "1")
+            cursor.execute(
+                f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ?",
+                (State.CANCELLED.value, self._run, State.QUEUED.value),
+            )
+            return cursor.rowcount
+
+        return await self._transactions.run(work)
+
+    async def retry_failed(self) -> int:
+        """Queue the failed and the cancelled jobs again, from their first attempt, and return how many there were. An
+        ``unknown`` job stays so: it may have run."""
+
+        def work(cursor: Cursor) -> int:
+            cursor.execute("DELETE FROM abp_runs WHERE run = ? AND name = ?", (self._run, "cancelled"))
+            cursor.execute(
+                "UPDATE abp_jobs SET state = ?, attempts = 0, worker = NULL, not_before = 0, finished = NULL, "
+                "milliseconds = 0, error_code = NULL, error = NULL, artifacts = '[]' "
+                "WHERE run = ? AND state IN (?, ?)",
+                (State.QUEUED.value, self._run, State.FAILED.value, State.CANCELLED.value),
+            )
+            return cursor.rowcount
+
+        return await self._transactions.run(work)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    async def counts(self) -> Counts:
+        """Return how many jobs are in which state."""
+
+        def work(cursor: Cursor) -> Counts:
+            cursor.execute("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", (self._run,))
+            return Counts({State(str(state)): cast(int, count) for state, count in cursor.fetchall()})
+
+        return await self._transactions.run(work)
+
+    async def rows(self, *states: State) -> AsyncIterator[Row]:
+        """Yield all jobs, or those in ``states``, in the order of the input. They are read in pages, so that a job that
+        changes meanwhile may be seen before or after."""
+        chosen = [state.value for state in states or tuple(State)]
+        after = 0
+        while True:
+
+            def work(cursor: Cursor, after: int = after) -> list[Row]:
+                cursor.execute(
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position > ? "
+                    f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position LIMIT ?",
+                    (self._run, after, *chosen, _PAGE),
+                )
+                return [row_from(*cells) for cells in cursor.fetchall()]
+
+            page = await self._transactions.run(work)
+            for row in page:
+                yield row
+            if len(page) < _PAGE:
+                return
+            after = page[-1].position

@@ -1,0 +1,30 @@
+"""JSON and other text in the cells of a ledger."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ...protocol.strict_json import JSONValue, decode_json, encode_json
+from .database import Value
+
+__all__ = ["cell", "decoded_list", "decoded_object", "encoded"]
+
+
+def encoded(value: object) -> str:
+    """Return a JSON value as text."""
+    return encode_json(value).decode()
+
+
+def decoded_object(text: Value) -> dict[str, JSONValue]:
+    """Return the JSON object of a cell."""
+    return cast("dict[str, JSONValue]", decode_json(str(text)))
+
+
+def decoded_list(text: Value) -> list[dict[str, JSONValue]]:
+    """Return the JSON objects of a cell."""
+    return cast("list[dict[str, JSONValue]]", decode_json(str(text)))
+
+
+def cell(text: str | None) -> str | None:
+    """Return foreign text without what PostgreSQL refuses: NUL, and halves of surrogate pairs."""
+    return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

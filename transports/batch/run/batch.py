@@ -1,0 +1,78 @@
+"""A whole batch: its folder, its input, its work and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from ...errors import LedgerError
+from ...protocol.strict_json import JSONValue
+from ...tasks import in_thread
+from ..jobs import Job
+from ..ledger import Added, Ledger, open_ledger
+from .options import RunOptions
+from .outputs import export_run
+from .reading import fingerprint, read_jobs, spool_jobs
+from .runner import Driver, OnSettled, Runner
+
+__all__ = ["add_input", "open_run", "run_batch"]
+
+Source = str | os.PathLike[str] | Iterable[Job]
+
+
+def open_run(out: str | os.PathLike[str]) -> Ledger:
+    """Return the ledger of an existing run: of a folder, or of a ``postgresql://`` address. Raises
+    :class:`~transports.errors.LedgerError` for a folder without one."""
+    place = os.fspath(out)
+    if "://" not in place and not (Path(place) / "jobs.sqlite").is_file():
+        raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
+    return open_ledger(place)
+
+
+async def add_input(
+    ledger: Ledger, source: Source, folder: Path, *, target: str | None = None, extend: bool = False
+) -> Added:
+    """Add the jobs of a file or of an iterable to a ledger; all of them, or none. Those of an iterable are first
+    written to ``folder``.
+
+    Raises :class:`~transports.errors.UsageError` for what is no job, and for another input than the run has unless
+    ``extend``; :class:`~transports.errors.LedgerError`."""
+
+    def prepare() -> tuple[Path, str]:
+        if isinstance(source, str | os.PathLike):
+            path = Path(source)
+        else:
+            path = folder / "input.jsonl"
+            spool_jobs(source, path)
+        return path, fingerprint(path, target)
+
+    path, name = await in_thread(prepare)
+    return await ledger.add(partial(read_jobs, path, target), name, extend=extend)
+
+
+async def run_batch(
+    jobs: Source,
+    out: str | os.PathLike[str],
+    *,
+    pool: Driver,
+    target: str | None = None,
+    extend: bool = False,
+    options: RunOptions | None = None,
+    on_settled: OnSettled = lambda _: None,
+) -> dict[str, JSONValue]:
+    """Run all jobs of an input, and return the report that is also in ``out/report.json``.
+
+    ``jobs`` are those of a file (JSON Lines, CSV, Parquet) or of an iterable; ``pool`` runs them. ``out`` is the run's
+    folder: called again with the same jobs, the run goes on where it stands. ``target`` is for jobs that name none.
+    ``on_settled`` is told of each outcome. Cancelling it stops the run; what ran is settled first.
+
+    Raises :class:`~transports.errors.UsageError` for what is no job, and for other jobs than the run has unless
+    ``extend``; :class:`~transports.errors.LedgerError`.
+    """
+    folder = Path(out)
+    async with open_ledger(folder) as ledger:
+        await add_input(ledger, jobs, folder, target=target, extend=extend)
+        await Runner(ledger, pool, options or RunOptions(), on_settled).run()
+        return await export_run(ledger, folder)

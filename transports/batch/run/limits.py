@@ -1,0 +1,95 @@
+"""What keeps a run from overrunning an app: a rate, pauses that hosts ask for, a budget of retries."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from aiolimiter import AsyncLimiter
+
+from ...tasks import backoff_delay
+from ..outcome import Outcome
+
+__all__ = ["HostPauses", "Rate", "Retries"]
+
+#: Seconds that an app may ask to wait; a job is not sent again where it asks for more.
+_MAX_RETRY_AFTER = 3600.0
+#: Retries that every run has, and how many more for each job that has ended.
+_FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
+
+
+class Rate:
+    """At most ``per_second`` starts in a second, evenly: no more than a tenth of a second's worth at once. ``None`` is
+    no limit."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._limiter: AsyncLimiter | None = None
+        self._pause = math.inf
+        if per_second is not None:
+            burst = max(2.0, per_second / 10)
+            self._limiter = AsyncLimiter(burst, burst / per_second)
+            self._pause = max(1 / per_second, 0.001)
+
+    def room(self, count: int) -> int:
+        """Return how many of ``count`` may start now."""
+        if self._limiter is None:
+            return count
+        low, high = 0, count
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._limiter.has_capacity(middle) else (low, middle - 1)
+        return low
+
+    def seconds(self) -> float:
+        """Return the seconds until there may be room for one, infinity if there is room now."""
+        return math.inf if self.room(1) else self._pause
+
+    async def take(self, count: int) -> None:
+        """Count ``count`` starts."""
+        if self._limiter is not None and count:
+            await self._limiter.acquire(count)
+
+
+class HostPauses:
+    """The hosts that asked to be left alone for a while."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def pause(self, host: str, seconds: float) -> None:
+        """Leave ``host`` alone for ``seconds``, or for longer if it asked for that before."""
+        until = time.monotonic() + min(seconds, _MAX_RETRY_AFTER)
+        self._until[host] = max(until, self._until.get(host, 0.0))
+
+    def closed(self) -> frozenset[str]:
+        """Return the hosts that are to be left alone now."""
+        now = time.monotonic()
+        self._until = {host: until for host, until in self._until.items() if until > now}
+        return frozenset(self._until)
+
+    def seconds(self) -> float:
+        """Return the seconds until the first pause ends, infinity without one."""
+        return max(min(self._until.values(), default=math.inf) - time.monotonic(), 0.0)
+
+
+class Retries:
+    """Which jobs are sent again, and after how long. A job is sent again ``limit`` times at most. All jobs together
+    share a budget, a fifth of what has ended and 20 more, so that an app that is down is not called ``limit`` times for
+    each job. A refusal that says when to come back costs nothing of it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._spent = 0
+        self._ended = 0
+
+    def delay(self, outcome: Outcome, attempts: int) -> float | None:
+        """Return the seconds until the job is sent again, ``None`` if this outcome is its last."""
+        wait = outcome.retry_after
+        if outcome.retryable and attempts <= self._limit and (wait is None or wait <= _MAX_RETRY_AFTER):
+            if wait is not None:
+                return max(wait, 0.0) + backoff_delay(1)
+            if self._spent < _FREE_RETRIES + _RETRIES_PER_JOB * self._ended:
+                self._spent += 1
+                return backoff_delay(attempts)
+        self._ended += 1
+        return None

@@ -1,0 +1,41 @@
+"""How the jobs of a run are sent: how many at once, how fast, how often again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...errors import UsageError
+
+__all__ = ["RunOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The limits of one worker.
+
+    ``concurrency`` jobs run at once; of one host at most ``per_host``, by all workers of the run together. ``rate`` is
+    how many are sent in a second. A job whose outcome is ``retryable`` is sent again up to ``retries`` times. After
+    ``deadline`` seconds nothing more is begun. A lease lasts ``lease_seconds`` and is renewed while its job runs.
+
+    Raises :class:`~transports.errors.UsageError` for a number out of its range.
+    """
+
+    concurrency: int = 8
+    per_host: int | None = None
+    rate: float | None = None
+    retries: int = 3
+    deadline: float | None = None
+    lease_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("concurrency", self.concurrency, 1),
+            ("per_host", self.per_host, 1),
+            ("retries", self.retries, 0),
+            ("rate", self.rate, 1e-6),
+            ("deadline", self.deadline, 1e-6),
+            ("lease_seconds", self.lease_seconds, 1),
+        ):
+            if value is not None and not least <= value < math.inf:
+                raise UsageError(f"{name} must be a number from {least:g} on (it is {value})")

@@ -1,0 +1,187 @@
+"""The input of a run: JSON Lines, CSV or Parquet, read in batches, however long it is."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import IO
+
+from ...errors import ABPError, LedgerError, ProtocolError, UsageError
+from ...protocol.strict_json import decode_json, encode_json
+from ..job_format import job_document, parse_job
+from ..jobs import Job
+
+__all__ = ["fingerprint", "read_jobs", "spool_jobs", "spool_stream"]
+
+#: Jobs of one batch.
+_BATCH = 500
+#: Longest line in bytes.
+_MAX_LINE = 64 << 20
+
+
+def fingerprint(path: Path, target: str | None) -> str:
+    """Return the SHA-256 of an input and of the target for jobs that name none. Raises
+    :class:`~transports.errors.UsageError` if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
+    digest.update(encode_json(["target", target]))
+    return digest.hexdigest()
+
+
+def spool_stream(stream: IO[bytes], path: Path) -> Path:
+    """Copy a stream, such as stdin, to ``path``, and return it: the run can then be gone on with without it."""
+    with _writing(path) as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+    return path
+
+
+def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
+    """Write jobs to ``path`` as JSON Lines, and return it."""
+    with _writing(path) as file:
+        for job in jobs:
+            file.write(encode_json(job_document(job)) + b"\n")
+    return path
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be written ({error.strerror}); name another folder with --out") from error
+
+
+def read_jobs(path: Path, target: str | None = None) -> Iterator[list[Job]]:
+    """Yield the jobs of a file in batches. ``.csv`` and ``.tsv`` have one job a row below a line of names, ``.parquet``
+    one a row; any other file is JSON Lines. Jobs without a target get ``target``. The files that jobs name are read,
+    for their keys.
+
+    Raises :class:`~transports.errors.UsageError`, which names the line, for what is no job, and for an input without
+    any.
+    """
+    batch: list[Job] = []
+    empty = True
+    for where, document in _documents(path):
+        try:
+            job = parse_job(document, target=target)
+            if job.target is None:
+                raise UsageError("target is missing; name it in the line, or give --target for all")
+            _ = job.key
+        except ABPError as error:
+            raise UsageError(f"{path}, {where}: {error.message}") from error
+        batch.append(job)
+        empty = False
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    if empty:
+        raise UsageError(f"{path} has no jobs; each line is one, such as {_EXAMPLE}")
+    if batch:
+        yield batch
+
+
+_EXAMPLE = '{"capability": "export.pdf", "params": {}}'
+
+
+def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".parquet":
+            yield from _parquet(path)
+        elif suffix in (".csv", ".tsv"):
+            yield from _table(path, "\t" if suffix == ".tsv" else ",")
+        else:
+            yield from _lines(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(_MAX_LINE + 1):
+            number += 1
+            if len(line) > _MAX_LINE:
+                raise UsageError(f"{path}, line {number} is longer than {_MAX_LINE >> 20} MiB; give files as files")
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if not line.strip():
+                continue
+            try:
+                document = decode_json(line)
+            except ProtocolError as error:
+                reason = error.message.partition("cannot be read: ")[2]
+                raise UsageError(f"{path}, line {number} is not JSON ({reason}); correct it") from error
+            if not isinstance(document, dict):
+                raise UsageError(f"{path}, line {number} is no JSON object such as {_EXAMPLE}")
+            yield f"line {number}", document
+
+
+def _table(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
+        try:
+            for row in reader:
+                where = f"line {reader.line_num}"
+                if None in row:
+                    raise UsageError(f"{path}, {where} has more cells than the first line has names")
+                yield where, row
+        except csv.Error as error:
+            raise UsageError(f"{path}, line {reader.reader.line_num} cannot be read ({error}); correct it") from error
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError(
+            f"reading {path} needs pyarrow ({error}); install it: pip install 'abp-transports[parquet]'"
+        ) from error
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", _plain_row(row)
+    except pyarrow.ArrowException as error:
+        raise UsageError(f"{path} cannot be read behind row {number} ({error})") from error
+
+
+def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
+    """A row without nothings: where rows have different parameters, Parquet gives all of them to each."""
+    plain = {name: _json(name, value) for name, value in row.items()}
+    for name in ("params", "files"):
+        inner = plain.get(name)
+        if isinstance(inner, dict):
+            plain[name] = {key: value for key, value in inner.items() if value is not None}
+    return plain
+
+
+def _json(name: str, value: object) -> object:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case list():
+            return [_json(name, one) for one in value]
+        case dict():
+            return {str(key): _json(name, one) for key, one in value.items()}
+    raise UsageError(f"column {name} has {type(value).__name__} values, which JSON does not have; give files as files")

@@ -1,0 +1,185 @@
+"""The loop of one worker: settle what has ended, lease as many jobs as there is room for, run them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from ..jobs import Job, State
+from ..ledger import Leased, Ledger, Settlement
+from ..ledger.columns import host_of
+from ..outcome import Outcome
+from .limits import HostPauses, Rate, Retries
+from .options import RunOptions
+
+__all__ = ["Driver", "Ended", "OnSettled", "Runner"]
+
+logger = logging.getLogger("transports.batch")
+
+#: Seconds between two looks at a ledger that has nothing for this worker now.
+_IDLE = 0.5
+
+OnSettled: TypeAlias = Callable[[Settlement], object]
+
+
+class Driver(Protocol):
+    """What runs one job, such as a :class:`~transports.batch.Pool`."""
+
+    async def run(self, job: Job, /) -> Outcome:
+        """Run a job and return its outcome. Raises nothing for what the job does."""
+
+
+class Ended(StrEnum):
+    """Why a worker has ended."""
+
+    #: Every job of the run has a final state.
+    DONE = "done"
+    #: It was told to stop.
+    STOPPED = "stopped"
+    #: The deadline of the run has passed.
+    DEADLINE = "deadline"
+
+
+class Runner:
+    """Runs the jobs of a ledger with one driver. ``on_settled`` is told of each outcome once it is in the ledger."""
+
+    def __init__(
+        self, ledger: Ledger, driver: Driver, options: RunOptions, on_settled: OnSettled = lambda _: None
+    ) -> None:
+        self._ledger = ledger
+        self._driver = driver
+        self._options = options
+        self._on_settled = on_settled
+        self._rate = Rate(options.rate)
+        self._retries = Retries(options.retries)
+        self._pauses = HostPauses()
+        self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
+        self._ended: list[Settlement] = []
+        self._wake = asyncio.Event()
+        self._stopped: Ended | None = None
+        self._renewed = 0.0
+
+    def drain(self) -> None:
+        """Begin no more jobs; :meth:`run` returns when those that run have ended."""
+        self._stopped = self._stopped or Ended.STOPPED
+        self._wake.set()
+
+    async def run(self) -> Ended:
+        """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
+
+        If it is cancelled, the jobs that run are cancelled in their apps and settled: queued again if they are
+        idempotent, else ``unknown``. Raises :class:`~transports.errors.LedgerError`.
+        """
+        end = None if self._options.deadline is None else time.monotonic() + self._options.deadline
+        try:
+            while True:
+                if end is not None and time.monotonic() >= end:
+                    self._stopped = self._stopped or Ended.DEADLINE
+                await self._settle()
+                await self._keep_leases()
+                leased = 0 if self._stopped else await self._start()
+                if not self._running and not self._ended:
+                    if self._stopped:
+                        return self._stopped
+                    if not leased and not (await self._ledger.counts()).open:
+                        return Ended.DONE
+                await self._wait(end)
+        finally:
+            await self._abandon()
+
+    async def _settle(self) -> None:
+        ended, self._ended = self._ended, []
+        if ended:
+            held = await self._ledger.settle(ended)
+            if held < len(ended):
+                logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
+            for one in ended:
+                self._on_settled(one)
+
+    async def _keep_leases(self) -> None:
+        """Renew our leases, and end those of workers that are gone."""
+        idle = not self._running
+        if time.monotonic() - self._renewed < (_IDLE if idle else self._options.lease_seconds / 4):
+            return
+        self._renewed = time.monotonic()
+        if not idle:
+            await self._ledger.heartbeat(self._options.lease_seconds)
+        again, unknown = await self._ledger.expire()
+        if again or unknown:
+            logger.warning(
+                "a worker was lost: %d of its jobs are queued again, %d may have run and are unknown", again, unknown
+            )
+
+    async def _start(self) -> int:
+        """Lease as many jobs as there is room for, start them, and return how many that were."""
+        room = self._rate.room(self._options.concurrency - len(self._running))
+        if room <= 0:
+            return 0
+        leased = await self._ledger.lease(
+            room, self._options.lease_seconds, per_host=self._options.per_host, closed=self._pauses.closed()
+        )
+        await self._rate.take(len(leased))
+        for one in leased:
+            if one.key not in self._running:  # else our own lease had ended meanwhile
+                self._running[one.key] = one, asyncio.create_task(self._run_job(one))
+        return len(leased)
+
+    async def _run_job(self, leased: Leased) -> None:
+        started = time.perf_counter()
+        try:
+            outcome = await self._driver.run(leased.job)
+        except asyncio.CancelledError:
+            if leased.job.idempotent:
+                outcome, again = Outcome(leased.job, State.UNKNOWN), 0.0
+            else:
+                outcome, again = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=_ABANDONED), None
+            self._end(leased, outcome, again)
+            raise
+        except Exception as error:  # noqa: BLE001 - a driver that breaks its contract costs one job
+            took = (time.perf_counter() - started) * 1000
+            outcome = Outcome.of_error(leased.job, error, milliseconds=took)
+        delay = self._retries.delay(outcome, leased.attempts)
+        if delay is not None and outcome.retry_after is not None:
+            self._pauses.pause(host_of(leased.job), outcome.retry_after)
+        self._end(leased, outcome, delay)
+
+    def _end(self, leased: Leased, outcome: Outcome, again: float | None) -> None:
+        self._ended.append(Settlement(leased.key, outcome, again))
+        self._running.pop(leased.key, None)
+        self._wake.set()
+
+    async def _wait(self, end: float | None) -> None:
+        """Wait until a job ends, or for as long as nothing can be done."""
+        if self._ended:
+            return
+        seconds = self._options.lease_seconds / 4
+        if not self._stopped and len(self._running) < self._options.concurrency:
+            seconds = min(_IDLE, self._rate.seconds(), self._pauses.seconds() + 0.001)
+        if end is not None and not self._stopped:
+            seconds = min(seconds, max(end - time.monotonic(), 0.0))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        self._wake.clear()
+
+    async def _abandon(self) -> None:
+        """Cancel what still runs, and write what that leaves behind."""
+        tasks = {task: leased for leased, task in self._running.values()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
+        never_begun = [one for one, task in self._running.values() if task.done()]
+        self._ended += [Settlement(one.key, Outcome(one.job, State.UNKNOWN), 0.0) for one in never_begun]
+        if self._ended:
+            with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
+                await self._settle()
+
+
+_ABANDON_TIMEOUT = 10.0
+_ABANDONED = "the run was stopped while the job ran; it may have run: look at the app before you send it again"

@@ -1,0 +1,233 @@
+"""``abp batch``: many jobs, run with limits, gone on with where they were stopped."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import UsageError
+from .batch_work import exit_status, pool_of, print_report, work_off
+from .options import AdapterFile, Headed, Headers, Json, Timeout, Token
+from .output import print_json, print_note, print_text, run_async
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ...batch import RunOptions
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Run many jobs, and go on where they were stopped.", rich_markup_mode=None)
+
+RunPlace = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's folder, or postgresql://HOST/DATABASE?run=NAME")
+]
+Events = Annotated[bool, typer.Option("--json", help="Print one JSON document a line: each job as it ends.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
+PerHost = Annotated[
+    int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
+]
+Rate = Annotated[
+    float | None, typer.Option("--rate", metavar="N", min=0.001, help="Jobs that this worker begins in a second.")
+]
+Retries = Annotated[
+    int,
+    typer.Option("--retries", metavar="N", min=0, help="How often a job is sent again that may be, after an error."),
+]
+Deadline = Annotated[
+    float | None, typer.Option("--deadline", metavar="S", min=0.001, help="Begin nothing more after S seconds.")
+]
+Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
+Store = Annotated[str | None, typer.Option("--store", metavar="URL", help="Where files go: a folder, s3://BUCKET/…")]
+
+
+@app.command("run")
+def run_(
+    jobs: Annotated[
+        str, typer.Argument(metavar="JOBS", help="JSON Lines, .csv, .tsv or .parquet; - reads JSON Lines from stdin.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run's folder; if it has one, it goes on.")],
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="TARGET", help="The app of jobs that name none.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option("--ledger", metavar="URL", help="postgresql://HOST/DATABASE?run=NAME, for several workers."),
+    ] = None,
+    store: Store = None,
+    concurrency: Concurrency = 8,
+    per_host: PerHost = None,
+    rate: Rate = None,
+    retries: Retries = 3,
+    deadline: Deadline = None,
+    browsers: Browsers = None,
+    extend: Annotated[bool, typer.Option("--extend", help="Add these jobs to a run that has others.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed and cancelled jobs again.")] = False,
+    timeout: Timeout = None,
+    headed: Headed = False,
+    adapter: AdapterFile = None,
+    token: Token = None,
+    header: Headers = None,
+    as_json: Events = False,
+) -> int:
+    """Run all jobs of an input; the same command again goes on where it stopped.
+
+    Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
+
+    def work() -> Coroutine[object, object, int]:
+        options = _options(concurrency, per_host, rate, retries, deadline)
+        source = out / "input.jsonl" if jobs == "-" else Path(jobs)
+        if jobs == "-":
+            _read_stdin(source)
+        return run(options, source)
+
+    async def run(options: RunOptions, source: Path) -> int:
+        from ...batch import open_ledger
+        from ...batch.run import add_input, export_run
+
+        pool = pool_of(
+            options,
+            browsers=browsers,
+            store=store or out / "files",
+            timeout=timeout,
+            headed=headed,
+            adapter=adapter,
+            token=token,
+            headers=header,
+        )
+        async with open_ledger(ledger or out) as opened:
+            added = await add_input(opened, source, out, target=target, extend=extend)
+            if added.lines > added.jobs and not added.known:
+                print_note(f"{added.lines - added.jobs} of {added.lines} lines are jobs that the run has already")
+            if retry_failed:
+                print_note(f"{await opened.retry_failed()} jobs are run again")
+            status, told = await work_off(opened, pool, options, as_json=as_json)
+            print_report(await export_run(opened, out, told), out, as_json=as_json)
+        return status
+
+    return run_async(work)
+
+
+def _options(
+    concurrency: int, per_host: int | None, rate: float | None, retries: int, deadline: float | None
+) -> RunOptions:
+    from ...batch import RunOptions
+
+    return RunOptions(concurrency, per_host, rate, retries, deadline)
+
+
+def _read_stdin(path: Path) -> None:
+    from ...batch.run import spool_stream
+
+    if sys.stdin is None:
+        raise UsageError("there is no stdin; name a file of jobs")
+    if sys.stdin.isatty():
+        print_note("type one job a line as JSON, then Ctrl-D", always=True)
+    spool_stream(sys.stdin.buffer, path)
+
+
+@app.command()
+def worker(
+    run: Annotated[
+        str, typer.Argument(metavar="URL", help="The run's ledger: postgresql://HOST/DATABASE?run=NAME, or its folder.")
+    ],
+    store: Store = None,
+    concurrency: Concurrency = 8,
+    per_host: PerHost = None,
+    rate: Rate = None,
+    retries: Retries = 3,
+    deadline: Deadline = None,
+    browsers: Browsers = None,
+    timeout: Timeout = None,
+    headed: Headed = False,
+    adapter: AdapterFile = None,
+    token: Token = None,
+    header: Headers = None,
+    as_json: Events = False,
+) -> int:
+    """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
+
+    async def work() -> int:
+        from ...batch.run import open_run
+
+        options = _options(concurrency, per_host, rate, retries, deadline)
+        pool = pool_of(
+            options,
+            browsers=browsers,
+            store=store,
+            timeout=timeout,
+            headed=headed,
+            adapter=adapter,
+            token=token,
+            headers=header,
+        )
+        async with open_run(run) as opened:
+            status, _ = await work_off(opened, pool, options, as_json=as_json)
+        return status
+
+    return run_async(work)
+
+
+@app.command()
+def status(run: RunPlace, as_json: Json = False) -> int:
+    """Show how many jobs of a run are in which state."""
+
+    async def work() -> int:
+        from ...batch.run import open_run
+
+        async with open_run(run) as ledger:
+            counts = await ledger.counts()
+        if as_json:
+            print_json({"success": True, **counts.as_dict()})
+        else:
+            for name, count in counts.as_dict().items():
+                print_text(f"{name:<9}  {count}")
+        return 0
+
+    return run_async(work)
+
+
+@app.command()
+def cancel(run: RunPlace, as_json: Json = False) -> int:
+    """Cancel the jobs of a run that have not begun; those that run may end. --retry-failed takes it back."""
+
+    async def work() -> int:
+        from ...batch.run import open_run
+
+        async with open_run(run) as ledger:
+            count = await ledger.cancel()
+        if as_json:
+            print_json({"success": True, "cancelled": count})
+        else:
+            print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
+        return 0
+
+    return run_async(work)
+
+
+@app.command()
+def export(
+    run: RunPlace,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the files (default: the run's).")
+    ] = None,
+    as_json: Events = False,
+) -> int:
+    """Write the manifest, the failed jobs and the report of a run as it stands.
+
+    Exit status: 0 if all succeeded, else 3."""
+
+    async def work() -> int:
+        from ...batch.run import export_run, open_run
+
+        if out is None and "://" in run:
+            raise UsageError("name a folder for the files with --out DIR")
+        folder = Path(run) if out is None else out
+        async with open_run(run) as ledger:
+            print_report(await export_run(ledger, folder), folder, as_json=as_json)
+            return exit_status(await ledger.counts())
+
+    return run_async(work)

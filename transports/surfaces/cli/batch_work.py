@@ -1,0 +1,101 @@
+"""The work of ``abp batch run`` and ``abp batch worker``: a pool, a runner, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .batch_progress import BatchProgress
+from .options import headers_of
+from .output import print_event, print_note, print_text
+from .signals import draining
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...batch import Ledger, Pool, RunOptions
+    from ...batch.ledger import Counts
+    from ...protocol.strict_json import JSONValue
+
+__all__ = ["exit_status", "pool_of", "print_report", "work_off"]
+
+#: Exit status for a run of which not every job succeeded.
+_SOME_FAILED = 3
+
+
+def pool_of(
+    options: RunOptions,
+    *,
+    browsers: int | None,
+    store: str | Path | None,
+    timeout: float | None,
+    headed: bool,
+    adapter: Path | None,
+    token: str | None,
+    headers: Sequence[str] | None,
+) -> Pool:
+    """Return a pool with a session for each job that runs at once."""
+    from ...batch import Pool
+    from ...session.connect import connect
+
+    count = browsers or min(options.concurrency, os.cpu_count() or 1)
+    return Pool(
+        count,
+        -(-options.concurrency // count),
+        store=store,
+        headless=False if headed else None,
+        timeout=timeout,
+        connect=partial(connect, adapter=adapter, headers=headers_of(token, headers or ())),
+    )
+
+
+async def work_off(
+    ledger: Ledger, pool: Pool, options: RunOptions, *, as_json: bool
+) -> tuple[int, Mapping[str, JSONValue]]:
+    """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
+    and what the pool tells of itself."""
+    from ...batch.run import Runner
+
+    loop = asyncio.get_running_loop()
+    with BatchProgress(await ledger.counts(), as_json=as_json) as progress:
+        runner = Runner(ledger, pool, options, progress.settled)
+
+        def drain() -> None:
+            loop.call_soon_threadsafe(runner.drain)
+            loop.call_soon_threadsafe(
+                partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
+            )
+
+        with draining(drain) as signalled:
+            async with pool:
+                await runner.run()
+                stats = pool.stats()
+            stopped = signalled()
+    told: dict[str, JSONValue] = {"browsers": {"calls": stats.calls, "recycled": dict(stats.recycled)}}
+    return (stopped.status if stopped else exit_status(await ledger.counts())), told
+
+
+def exit_status(counts: Counts) -> int:
+    """Return 0 if every job of a run succeeded, else 3."""
+    from ...batch import State
+
+    return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
+
+
+def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool) -> None:
+    """Print how a run stands and where its files are."""
+    if as_json:
+        print_event({"event": "report", "folder": str(folder), **report})
+        return
+    states, codes = report["states"], report["codes"]
+    shown = [f"{count} {state}" for state, count in states.items() if count] if isinstance(states, dict) else []
+    print_text(f"Jobs: {', '.join(shown) or 'none'}")
+    if isinstance(codes, dict) and codes:
+        print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
+    print_text(f"Manifest: {folder / 'manifest.jsonl'}")
+    if isinstance(states, dict) and states.get("failed"):
+        print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
