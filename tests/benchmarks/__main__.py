@@ -12,7 +12,22 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.benchmarks import answers, batch, embedded, kept, limits, mcp, opening, routing, rungs, sockets, speed, stores, volume, webmcp
+from tests.benchmarks import (
+    answers,
+    batch,
+    embedded,
+    kept,
+    limits,
+    mcp,
+    opening,
+    routing,
+    rungs,
+    sockets,
+    speed,
+    stores,
+    volume,
+    webmcp,
+)
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
