@@ -37,6 +37,7 @@ def followers() -> list[threading.Thread]:
 async def stage(store: LocalStore) -> LocalStaged:
     staged = await store._new_staged()
     assert isinstance(staged, LocalStaged)
+    await staged.prepare()
     return staged
 
 

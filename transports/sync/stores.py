@@ -22,6 +22,11 @@ class Staged(Blocking[artifacts.Staged]):
     reset = blocking(artifacts.Staged.reset)
     commit = blocking(artifacts.Staged.commit)
 
+    def follow(self) -> None:
+        """Begin to measure the file at :attr:`path` while another program writes it, which appends to it and never
+        changes what it wrote. Then :meth:`commit` has to read only what is new. The default begins nothing."""
+        self.wrapped.follow()
+
     @property
     def path(self) -> Path:
         """The path where another program may write the whole content. Use either this or :meth:`write`."""
