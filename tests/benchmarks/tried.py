@@ -66,7 +66,7 @@ capabilities: 19 → 11, of 36 commands (bare Playwright: 5 of 5). Beside a busy
 | processor time of the browser for one, the headless shell, before | 338 ms | 354 ms |
 | the same, Python, before | 18 ms | 27 ms |
 
-- Kept: commands that do not need each other's answers are sent together: 22 → 8 ms between the page and `goto`. The
+- Kept: commands that do not need each other's answers are sent together: 29 → 20 ms between the page and `goto`. The
   address of the server is asked for while the app is looked for.
 - Lost: Chromium's headless shell for headless sessions. A page costs it 0.34 s of the processor instead of 1.0, but it
   prints an embedded app only as far as its frame shows it, and six of 132 tests of side effects, pages and embedding
