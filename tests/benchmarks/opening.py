@@ -76,7 +76,7 @@ async def sessions(bench: Bench) -> tuple[list[Row], list[Table]]:
     rows: list[Row] = []
     for number, least in ((1, 0.8), (_AT_ONCE, 0.9)):
         ways = {"plain": opening(plain, number), "kit": opening(kit, number)}
-        times = await in_turns(ways, rounds=(3 if bench.quick else 15) if number == 1 else (2 if bench.quick else 7))
+        times = await in_turns(ways, rounds=(3 if bench.quick else 11) if number == 1 else (2 if bench.quick else 5))
         ours, theirs = median(times["kit"]), median(times["plain"])
         rows.append(
             Row(

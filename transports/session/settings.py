@@ -28,7 +28,7 @@ def _flag(text: str) -> bool:
     try:
         return _FLAGS[text.lower()]
     except KeyError:
-        raise ValueError(f"{text!r} is neither true nor false") from None
+        raise ValueError(f"{text!r} is not a valid boolean; give true or false") from None
 
 
 def _milliseconds(text: str) -> float:
@@ -37,7 +37,7 @@ def _milliseconds(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
-        raise ValueError(f"{text!r} is no number of milliseconds above 0")
+        raise ValueError(f"{text!r} is not a valid number of milliseconds above 0")
     return number
 
 
@@ -48,7 +48,7 @@ def _at_least(least: int) -> Callable[[str], int]:
         except ValueError:
             number = least - 1
         if number < least:
-            raise ValueError(f"{text!r} is no whole number of {least} or more")
+            raise ValueError(f"{text!r} is not a valid whole number of {least} or more")
         return number
 
     return whole

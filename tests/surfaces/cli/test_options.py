@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from tests.support.command_line import CommandLine
 from transports import UsageError
 from transports.surfaces.cli import main
 from transports.surfaces.cli.commands import command_for
+from transports.surfaces.cli.signals import Stopped, handle_signals
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
@@ -129,3 +132,18 @@ def test_only_a_process_of_its_own_spares_the_garbage_collector(
     assert abp("init", "--help").status == 0 and done == []
     monkeypatch.setattr(sys, "argv", ["abp", "init", "--help"])
     assert main() == 0 and done == [20_000, "frozen"]
+
+
+@pytest.mark.parametrize(("final", "come"), [(False, True), (True, True), (True, False)])
+def test_once_a_signal_has_come_others_do_not_break_off_the_end_of_a_process(final: bool, come: bool) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        with suppress(Stopped), handle_signals(final=final):
+            if come:
+                signal.raise_signal(signal.SIGTERM)
+        after = [signal.getsignal(number) for number in numbers]
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    assert after == ([signal.SIG_IGN] * len(numbers) if final and come else before)

@@ -19,16 +19,16 @@ _OBJECTS = 20_000
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command, by default that of ``sys.argv``, and return its exit status."""
     if args is not None:
-        return _run(list(args))
+        return _run(list(args), final=False)
     gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     try:
-        return _run(sys.argv[1:])
+        return _run(sys.argv[1:], final=True)
     finally:
         gc.freeze()  # the process ends, and would look for cycles in all its modules once more: 0.1 s
 
 
-def _run(given: list[str]) -> int:
-    with handle_signals():
+def _run(given: list[str], *, final: bool) -> int:
+    with handle_signals(final=final):
         with on_signal(lambda: None) as signalled:  # not in the middle of an import, which would leave half a module
             from .commands import run
             from .output import print_error

@@ -28,9 +28,10 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def handle_signals() -> Iterator[None]:
+def handle_signals(*, final: bool = False) -> Iterator[None]:
     """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls what :func:`on_signal`
-    says. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored."""
+    says. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored. With ``final``
+    the process ends after the context: once a signal has come, further ones do not break off its end either."""
     global _received
     _received = None
     numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
@@ -40,7 +41,7 @@ def handle_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if final and _received is not None else handler)
 
 
 def _handle(number: int, _: FrameType | None) -> None:
