@@ -396,11 +396,12 @@ async def test_uploads_have_limits(tmp_path: Path) -> None:
 
 
 async def test_an_aborted_upload_leaves_nothing(web: Web, tmp_path: Path) -> None:
-    for head in ("Content-Length: 1000000", "Transfer-Encoding: chunked"):
+    size = 3 << 19  # more than is collected before a file is made of it
+    for head in (f"Content-Length: {2 * size}", "Transfer-Encoding: chunked"):
         _, writer = await asyncio.open_connection(*web.netloc.rsplit(":", 1))
         access = f"Authorization: Bearer {web.token}"
         start = f"POST /artifacts HTTP/1.1\r\nHost: {web.netloc}\r\n{access}\r\n{head}\r\n\r\n"
-        writer.write(start.encode() + b"7a120\r\n" + b"x" * 400_000)  # more than stays in memory
+        writer.write(start.encode() + b"%x\r\n" % (2 * size) + b"x" * size)
         await writer.drain()
         writer.close()
         await writer.wait_closed()
