@@ -152,6 +152,8 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
         assert len(world.opened) == 1
         late = await pool.run(Job("wait", {}, PAGE, timeout=0.02))
         assert (late.state, late.error_code) == (State.UNKNOWN, "TIMEOUT")
+        await pool.call(PAGE, "work")
+        assert world.opened == [PAGE, PAGE]  # the session of the late call was given up
         away = await pool.run(Job("work", {}, "http://nobody.example/"))
         assert (away.state, away.error_code, away.retryable) == (State.FAILED, "TRANSPORT_ERROR", True)
         with pytest.raises(ConnectFailed) as raised:
@@ -161,7 +163,6 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
             await pool.call(PAGE, "refuse")
         assert pool.stats().leased == 0
         await pool.call(PAGE, "work")
-    assert world.opened == [PAGE, PAGE]  # the session of the late call was given up
 
 
 async def test_wrong_use_is_refused(world: World) -> None:
