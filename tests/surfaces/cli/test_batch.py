@@ -124,6 +124,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
 
     def once(terminal: Terminal) -> None:
         terminal.wait_for("0/6")
+        until_leased(tmp_path / "run")
         interrupt()
         terminal.wait_for("no more jobs are begun")
 

@@ -61,20 +61,20 @@ async def work_off(
     from ...batch.run import Runner
 
     loop = asyncio.get_running_loop()
-    with BatchProgress(await ledger.counts(), as_json=as_json) as progress:
-        runner = Runner(ledger, pool, options, progress.settled)
+    progress = BatchProgress(await ledger.counts(), as_json=as_json)
+    runner = Runner(ledger, pool, options, progress.settled)
 
-        def drain() -> None:
-            loop.call_soon_threadsafe(runner.drain)
-            loop.call_soon_threadsafe(
-                partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
-            )
+    def drain() -> None:
+        loop.call_soon_threadsafe(runner.drain)
+        loop.call_soon_threadsafe(
+            partial(print_note, "no more jobs are begun; those that run may end (again: stop at once)", always=True)
+        )
 
-        with draining(drain) as signalled:
-            async with pool:
-                await runner.run()
-                stats = pool.stats()
-            stopped = signalled()
+    with draining(drain) as signalled, progress:
+        async with pool:
+            await runner.run()
+            stats = pool.stats()
+        stopped = signalled()
     told: dict[str, JSONValue] = {"browsers": {"calls": stats.calls, "recycled": dict(stats.recycled)}}
     return (stopped.status if stopped else exit_status(await ledger.counts())), told
 
