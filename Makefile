@@ -14,7 +14,7 @@ UNIT_WORKERS ?= 6
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check bench fuzz mutate lock clean
+.PHONY: help setup demo test again unit check docs bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make test    everything CI runs: format, lint, types, layers, tests, coverage"
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
+	@echo "make docs    the documentation as a site, in site/"
 	@echo "make bench   speed, as ratios against named baselines"
 	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
 	@echo "make mutate  changes of the code that no test notices, by chance, room by room"
@@ -81,6 +82,9 @@ again:
 	@echo "what failed runs once more, one test after the other"
 	@$(BIN)/python -m coverage run -m pytest -rA --maxfail=10 --last-failed --last-failed-no-failures none
 
+docs: $(READY)
+	@$(BIN)/python -m tests.site
+
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
 
@@ -108,4 +112,4 @@ lock: $(READY)
 		-o requirements/penguiflow.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz .mutate dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz .mutate dist build site

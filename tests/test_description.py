@@ -12,7 +12,7 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 def test_links_lead_to_the_address_of_the_project() -> None:
     text = standalone(README, "https://code.example/abp/")
-    assert "[docs/mcp.md](https://code.example/abp/blob/main/docs/mcp.md)" in text
+    assert "[sessions](https://code.example/abp/blob/main/docs/sessions.md)" in text
     assert 'src="https://code.example/abp/raw/main/docs/images/' in text
     assert 'srcset="https://code.example/abp/raw/main/docs/images/' in text
     assert not re.search(r"\]\((?!https://)", text)
@@ -20,5 +20,5 @@ def test_links_lead_to_the_address_of_the_project() -> None:
 
 def test_without_an_address_no_link_leads_nowhere() -> None:
     text = standalone(README, None)
-    assert "docs/mcp.md" in text and not re.search(r"\]\((?!https://)|src(set)?=", text)
+    assert "sessions, browsers and profiles" in text and not re.search(r"\]\((?!https://)|src(set)?=", text)
     assert standalone("[a](https://a.example) and [b](#part)", None) == "[a](https://a.example) and [b](#part)"

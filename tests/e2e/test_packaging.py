@@ -49,10 +49,18 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     } <= inside
 
 
-def test_a_project_of_three_files_in_a_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
+    published: tuple[Path, Path], tmp_path: Path
+) -> None:
     binaries = packaging.environment(tmp_path / "venv", sys.executable, f"{published[0]}[test]")
     assert packaging.three_files(binaries, tmp_path).startswith("2 passed")
     assert packaging.demo(binaries, tmp_path).startswith("each was read again: its size and SHA-256")
+    (tmp_path / "tutorial").mkdir()
+    printed = packaging.tutorial(binaries, tmp_path / "tutorial")
+    assert printed.count("Type: application/pdf") == 1 and printed.count("Type: image/png") == 1
+    assert re.search(r"^application/pdf \d+ [0-9a-f]{64}$", printed, re.MULTILINE) and "1 passed" in printed
+    assert (tmp_path / "tutorial" / "tea.pdf").read_bytes().startswith(b"%PDF-")
+    assert packaging.run(binaries / "abp-transports", "--version") == packaging.run(binaries / "abp", "--version")
     said = packaging.run(
         binaries / "abp", "doctor", "--json", cwd=tmp_path, env={"ABP_OUTPUT_DIR": str(tmp_path / "out")}
     )

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "minimal_app"
 #: Minor versions of Python 3.
 SUPPORTED = range(11, 15)
+#: A block of a page, and the name of the file that the line before it says it is.
+_BLOCK = re.compile(r"(?:^`([\w.]+)`\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _VERSION = "import platform, sys, venv, ssl; print(sys.version_info.minor, platform.python_version())"
 #: Without a browser and across the layers: what runs on the lowest versions of everything.
 CORE = (
@@ -112,6 +116,26 @@ def three_files(binaries: Path, folder: Path) -> str:
     assert len(list(project.iterdir())) == 3
     run(binaries / "python", "-m", "pytest", "-q", "--abp-update-golden", cwd=project)
     return run(binaries / "python", "-m", "pytest", "-q", cwd=project).strip().splitlines()[-1]
+
+
+def tutorial(binaries: Path, folder: Path) -> str:
+    """``docs/tutorial.md`` followed word for word, but for its installation and ports. All that it printed."""
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    page = page[page.index("## A PDF from the shell") :]
+    for port in re.findall(r"--port (\d+) &|http.server (\d+)", page):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            page = page.replace(port[0] or port[1], str(free.getsockname()[1]))
+    script = ["set -e", "trap 'kill $(jobs -p); wait' EXIT"]
+    for name, language, text in _BLOCK.findall(page):
+        if name:
+            (folder / name).write_text(text, encoding="utf-8")
+        elif language == "sh":
+            script.append(text)
+            if serving := re.search(r"(\d{4,5}).* &\n$", text):
+                script.append(f"until (: > /dev/tcp/127.0.0.1/{serving[1]}) 2> /dev/null; do sleep 0.1; done")
+    path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
+    return run("bash", "-c", "\n".join(script), cwd=folder, env={"PATH": path})
 
 
 def installed_pythons() -> list[tuple[str, str]]:

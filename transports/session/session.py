@@ -202,7 +202,9 @@ class Session:
         Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
         :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
         :class:`~transports.errors.BinaryError` if content is not what it was said to be (its ``result`` holds what was
-        stored all the same), and other :class:`~transports.errors.ABPError`.
+        stored all the same), and other :class:`~transports.errors.ABPError`::
+
+            print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
         self._require_open()
         seconds = self._timeout_or_default(timeout)

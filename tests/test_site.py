@@ -1,0 +1,85 @@
+"""The documentation site: it holds every page and every public name, and nothing in it leads nowhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_settings import BaseSettings
+
+from tests.site.commands import commands_page
+from tests.site.error_codes import errors_page
+from transports.session.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+#: Packages whose names users import.
+PUBLIC = ("transports", "transports.sync", "transports.artifacts", "transports.routing", "transports.testing")
+
+
+def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in nav:
+        for below in entry.values():
+            yield from [below] if isinstance(below, str) else leaves(below)
+
+
+def test_the_navigation_names_every_page_once() -> None:
+    project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md"}
+    made |= {"reference/commands.md", "reference/errors.md"}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | made
+    assert Counter(leaves(project["nav"])) == Counter(pages)
+
+
+def test_every_public_name_has_one_place_in_the_reference() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md")) + errors_page()
+    documented = Counter(re.findall(r"^::: (\S+)", pages, re.MULTILINE))
+    assert set(documented.values()) == {1}
+    homes = ("transports", "transports.errors")
+    missing = [
+        f"{package}.{name}"
+        for package in PUBLIC
+        for name in import_module(package).__all__
+        if not documented.keys() & {f"{home}.{name}" for home in (package, *homes)}
+    ]
+    assert not missing
+
+
+def test_the_settings_are_those_of_the_code() -> None:
+    page = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| `")]
+    defaults = {name: default.strip(" `") for names, default in rows for name in re.findall(r"`(ABP_\w+)`", names)}
+    assert issubclass(Settings, BaseSettings)
+    assert {f"ABP_{name.upper()}" for name in Settings.model_fields} <= defaults.keys()
+    for name, field in Settings.model_fields.items():
+        said = defaults[f"ABP_{name.upper()}"]
+        if said.isdigit() or said in ("true", "false"):
+            assert said == str(field.default).lower(), name
+
+
+def test_the_reference_has_every_command_and_every_code() -> None:
+    commands, codes = commands_page(), errors_page()
+    assert {"abp call", "abp mcp", "abp artifacts list", "abp init app"} <= set(
+        re.findall(r"^##+ (.+)$", commands, re.M)
+    )
+    assert "| `--timeout S` | Seconds to wait" in commands and "| `SIZE_MISMATCH` | [`SizeMismatch`]" in codes
+
+
+@pytest.mark.load
+def test_the_site_is_built_and_nothing_in_it_leads_nowhere() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.site"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site = ROOT / "site"
+    assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
+    call = (site / "reference" / "sessions" / "index.html").read_text(encoding="utf-8")
+    assert 'id="transports.Session.call"' in call and ":class:" not in call
+    assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
+    assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
