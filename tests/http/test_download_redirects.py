@@ -63,6 +63,7 @@ async def test_redirect_refused(get: Get, serve: Serve, to: str, why: str) -> No
     with pytest.raises(RedirectRefused, match=why) as caught:
         await get(f"{server.url}/loop?token={TOKEN}")
     clean(caught.value, TOKEN)
+    assert caught.value.details == {"url": f"{server.url}/loop?…" if to != "/loop" else f"{server.url}/loop"}
     assert server.connects == (2 if to == "/loop" else 1)
 
 

@@ -68,6 +68,10 @@ def test_url_cleaned_as_browsers_do(url: str) -> None:
     assert str(urls.parse(url).url) == "http://app.example/a"
 
 
+def test_bytes_that_are_no_text_stay_in_a_url() -> None:
+    assert str(urls.parse("http://a.test/\udce4 ä?\udce4").url) == "http://a.test/%E4%20%C3%A4?%E4"
+
+
 def test_chunks_outrank_a_length() -> None:
     head = headers.Representation.from_headers({"Transfer-Encoding": "chunked", "Content-Length": "5"})
     assert (head.total, head.framed) == (None, True)

@@ -99,7 +99,7 @@ def test_eight_names_of_a_schema_are_listed_and_500_compared() -> None:
 
 
 def test_1000_objects_of_parameters_are_looked_at() -> None:
-    schema = {"properties": {"pages": {"items": {"properties": {"title": {}}}}}}
+    schema: dict[str, object] = {"properties": {"pages": {"items": {"properties": {"title": {}}}}}}
 
     def hints(before: int, after: int) -> int:
         return len(unnamed_params(schema, {"pages": [*([{}] * before), {"titel": 1}, *([{}] * after)]}))

@@ -36,7 +36,7 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
             f"tests/artifacts/test_{name}.py"
             for name in (
                 *("bounds", "bad_metadata", "clock", "contract", "durability", "export", "finding"),
-                *("local", "local_damage", "none", "open_store", "races", "retention", "strays"),
+                *("local", "local_damage", "none", "open_store", "races", "strays", "words"),
             )
         ],
     ),

@@ -1,0 +1,113 @@
+"""What stores and their parts tell: retention in words, references and reports as JSON, errors with their places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transports.artifacts import CheckReport, LocalStore, MemoryStore, NoneStore, Problem, Retention, Scope
+from transports.artifacts.eviction import Evictor
+from transports.artifacts.metadata import artifact_id
+from transports.errors import Corrupt, StoreError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("retention", "words"),
+    [
+        (Retention.only(), "kept until it is deleted"),
+        (Retention.only(ttl_seconds=3600), "removed 1 hour after it was stored"),
+        (
+            Retention.only(ttl_seconds=90, keep_unscoped=True),
+            "removed 90 seconds after it was stored, unless it has no owner",
+        ),
+        (Retention.only(max_trace_bytes=1), "removed earlier where its trace is over a limit"),
+        (
+            Retention.only(max_artifacts_per_session=1, max_artifacts_per_trace=1),
+            "removed earlier where its trace is over a limit; removed earlier where its session is over a limit",
+        ),
+        (
+            Retention.only(ttl_seconds=60, max_session_bytes=1),
+            "removed 1 minute after it was stored; removed earlier where its session is over a limit",
+        ),
+        (Retention.only(max_trace_bytes=1, cleanup_strategy="none"), "kept until it is deleted"),
+    ],
+)
+def test_a_retention_says_what_becomes_of_an_artifact(retention: Retention, words: str) -> None:
+    assert str(retention) == words
+
+
+def test_a_report_is_json() -> None:
+    report = CheckReport(1, 2, (Problem("name", "a", "b"), Problem("index", "c", "d")))
+    problems = [{"kind": "name", "id": "a", "message": "b"}, {"kind": "index", "id": "c", "message": "d"}]
+    assert report.as_dict() == {"artifacts": 1, "size_bytes": 2, "problems": problems}
+
+
+def test_content_is_described_as_if_it_had_been_given_to_the_store() -> None:
+    store = NoneStore(max_bytes=5)
+    ref = store.describe(b"hello", mime_type="text/plain", namespace="n", meta={"app": "a"}, now=1.5)
+    assert (ref.filename, ref.mime_type, ref.size_bytes) == ("n_1500.txt", "text/plain", 5)
+    assert ref.source["created"] == "1970-01-01T00:00:01.500Z"
+    assert (ref.source["app"], ref.source["preview"], ref.stored) == ("a", "hello", False)
+
+
+def test_a_limit_is_not_negative() -> None:
+    for name in ("ttl_seconds", "max_trace_bytes", "max_artifacts_per_session"):
+        with pytest.raises(UsageError, match=rf"^retention: {name} must not be negative \(it is -1\)"):
+            Retention.only(**{name: -1})  # type: ignore[arg-type]
+        assert Retention.only(**{name: 0}) != Retention.only()  # type: ignore[arg-type]
+
+
+async def test_what_is_removed_is_told_with_its_size() -> None:
+    async with MemoryStore() as store:
+        ref = await store.put_bytes(b"hello")
+        (removed,) = await Evictor().remove_all(store, "session end")
+        assert (removed.kind, removed.id, removed.size_bytes) == ("artifact", ref.id, 5)
+        assert removed.reason == "session end" and await store.list() == []
+
+
+async def test_a_reference_is_json() -> None:
+    async with MemoryStore() as store:
+        ref = await store.scoped(Scope(user="u")).put_bytes(b"hello", filename="a.bin")
+    assert ref.as_dict() == {
+        "id": ref.id,
+        "uri": f"artifact://{ref.id}",
+        "path": None,
+        "filename": "a.bin",
+        "mime_type": ref.mime_type,
+        "size_bytes": 5,
+        "sha256": ref.sha256,
+        "scope": {"user": "u"},
+    }
+
+
+async def test_what_is_no_text_has_no_preview() -> None:
+    ref = await NoneStore().put_bytes(b"\xff\xfe\xfd", mime_type="text/plain")
+    assert "preview" not in ref.source
+
+
+def test_an_id_is_the_same_in_every_version() -> None:
+    assert artifact_id("n", "a" * 64) == "n_aaaaaaaaaaaa"
+    assert artifact_id("n", "a" * 64, Scope(user="ä"), 16) == "n_aaaaaaaaaaaaaaaa-f10b7ed6d6bacea1e58f"
+
+
+async def test_damaged_content_in_memory_is_told() -> None:
+    async with MemoryStore() as store:
+        ref = await store.put_bytes(b"hello")
+        store._contents.blobs[ref.sha256] = b"hell"
+        with pytest.raises(Corrupt, match=f"^artifact {ref.id} is damaged: it has 4 bytes"):
+            await store.get(ref.id)
+
+
+async def test_a_staged_file_that_cannot_be_read_is_told_with_its_folder() -> None:
+    async with MemoryStore() as store, store.stage() as staged:
+        staged.path.symlink_to("elsewhere")
+        with pytest.raises(StoreError, match=f"^cannot read the staged file in {staged.path.parent}: "):
+            await staged.commit()
+
+
+async def test_a_store_is_listed_by_its_index(tmp_path: Path) -> None:
+    async with LocalStore(tmp_path / "out") as store:
+        await store.put_bytes(b"hello")
+        assert len(await store.list()) == 1
+        assert (tmp_path / "out" / ".abp" / "index.sqlite").stat().st_size
