@@ -12,7 +12,8 @@ __all__ = ["errors_page"]
 _HEAD = """# Errors
 
 Every error of the kit is an [`ABPError`][transports.errors.ABPError]. Its `code` is stable, and its message says
-what to do next. Codes that an app answers are its own, and arrive as [`CapabilityError`][transports.errors.CapabilityError].
+what to do next. Codes that an app answers are its own:
+they arrive as [`CapabilityError`][transports.errors.CapabilityError].
 
 | code | raised as | may be repeated | the session goes on |
 |---|---|---|---|
