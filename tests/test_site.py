@@ -22,7 +22,14 @@ from transports.session.settings import Settings
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 #: Packages whose names users import.
-PUBLIC = ("transports", "transports.sync", "transports.artifacts", "transports.routing", "transports.testing")
+PUBLIC = (
+    "transports",
+    "transports.sync",
+    "transports.artifacts",
+    "transports.routing",
+    "transports.testing",
+    "transports.batch",
+)
 
 
 def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
