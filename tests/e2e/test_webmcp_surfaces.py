@@ -229,6 +229,17 @@ async def test_the_bridge_and_the_command_line_drive_such_pages(fixture: Fixture
         assert again.artifacts.keys() == {one["field"] for one in document["artifacts"]}
 
 
+async def test_an_app_that_offers_its_capabilities_as_tools_is_driven_as_an_app(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
+    """Its script begins a session of its own, before ours or after it."""
+    for _ in range(3):
+        async with connect(fixture.webmcp_url, browser=browser, store=tmp_path) as app:
+            assert app.transport.name == "playwright"
+            result = await app.call("data.csv", {"rows": [{"product": "tea"}]})
+            assert result.artifact().size_bytes == 14
+
+
 async def test_conformance_judges_a_page_by_its_tools(
     fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,7 +214,17 @@
       return replyOf(async () => {
         const app = theApp();
         connectCallbacks(app);
-        const result = await app.initialize(parse(text));
+        const begin = () => app.initialize(parse(text)), isTaken = (error) => error?.code === "ALREADY_INITIALIZED";
+        let result;
+        try { result = await begin(); } catch (error) {
+          if (config.borrowed || !isTaken(error)) throw error;
+          result = { error };
+        }
+        // In a page of ours a session is the page's own, such as that of abp-webmcp.js, which begins another when it needs one.
+        if (!config.borrowed && isTaken(result?.error)) {
+          await app.shutdown?.({ reason: "another client takes over" });
+          result = await begin();
+        }
         connectCallbacks(theApp());
         return result;
       });

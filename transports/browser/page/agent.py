@@ -109,8 +109,8 @@ class PageAgent:
         ``parts`` are further scripts of this folder, which ``agent.js`` takes as arguments, and ``options`` more of its
         configuration. With ``now`` the document that is loaded already gets the agent too.
         """
-        config = json.dumps({"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, **options})
-        source = f"({load_script('agent.js')})({', '.join((config, *map(load_script, parts)))})"
+        own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
+        source = f"({load_script('agent.js')})({', '.join((json.dumps(own | options), *map(load_script, parts)))})"
         on_emit = partial(self.deliver, to=self._on_event)
         install = self.channel.install(source, self._binding, on_emit=on_emit, on_document=self._on_document, now=now)
         await (install if self.channel.cdp is None else asyncio.gather(install, self.target()))
