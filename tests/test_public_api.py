@@ -4,6 +4,7 @@ import ast
 import importlib.metadata
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -37,7 +38,10 @@ ANY = {
 def loaded_by(code: str) -> set[str]:
     """The modules that a fresh interpreter has loaded after ``code``."""
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    own = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it imports, too
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=own, capture_output=True, text=True, check=True, timeout=60
+    )
     return set(json.loads(done.stdout))
 
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,21 @@ def test_the_thread_ends_with_the_store_and_its_loop(tmp_path: Path) -> None:
     while threads() - before:
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+async def test_a_thread_that_cannot_be_started_fails_the_put_and_no_later_one(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = ThreadPoolExecutor.submit
+
+    def refuse(executor: ThreadPoolExecutor, *work: Any) -> Any:
+        if executor._thread_name_prefix == "abp-store":
+            raise RuntimeError("can't start new thread")
+        return real(executor, *work)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadPoolExecutor, "submit", refuse)
+        async with asyncio.timeout(10):
+            with pytest.raises(StoreError, match="can't start new thread"):
+                await put(store, b"refused")
+    assert await store.get((await put(store, b"stored")).id) == b"stored"

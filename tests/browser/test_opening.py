@@ -20,6 +20,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.contexts: list[object] = []
         self.answers = asyncio.Event()
 
     def on(self, event: str, handler: object) -> None:
@@ -49,12 +50,17 @@ async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> N
     await installing
 
 
-@pytest.mark.parametrize(("profile", "steps"), [(False, ["stop"]), (True, ["close", "stop"])])
-async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(profile: bool, steps: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("has", "steps"), [("", ["stop"]), *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads"))]
+)
+async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: str, steps: list[str]) -> None:
     process, playwright = BrowserProcess(headless=True, slow_mo=0), Recorded()
     recorded: Any = playwright
     process.browser = process.cdp = process._playwright = recorded
-    process.context = recorded if profile else None
+    process.context = recorded if has == "profile" else None
+    recorded.contexts = [recorded] if has == "contexts" else []
+    if has == "downloads":
+        process._note_download({})
     sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     process.pids = [0, sleeping.pid]
     try:
@@ -67,6 +73,9 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(profi
 
 async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
     class Session:
+        def on(self, event: str, handler: object) -> None:
+            """Nothing is downloaded."""
+
         async def send(self, method: str) -> dict[str, object]:
             return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
 

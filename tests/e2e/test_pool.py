@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ from aiohttp import web
 
 from tests.e2e.notebook import notebook
 from tests.support.processes import processes
-from transports import Browser
+from transports import Browser, connect
 from transports.batch import Endpoint, Job, Pool, Reuse, State
 from transports.browser.process.find import find_browser
 from transports.errors import ConnectFailed
@@ -46,11 +47,13 @@ def pids() -> set[int]:
 
 async def test_a_browser_that_is_killed_costs_only_the_calls_in_it(fixture: Fixture, tmp_path: Path) -> None:
     before = pids()
-    async with Pool(2, 2, store=tmp_path) as pool:
+    begun: set[str | None] = set()
+    opening = partial(connect, on_progress=lambda progress: begun.add(progress.call))
+    async with Pool(2, 2, store=tmp_path, connect=opening) as pool:
         jobs = [Job("job.run", {"steps": 1200, "delay": 100}, fixture.url) for _ in range(4)]
         running = [asyncio.ensure_future(pool.run(job)) for job in jobs]
         async with asyncio.timeout(60):
-            while [one.leased for one in pool.stats().browsers] != [2, 2] or pool.stats().sessions < 4:
+            while [one.leased for one in pool.stats().browsers] != [2, 2] or len(begun) < 4:
                 await asyncio.sleep(0.05)
         browser = pool._fleet.slots.members[0].browser
         assert browser is not None

@@ -25,6 +25,7 @@ from transports.browser.page.agent import PageAgent
 from transports.browser.page.channels import open_channel
 from transports.browser.page.syncpage import PageRunner, to_async
 from transports.browser.process.find import find_browser
+from transports.browser.process.processes import is_running
 from transports.sync import Browser, connect, discover
 
 pytestmark = pytest.mark.browser
@@ -66,7 +67,7 @@ def test_sessions_share_a_browser(workbench: str, tmp_path: Path) -> None:
                 assert app.call("file.generate", {"megabytes": 2}).artifacts
         processes = [psutil.Process(pid) for pid in browser.wrapped._process.pids]
         assert all(process.is_running() for process in processes)
-    assert not any(map(psutil.Process.is_running, processes))
+    assert not any(map(is_running, processes))
 
 
 @pytest.mark.parametrize("end", ["interrupted", "forgotten"])

@@ -119,7 +119,7 @@ class Index:
         so far."""
 
         def work(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
-            (changes,) = db.execute("SELECT changes FROM compared").fetchone()
+            (changes,) = _only_row(db.execute("SELECT changes FROM compared"))
             return dict(db.execute("SELECT id, inode FROM artifacts")), changes
 
         return self._try(work)
@@ -145,7 +145,7 @@ class Index:
         same = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
         def work(db: sqlite3.Connection) -> list[Row] | None:
-            if folder is not None and not db.execute(same, (folder,)).fetchone()[0]:
+            if folder is not None and not _only_row(db.execute(same, (folder,)))[0]:
                 return None
             return db.execute(query, values).fetchall()
 
@@ -243,9 +243,8 @@ class Index:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION:
                 db.execute("PRAGMA journal_mode=WAL").fetchone()
-                if version:
-                    db.executescript("DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared")
-                db.executescript(_SCHEMA)
+                old = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
+                db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")  # nobody sees half of it
             db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")  # KiB
         except BaseException:
             db.close()
@@ -265,6 +264,13 @@ class Index:
         db, self._db = self._db, None
         if db:
             _close(db, self._opened[0])
+
+
+def _only_row(found: sqlite3.Cursor) -> tuple[int, ...]:
+    row: tuple[int, ...] | None = found.fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError("a row is missing")  # so that the index is made anew
+    return row
 
 
 def _close(db: sqlite3.Connection, process: int) -> None:

@@ -112,7 +112,8 @@ class LocalStaged(StagedFile):
     def follow(self) -> None:
         self._check()
         if self._follower is None and not self._written:
-            self._follower = Follower(self._open_path, self._store.max_bytes)
+            with suppress(RuntimeError):  # no thread can be started: then all is read at the end
+                self._follower = Follower(self._open_path, self._store.max_bytes)
 
     async def reset(self) -> None:
         self._check(usable=False)

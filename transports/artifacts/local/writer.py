@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from ...errors import StoreUnavailable
 from ...tasks import finished
 from .tree import OpenFolders, Tree
 
@@ -68,7 +69,13 @@ class _Lane:
             loop.call_soon(self._start, loop)  # when all that store in this turn of the loop have said so
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._executor.submit(self._visit, loop)
+        try:
+            self._executor.submit(self._visit, loop)
+        except RuntimeError as error:  # no thread can be started: too many, or the interpreter ends
+            self._busy = False
+            waiting, self._waiting = self._waiting, deque()
+            for _, done in waiting:
+                done.set_exception(StoreUnavailable(f"nothing can be stored now: {error}"))
 
     def _visit(self, loop: asyncio.AbstractEventLoop) -> None:
         outcomes: list[_Outcome] = []
@@ -85,11 +92,11 @@ class _Lane:
                 loop.call_soon_threadsafe(self._deliver, loop, outcomes)
 
     def _deliver(self, loop: asyncio.AbstractEventLoop, outcomes: list[_Outcome]) -> None:
-        self._busy = bool(self._waiting)
-        if self._waiting:
-            self._start(loop)
         for done, result, error in outcomes:
             if error is None:
                 done.set_result(result)
             else:
                 done.set_exception(error)
+        self._busy = bool(self._waiting)
+        if self._waiting:
+            self._start(loop)

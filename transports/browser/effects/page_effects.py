@@ -93,7 +93,7 @@ class PageEffects:
             listen(page, "filechooser", lambda chooser: self._on_file_chooser({"multiple": chooser.is_multiple()}))
             return
         self._watch(self._agent.cdp)
-        steps = [_cancel_file_choosers(self._agent.cdp)]
+        steps = []
         if isinstance(downloads, CdpDownloads):
             assert self._tab.browser is not None
             target = await self._agent.target()
@@ -101,7 +101,7 @@ class PageEffects:
             self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
             self._app_downloads.on_started = self._on_download
             steps.append(self._app_downloads.prepare())
-        await asyncio.gather(*steps)
+        await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
 
     def _watch(self, cdp: CDPSession) -> None:
         listen(cdp, "Page.windowOpen", self._windows.on_window_open)

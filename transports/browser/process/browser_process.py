@@ -48,6 +48,7 @@ class BrowserProcess:
         #: The process ids of the driver and, where it was started here, of the browser.
         self.pids: list[int] = []
         self._playwright: Playwright | None = None
+        self._downloads = False  # whether there were any
 
     async def start_driver(self, folder: Path) -> None:
         """Start the driver, with ``folder`` for its temporary files."""
@@ -102,12 +103,16 @@ class BrowserProcess:
             self.browser = self.context.browser
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
+            self.cdp.on("Browser.downloadWillBegin", self._note_download)
             processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
             browser = next(process["id"] for process in processes if process["type"] == "browser")
             # Its parent is the driver, unless a script that waits for it stands between the two, as Debian's does.
             self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
+
+    def _note_download(self, _: object) -> None:
+        self._downloads = True
 
     async def responds(self, timeout: float) -> bool:
         """Return whether the browser is alive and answers within ``timeout`` seconds."""
@@ -131,15 +136,15 @@ class BrowserProcess:
     async def end(self) -> None:
         """End the browser, or let go of one that was attached to, and end the driver.
 
-        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium without
-        a profile is killed at once: ending by itself takes it 0.2 s, and its files are in the run folder, which goes.
+        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
+        nothing to write is killed at once: ending by itself takes it 0.2 s.
         """
         playwright, self._playwright = self._playwright, None
         processes = process_tree(self.pids)
         try:
             if playwright is not None:
                 if hasattr(self, "browser"):
-                    if self.cdp is None or self.context is not None:  # else it holds nothing that it could save
+                    if self._may_write():
                         await _ignoring_errors(_GRACE, self.browser.close())
                     # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
                     await kill(process for process in processes if process.pid != self.pids[0])
@@ -147,6 +152,11 @@ class BrowserProcess:
         finally:
             await kill(processes)
             self.pids = []
+
+    def _may_write(self) -> bool:
+        """Return whether the browser may write something that is wanted, or remove what is not, when it ends by itself:
+        a profile, videos of contexts that are still open, downloads that were cut off."""
+        return self.cdp is None or self.context is not None or self._downloads or bool(self.browser.contexts)
 
 
 async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:

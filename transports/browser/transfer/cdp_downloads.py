@@ -149,10 +149,12 @@ class CdpDownloads:
             except BaseException:
                 if not began.done() or began.cancelled():  # it may still begin
                     self._given_up[name] = folder
-                elif not began.exception():
-                    guid = began.result()
-                    await self.cancel(guid, folder)
-                await growing.drop()
+                    await growing.drop()
+                else:
+                    await growing.drop()  # first, as cancelling takes seconds and may itself be cancelled
+                    if not began.exception():
+                        guid = began.result()
+                        await self.cancel(guid, folder)
                 raise
             finally:
                 self._beginning.pop(name, None)

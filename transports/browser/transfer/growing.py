@@ -50,7 +50,9 @@ class GrowingFile:
                 new = self._hidden() - self._known
                 if len(new) == 1:
                     with suppress(FileNotFoundError):  # renamed just now
-                        await in_thread(self._path.hardlink_to, self._temporary / next(iter(new)))
+                        self._path.hardlink_to(
+                            self._temporary / next(iter(new))
+                        )  # here: nothing may do it after drop()
                         return
                 await asyncio.sleep(_INTERVAL)
 

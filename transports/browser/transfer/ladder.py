@@ -188,10 +188,12 @@ class Ladder:
             assert appending is not None
             await appending
         finally:
-            if appending is not None:
-                await asyncio.gather(appending, return_exceptions=True)
-            for left in slices:
-                left.unlink(missing_ok=True)
+            try:
+                if appending is not None:
+                    await asyncio.gather(appending, return_exceptions=True)
+            finally:  # also if this wait is cancelled
+                for left in slices:
+                    left.unlink(missing_ok=True)
 
     # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
 

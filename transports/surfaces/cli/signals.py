@@ -14,6 +14,7 @@ __all__ = ["Stopped", "draining", "handle_signals", "on_interrupt", "on_signal"]
 _REASONS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal went away"}
 
 _received: int | None = None
+_drained = False
 _callback: Callable[[], object] | None = None
 _interrupt: Callable[[], object] | None = None
 _drain: Callable[[int], object] | None = None
@@ -32,8 +33,8 @@ def handle_signals(*, final: bool = False) -> Iterator[None]:
     """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls what :func:`on_signal`
     says. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored. With ``final``
     the process ends after the context: once a signal has come, further ones do not break off its end either."""
-    global _received
-    _received = None
+    global _received, _drained
+    _received, _drained = None, False
     numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _handle) for number in handled}
@@ -41,7 +42,7 @@ def handle_signals(*, final: bool = False) -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if final and _received is not None else handler)
+            signal.signal(number, signal.SIG_IGN if final and (_received is not None or _drained) else handler)
 
 
 def _handle(number: int, _: FrameType | None) -> None:
@@ -92,8 +93,8 @@ def draining(callback: Callable[[], object]) -> Iterator[Callable[[], Stopped | 
 
     def drain(number: int) -> None:
         nonlocal first
-        global _drain
-        first, _drain = number, None
+        global _drain, _drained
+        first, _drain, _drained = number, None, True
         callback()
 
     _drain = drain
