@@ -65,6 +65,8 @@ def test_files_stand_in_their_places_of_the_parameters(tmp_path: Path) -> None:
         (CapabilityError("no"), True, State.FAILED, False, False),
         (CapabilityError("later", retryable=True), True, State.FAILED, False, True),
         (CapabilityError("busy", code="RATE_LIMITED", retryable=True, retry_after=2), True, State.FAILED, True, True),
+        (CapabilityError("no", retryable=True, details={"sent": False}), True, State.FAILED, False, True),
+        (CapabilityError("no", retryable=True), False, State.FAILED, True, True),
         (UsageError("wrong"), True, State.FAILED, False, False),
         (BinaryError("cut"), True, State.FAILED, False, False),
         (CallTimeout("late"), True, State.UNKNOWN, False, True),

@@ -62,7 +62,8 @@ class Outcome:
             state = State.UNKNOWN if sent else State.FAILED
             text = f"{type(error).__name__}: {error}"
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
-        sent = sent and error.details.get("sent") is not False
+        if not isinstance(error, CapabilityError):  # an app writes its own details, and it did get the call
+            sent = sent and error.details.get("sent") is not False
         refused = isinstance(error, CapabilityError) and error.code == _REFUSED
         may_pass = error.retryable or isinstance(error, ConnectFailed)
         stored = error.result.artifacts.values() if error.result is not None else ()
