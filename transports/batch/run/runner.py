@@ -95,7 +95,11 @@ class Runner:
     async def _settle(self) -> None:
         ended, self._ended = self._ended, []
         if ended:
-            held = await self._ledger.settle(ended)
+            try:
+                held = await self._ledger.settle(ended)
+            except BaseException:
+                self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
+                raise
             if held < len(ended):
                 logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
             for one in ended:
