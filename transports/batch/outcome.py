@@ -17,7 +17,10 @@ from ..errors import (
 from ..routing import Result
 from .jobs import Job, State
 
-__all__ = ["Outcome"]
+__all__ = ["NOT_SENT", "Outcome"]
+
+#: The argument of the :class:`asyncio.CancelledError` of a job that was cancelled before anything of it was sent.
+NOT_SENT = "nothing of the job was sent"
 
 #: Errors after which nobody knows whether the call has run.
 _LOST = (CallTimeout, Disconnected, OutcomeUnknown)

@@ -25,7 +25,7 @@ from ...session.stores import open_configured_store
 from ...session.timeouts import timeout_seconds
 from ...tasks import cancel_and_wait
 from ..jobs import Job
-from ..outcome import Outcome
+from ..outcome import NOT_SENT, Outcome
 from .endpoints import Endpoint, Source
 from .fleet import Fleet, Limits
 from .leases import Connect, Leases, Reuse
@@ -161,7 +161,8 @@ class Pool:
     async def run(self, job: Job) -> Outcome:
         """Make the call of a job and return what became of it. Never raises for what the job does.
 
-        Raises :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open.
+        Raises :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. If it
+        is cancelled before anything was sent, the error of that has the text ``nothing of the job was sent``.
         """
         self._require_open()
         if job.target is None:
@@ -177,6 +178,10 @@ class Pool:
             result = await self._call(
                 job.target, job.capability, params, job.timeout, idempotent=job.idempotent, on_session=on_session
             )
+        except asyncio.CancelledError:
+            if sent:
+                raise
+            raise asyncio.CancelledError(NOT_SENT) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this job's
             return Outcome.of_error(job, error, sent=sent, milliseconds=(time.perf_counter() - started) * 1000)
         return Outcome.of_result(job, result, milliseconds=(time.perf_counter() - started) * 1000)
