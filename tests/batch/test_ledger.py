@@ -193,6 +193,19 @@ async def test_cancelling_leaves_what_runs_and_what_has_ended(place: str) -> Non
         assert sorted(leased.attempts for leased in await ledger.lease(9, 60)) == [1] * 5
 
 
+async def test_nothing_is_queued_again_in_a_run_that_is_cancelled(place: str) -> None:
+    async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as ledger:
+        again, ended, *lost = await ledger.lease(4, 60)
+        assert await ledger.cancel() == 0
+        outcome = Outcome(again.job, State.FAILED, error_code="RATE_LIMITED")
+        await ledger.settle([Settlement(again.key, outcome, 0.0), done(ended)])
+        assert await ledger.heartbeat(-1) == len(lost) == 2
+        assert await ledger.expire() == (2, 0)
+        assert numbers(await ledger.counts()) == {"succeeded": 1, "cancelled": 3}
+        assert all([row.finished async for row in ledger.rows()])
+        assert await ledger.retry_failed() == 3 and len(await ledger.lease(9, 60)) == 3
+
+
 async def test_rows_are_read_in_pages(place: str) -> None:
     async with await filled(place, jobs(2500)) as ledger:
         assert [row.job.params["n"] async for row in ledger.rows()] == [*range(2500)]

@@ -57,8 +57,9 @@ class Database(Protocol):
         """Return what ``work`` returns, once all that it changed is on the disk; if it raises, nothing is changed.
         Raises :class:`~transports.errors.LedgerError`, with ``retryable`` if the connection was lost."""
 
-    def lock_leasing(self, cursor: Cursor, run: str) -> None:
-        """Let no other worker lease jobs of ``run`` until the transaction ends."""
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Wait until no other transaction has the lock ``name``, and hold it until this one ends. That of a run is for
+        leasing, where limits per host are counted and then used, and for cancelling."""
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return those of ``workers`` that are certain to have ended."""

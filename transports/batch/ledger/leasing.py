@@ -35,7 +35,7 @@ class LeaseRequest:
 
 def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> tuple[list[Leased], str]:
     """Return the leased jobs, and the host that was served last."""
-    database.lock_leasing(cursor, asked.run)
+    database.lock(cursor, asked.run)
     cursor.execute(
         "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
         (asked.run, State.LEASED.value, asked.lease),

@@ -49,7 +49,7 @@ class Ledger:
 
     async def __aenter__(self) -> Self:
         def work(cursor: Cursor) -> str:
-            self._database.lock_leasing(cursor, "schema")  # two that begin at once must not both make the tables
+            self._database.lock(cursor, "schema")  # two that begin at once must not both make the tables
             for statement in SCHEMA:
                 cursor.execute(statement)
             return self._meta(cursor, "schema", VERSION)
@@ -101,14 +101,13 @@ class Ledger:
                 raise UsageError(
                     "this run has another input; add this one to it with --extend, or name another folder with --out"
                 )
-            state = State.CANCELLED if "cancelled" in known else State.QUEUED
             cursor.execute("SELECT coalesce(max(position), 0), count(*) FROM abp_jobs WHERE run = ?", (self._run,))
             last, before = (cast(int, value) for value in cursor.fetchall()[0])
             lines = 0
             for batch in source():
                 if cancelled.is_set():
                     raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
-                rows = [(self._run, *new_row(job, last + lines + at, state)) for at, job in enumerate(batch, 1)]
+                rows = [(self._run, *new_row(job, last + lines + at)) for at, job in enumerate(batch, 1)]
                 cursor.executemany(
                     "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -116,6 +115,7 @@ class Ledger:
                 )
                 lines += len(batch)
             self._meta(cursor, _INPUT + fingerprint, str(lines))
+            self._keep_cancelled(cursor)
             cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self._run,))
             return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
 
@@ -160,7 +160,7 @@ class Ledger:
         """Write what became of jobs that this worker has leased, and return how many it was the holder of.
 
         A job whose lease has ended and which nobody holds now counts too: what is known of an ``unknown`` job stands. A
-        job that another worker holds stays as it is.
+        job that another worker holds stays as it is. Another attempt in a run that was cancelled is cancelled.
         """
 
         def work(cursor: Cursor) -> int:
@@ -189,6 +189,8 @@ class Ledger:
                     ),
                 )
                 held += cursor.rowcount
+            if any(one.again_after is not None for one in settlements):
+                self._keep_cancelled(cursor)
             return held
 
         return await self._transactions.run(work)
@@ -216,28 +218,40 @@ class Ledger:
                     (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker),
                 )
                 unknown += cursor.rowcount
+            if again:
+                self._keep_cancelled(cursor)
             return again, unknown
 
         return await self._transactions.run(work)
 
     async def cancel(self) -> int:
-        """Cancel all queued jobs, and those that are added later; return how many there were. What runs goes on."""
+        """Cancel all queued jobs, and those that are added or queued again later; return how many there were. What runs
+        goes on."""
 
         def work(cursor: Cursor) -> int:
+            self._database.lock(cursor, self._run)
             self._meta(cursor, "cancelled", "1")
-            cursor.execute(
-                f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ?",
-                (State.CANCELLED.value, self._run, State.QUEUED.value),
-            )
-            return cursor.rowcount
+            return self._keep_cancelled(cursor)
 
         return await self._transactions.run(work)
+
+    def _keep_cancelled(self, cursor: Cursor) -> int:
+        """Cancel the queued jobs if the run is cancelled. Whatever queues jobs ends with this: the lock has it see the
+        mark, or :meth:`cancel` the jobs."""
+        self._database.lock(cursor, self._run)
+        cursor.execute(
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ? "
+            "AND EXISTS (SELECT 1 FROM abp_runs WHERE run = ? AND name = ?)",
+            (State.CANCELLED.value, self._run, State.QUEUED.value, self._run, "cancelled"),
+        )
+        return cursor.rowcount
 
     async def retry_failed(self) -> int:
         """Queue the failed and the cancelled jobs again, from their first attempt, and return how many there were. An
         ``unknown`` job stays so: it may have run."""
 
         def work(cursor: Cursor) -> int:
+            self._database.lock(cursor, self._run)
             cursor.execute("DELETE FROM abp_runs WHERE run = ? AND name = ?", (self._run, "cancelled"))
             cursor.execute(
                 "UPDATE abp_jobs SET state = ?, attempts = 0, worker = NULL, not_before = 0, finished = NULL, "

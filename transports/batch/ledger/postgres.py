@@ -108,9 +108,9 @@ class PostgresDatabase:
             again = isinstance(error, self._psycopg.errors.DeadlockDetected | self._psycopg.errors.SerializationFailure)
             raise self._failed(error, retryable=again or db.broken or db.closed) from error
 
-    def lock_leasing(self, cursor: Cursor, run: str) -> None:
-        """Take the run's advisory lock: limits per host are counted, and then used, by one worker at a time."""
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {run}",))
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Take an advisory lock."""
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def begin_work(self, worker: str) -> None:
         """Do nothing: a worker is known by its lease alone."""

@@ -81,7 +81,7 @@ class SqliteDatabase:
             raise self._failed(error) from error
         return done
 
-    def lock_leasing(self, cursor: Cursor, run: str) -> None:
+    def lock(self, cursor: Cursor, name: str) -> None:
         """Do nothing: there is one writer at a time."""
 
     def begin_work(self, worker: str) -> None:
