@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from transports.artifacts import ArtifactRef
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
 from transports.batch.outcome import Outcome
+from transports.batch.run import open_run
 from transports.errors import LedgerError, UsageError
 
 REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
@@ -218,6 +221,27 @@ async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
         assert len(await one.lease(9, 60)) == 2
+
+
+def psycopg_of(place: str) -> Any:
+    """A connection of its own to the server of a ledger."""
+    psycopg = pytest.importorskip("psycopg")
+    return psycopg.connect(re.sub(r"[?&]run=[^&]*", "", place), autocommit=True)
+
+
+async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: str) -> None:
+    async with open_ledger(place) as ledger:
+        with pytest.raises(LedgerError, match="has no jobs; .* `abp batch run`"):
+            await open_run(place).__aenter__()
+        if "://" in place:
+            typo = open_run(f"{place}-typo")
+            with pytest.raises(LedgerError, match=r"-typo' has no jobs; correct run="):
+                await typo.__aenter__()
+            with psycopg_of(place) as db:
+                assert not db.execute("SELECT 1 FROM abp_runs WHERE run = %s", (typo._run,)).fetchall()
+        await ledger.add(lambda: [jobs(1)], "one")
+    async with open_run(place) as ledger:
+        assert (await ledger.counts()).total == 1
 
 
 async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:

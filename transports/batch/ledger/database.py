@@ -43,6 +43,8 @@ class Database(Protocol):
 
     #: An expression: the database's clock, in seconds since 1970.
     now: str
+    #: A query with a row if the tables of a ledger are there.
+    find_tables: str
     #: What follows a SELECT whose rows this transaction will change.
     skip_locked: str
 

@@ -15,7 +15,7 @@ from .columns import COLUMNS, new_row, row_from
 from .database import Cursor, Database, Transactions
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
-from .schema import SCHEMA, VERSION
+from .schema import INPUT, VERSION, make_tables, put_value, values_of
 from .texts import cell, encoded
 
 __all__ = ["Ledger"]
@@ -26,7 +26,6 @@ T = TypeVar("T")
 _MAX_LOST = 10
 #: Rows that an export reads at once.
 _PAGE = 1000
-_INPUT = "input "
 _LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
@@ -39,24 +38,34 @@ class Ledger:
     :class:`~transports.errors.LedgerError`.
     """
 
-    def __init__(self, database: Database, run: str) -> None:
+    def __init__(self, database: Database, run: str, *, existing: bool = False) -> None:
         self._database = database
         self._run = run
+        self._existing = existing
         self._transactions = Transactions(database)
         self._after = ""
         #: The name of this worker, which no other has.
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
-        def work(cursor: Cursor) -> str:
-            self._database.lock(cursor, "schema")  # two that begin at once must not both make the tables
-            for statement in SCHEMA:
-                cursor.execute(statement)
-            return self._meta(cursor, "schema", VERSION)
+        def look(cursor: Cursor) -> dict[str, str]:
+            return values_of(self._database, cursor, self._run)
+
+        def begin(cursor: Cursor) -> dict[str, str]:
+            make_tables(self._database, cursor)
+            put_value(cursor, self._run, "schema", VERSION)
+            return look(cursor)
 
         try:
-            version = await self._transactions.run(work)
-            if version != VERSION:
+            values = await self._transactions.run(look)
+            if self._existing and not any(name.startswith(INPUT) for name in values):
+                name = (
+                    f"run {self._run!r} has no jobs; correct run=" if self._run else "run has no jobs; name its folder"
+                )
+                raise LedgerError(f"the {name}, or begin it with `abp batch run`")
+            if "schema" not in values:
+                values = await self._transactions.run(begin)
+            if (version := values["schema"]) != VERSION:
                 raise LedgerError(f"the ledger has version {version} and not {VERSION}; name another folder with --out")
         except BaseException:
             await self.aclose()
@@ -69,15 +78,6 @@ class Ledger:
     async def aclose(self) -> None:
         """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
         await self._transactions.aclose()
-
-    def _meta(self, cursor: Cursor, name: str, default: str) -> str:
-        """A value that belongs to the run, set to ``default`` if there is none."""
-        cursor.execute(
-            "INSERT INTO abp_runs (run, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            (self._run, name, default),
-        )
-        cursor.execute("SELECT value FROM abp_runs WHERE run = ? AND name = ?", (self._run, name))
-        return str(cursor.fetchall()[0][0])
 
     # --- the input ----------------------------------------------------------------------------------------------------
 
@@ -93,11 +93,10 @@ class Ledger:
         cancelled = threading.Event()
 
         def work(cursor: Cursor) -> Added:
-            cursor.execute("SELECT name, value FROM abp_runs WHERE run = ?", (self._run,))
-            known = {str(name): str(value) for name, value in cursor.fetchall()}
-            if _INPUT + fingerprint in known:
-                return Added(int(known[_INPUT + fingerprint]), 0, known=True)
-            if not extend and any(name.startswith(_INPUT) for name in known):
+            known = values_of(self._database, cursor, self._run)
+            if INPUT + fingerprint in known:
+                return Added(int(known[INPUT + fingerprint]), 0, known=True)
+            if not extend and any(name.startswith(INPUT) for name in known):
                 raise UsageError(
                     "this run has another input; add this one to it with --extend, or name another folder with --out"
                 )
@@ -114,7 +113,7 @@ class Ledger:
                     rows,
                 )
                 lines += len(batch)
-            self._meta(cursor, _INPUT + fingerprint, str(lines))
+            put_value(cursor, self._run, INPUT + fingerprint, str(lines))
             self._keep_cancelled(cursor)
             cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self._run,))
             return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
@@ -230,7 +229,7 @@ class Ledger:
 
         def work(cursor: Cursor) -> int:
             self._database.lock(cursor, self._run)
-            self._meta(cursor, "cancelled", "1")
+            put_value(cursor, self._run, "cancelled", "1")
             return self._keep_cancelled(cursor)
 
         return await self._transactions.run(work)

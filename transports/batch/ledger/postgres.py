@@ -52,6 +52,7 @@ class PostgresDatabase:
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     skip_locked = "FOR UPDATE SKIP LOCKED"
+    find_tables = "SELECT 1 WHERE to_regclass('abp_jobs_position') IS NOT NULL"
 
     def __init__(self, url: str) -> None:
         try:
