@@ -158,6 +158,14 @@ async def test_a_job_that_waits_for_another_attempt_is_not_leased_before(place: 
         assert [leased.key for leased in await ledger.lease(2, 60)] == [two.key]
 
 
+async def test_hosts_whose_jobs_all_wait_keep_no_other_host_waiting(place: str) -> None:
+    many = [job for name in "abcd" for job in jobs(2, host=f"http://{name}.test/")]
+    async with await filled(place, many) as one, open_ledger(place) as two:
+        held = await one.lease(6, 60, closed=["d.test"])
+        await one.settle([Settlement(leased.key, Outcome(leased.job, State.FAILED), 3600.0) for leased in held])
+        assert [leased.job.target for leased in await two.lease(2, 60)] == ["http://d.test/"] * 2
+
+
 async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(place: str) -> None:
     async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as one, open_ledger(place) as two:
         held = await one.lease(4, 60)
