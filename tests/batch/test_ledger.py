@@ -239,7 +239,7 @@ def psycopg_of(place: str) -> Any:
 
 async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: str) -> None:
     async with open_ledger(place) as ledger:
-        with pytest.raises(LedgerError, match="has no jobs; .* `abp batch run`"):
+        with pytest.raises(LedgerError, match=r"has no jobs; .* `abp batch run`"):
             await open_run(place).__aenter__()
         if "://" in place:
             typo = open_run(f"{place}-typo")

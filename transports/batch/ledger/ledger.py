@@ -59,10 +59,8 @@ class Ledger:
         try:
             values = await self._transactions.run(look)
             if self._existing and not any(name.startswith(INPUT) for name in values):
-                name = (
-                    f"run {self._run!r} has no jobs; correct run=" if self._run else "run has no jobs; name its folder"
-                )
-                raise LedgerError(f"the {name}, or begin it with `abp batch run`")
+                name, advice = (f" {self._run!r}", "correct run=") if self._run else ("", "name another folder")
+                raise LedgerError(f"the run{name} has no jobs; {advice}, or begin it with `abp batch run`")
             if "schema" not in values:
                 values = await self._transactions.run(begin)
             if (version := values["schema"]) != VERSION:
