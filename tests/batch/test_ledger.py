@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
@@ -223,8 +226,6 @@ async def test_rows_are_read_in_pages(place: str) -> None:
 
 
 async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
-    from tests.support.postgres_server import run_url
-
     async with await filled(run_url(postgres), jobs(2)) as one, open_ledger(run_url(postgres)) as two:
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
@@ -250,6 +251,28 @@ async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: st
         await ledger.add(lambda: [jobs(1)], "one")
     async with open_run(place) as ledger:
         assert (await ledger.counts()).total == 1
+
+
+async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.batch.ledger.sqlite._WAIT", 0.1)
+    async with await filled(str(tmp_path), jobs(2)):
+        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            async with open_run(tmp_path) as reader:
+                assert (await reader.counts()).total == len([row async for row in reader.rows()]) == 2
+                with pytest.raises(LedgerError, match="another process holds it"):
+                    await reader.cancel()
+
+
+@pytest.mark.load
+async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making an index that is there takes a lock that waits for whatever changes rows."""
+    monkeypatch.setattr("transports.batch.ledger.postgres._STATEMENT_TIMEOUT", 5000)
+    async with await filled(run_url(postgres), jobs(2)) as first:
+        with psycopg_of(postgres) as db, db.transaction():
+            db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")
+            async with await filled(run_url(postgres), jobs(3)) as second:
+                assert ((await first.counts()).total, (await second.counts()).total) == (2, 3)
 
 
 async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:

@@ -167,7 +167,11 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
         await pool.call(PAGE, "work")
 
 
-async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secrets() -> None:
+async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transports.tasks._GRACE", 0.01)
+
     class Deaf:
         async def __aenter__(self) -> None:
             end = asyncio.get_running_loop().create_future()

@@ -55,8 +55,9 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the connection. Raises nothing."""
 
-    def transaction(self, work: Callable[[Cursor], T]) -> T:
-        """Return what ``work`` returns, once all that it changed is on the disk; if it raises, nothing is changed.
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Return what ``work`` returns, once all that it changed is on the disk; if it raises, nothing is changed. One
+        that does not ``write`` waits for no other.
         Raises :class:`~transports.errors.LedgerError`, with ``retryable`` if the connection was lost."""
 
     def lock(self, cursor: Cursor, name: str) -> None:
@@ -80,7 +81,9 @@ class Transactions:
         self._closed = False
         self._reached = False
 
-    async def run(self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None) -> T:
+    async def run(
+        self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None, *, write: bool = True
+    ) -> T:
         """Return what ``work`` returns. It may run more than once, each time in a new transaction: where a connection
         was lost nobody knows whether the last one counted.
 
@@ -88,7 +91,7 @@ class Transactions:
         :class:`~transports.errors.LedgerError`, and what ``work`` raises."""
         if self._closed:
             raise LedgerError("the ledger is closed; open it again")
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work, write)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -100,13 +103,13 @@ class Transactions:
                 future.exception()
             raise
 
-    def _repeat(self, work: Callable[[Cursor], T]) -> T:
+    def _repeat(self, work: Callable[[Cursor], T], write: bool) -> T:
         end, attempt = time.monotonic() + _PATIENCE, 0
         while True:
             try:
                 self._database.connect()
                 self._reached = True
-                return self._database.transaction(work)
+                return self._database.transaction(work, write=write)
             except LedgerError as error:
                 attempt += 1
                 delay = backoff_delay(attempt, 2.0)

@@ -57,7 +57,7 @@ class Ledger:
             return look(cursor)
 
         try:
-            values = await self._transactions.run(look)
+            values = await self._transactions.run(look, write=False)
             if self._existing and not any(name.startswith(INPUT) for name in values):
                 name, advice = (f" {self._run!r}", "correct run=") if self._run else ("", "name another folder")
                 raise LedgerError(f"the run{name} has no jobs; {advice}, or begin it with `abp batch run`")
@@ -269,7 +269,7 @@ class Ledger:
             cursor.execute("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", (self._run,))
             return Counts({State(str(state)): cast(int, count) for state, count in cursor.fetchall()})
 
-        return await self._transactions.run(work)
+        return await self._transactions.run(work, write=False)
 
     async def rows(self, *states: State) -> AsyncIterator[Row]:
         """Yield all jobs, or those in ``states``, in the order of the input. They are read in pages, so that a job that
@@ -286,7 +286,7 @@ class Ledger:
                 )
                 return [row_from(*cells) for cells in cursor.fetchall()]
 
-            page = await self._transactions.run(work)
+            page = await self._transactions.run(work, write=False)
             for row in page:
                 yield row
             if len(page) < _PAGE:

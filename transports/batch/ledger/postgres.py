@@ -97,8 +97,8 @@ class PostgresDatabase:
             with contextlib.suppress(self._psycopg.Error):
                 db.close()
 
-    def transaction(self, work: Callable[[Cursor], T]) -> T:
-        """Run ``work`` in one transaction."""
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction. Here reading waits for nobody anyway."""
         db = self._db
         if db is None:
             raise LedgerError("the ledger is closed; open it again")

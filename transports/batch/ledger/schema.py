@@ -43,8 +43,10 @@ _SCHEMA = (
 def make_tables(database: Database, cursor: Cursor) -> None:
     """Make the tables, unless they are there."""
     database.lock(cursor, "schema")  # two that begin at once must not both make them
-    for statement in _SCHEMA:
-        cursor.execute(statement)
+    cursor.execute(database.find_tables)
+    if not cursor.fetchall():  # an index that is there is asked for under a lock that waits for all writers
+        for statement in _SCHEMA:
+            cursor.execute(statement)
 
 
 def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:

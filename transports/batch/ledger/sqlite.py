@@ -64,13 +64,13 @@ class SqliteDatabase:
             lock[1].unlink(missing_ok=True)
             os.close(lock[0])
 
-    def transaction(self, work: Callable[[Cursor], T]) -> T:
-        """Run ``work`` in one write transaction."""
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction; of those that write there is one at a time."""
         db = self._db
         if db is None:
             raise LedgerError("the ledger is closed; open it again")
         try:
-            db.execute("BEGIN IMMEDIATE")
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 done = work(db.cursor())
                 db.execute("COMMIT")
