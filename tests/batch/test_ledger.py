@@ -225,6 +225,38 @@ async def test_rows_are_read_in_pages(place: str) -> None:
         assert [row.job.params["n"] async for row in ledger.rows()] == [*range(2500)]
 
 
+async def test_rows_at_one_position_are_all_read(tmp_path: Path) -> None:
+    async with await filled(str(tmp_path), jobs(2500)) as ledger:
+        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as db:
+            db.execute("UPDATE abp_jobs SET position = 1 + position / 2000")
+        assert len({row.key async for row in ledger.rows()}) == 2500
+
+
+@pytest.mark.load
+async def test_inputs_of_one_run_are_added_one_after_the_other(postgres: str) -> None:
+    place, began, go_on = run_url(postgres), threading.Event(), threading.Event()
+
+    def slow() -> Iterator[list[Job]]:
+        yield jobs(2)
+        began.set()
+        assert go_on.wait(30)
+
+    async with open_ledger(place) as one, open_ledger(place) as two:
+        first = asyncio.create_task(one.add(slow, "one"))
+        assert await asyncio.to_thread(began.wait, 30)
+        second = asyncio.create_task(two.add(lambda: [jobs(3)], "two"))
+        with psycopg_of(postgres) as db:
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            async with asyncio.timeout(30):
+                while not second.done() and not db.execute(waiting).fetchall():
+                    await asyncio.sleep(0.005)
+        go_on.set()
+        assert (await first).jobs == 2
+        with pytest.raises(UsageError, match="another input"):
+            await second
+        assert (await one.counts()).total == 2
+
+
 async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
     async with await filled(run_url(postgres), jobs(2)) as one, open_ledger(run_url(postgres)) as two:
         assert (await two.counts()).total == 0

@@ -91,6 +91,7 @@ class Ledger:
         cancelled = threading.Event()
 
         def work(cursor: Cursor) -> Added:
+            self._database.lock(cursor, f"{self._run} input")  # not the run's own: jobs go on while an input is read
             known = values_of(self._database, cursor, self._run)
             if INPUT + fingerprint in known:
                 return Added(int(known[INPUT + fingerprint]), 0, known=True)
@@ -275,14 +276,14 @@ class Ledger:
         """Yield all jobs, or those in ``states``, in the order of the input. They are read in pages, so that a job that
         changes meanwhile may be seen before or after."""
         chosen = [state.value for state in states or tuple(State)]
-        after = 0
+        after: tuple[int, str] = (0, "")
         while True:
 
-            def work(cursor: Cursor, after: int = after) -> list[Row]:
+            def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
                 cursor.execute(
-                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position > ? "
-                    f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position LIMIT ?",
-                    (self._run, after, *chosen, _PAGE),
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position >= ? AND (position > ? OR key > ?) "
+                    f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position, key LIMIT ?",
+                    (self._run, after[0], *after, *chosen, _PAGE),
                 )
                 return [row_from(*cells) for cells in cursor.fetchall()]
 
@@ -291,4 +292,4 @@ class Ledger:
                 yield row
             if len(page) < _PAGE:
                 return
-            after = page[-1].position
+            after = page[-1].position, page[-1].key
