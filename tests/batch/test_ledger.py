@@ -19,6 +19,7 @@ from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
+from transports.batch.ledger.postgres import PostgresDatabase
 from transports.batch.outcome import Outcome
 from transports.batch.run import open_run
 from transports.errors import LedgerError, UsageError
@@ -305,6 +306,20 @@ async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatc
             db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")
             async with await filled(run_url(postgres), jobs(3)) as second:
                 assert ((await first.counts()).total, (await second.counts()).total) == (2, 3)
+
+
+def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    asked: dict[str, object] = {}
+
+    def connect(url: str, **options: object) -> None:
+        asked.update(options)
+        raise psycopg.OperationalError("nobody is there")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(LedgerError, match="nobody is there"):
+        PostgresDatabase("postgresql://host/db").connect()
+    assert [asked.get(f"keepalives_{name}") for name in ("idle", "interval", "count")] == [10, 5, 2]
 
 
 async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
