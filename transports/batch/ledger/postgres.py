@@ -21,8 +21,6 @@ T = TypeVar("T")
 _CONNECT_TIMEOUT = 10
 _STATEMENT_TIMEOUT = 120_000
 _SILENCE = 20_000
-#: Seconds until a connection without traffic is asked for, and between further questions; how many go without an answer.
-_KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2}
 
 
 class _Percent:
@@ -80,7 +78,9 @@ class PostgresDatabase:
                     autocommit=True,
                     connect_timeout=_CONNECT_TIMEOUT,
                     tcp_user_timeout=_SILENCE,
-                    **_KEEPALIVES,
+                    keepalives_idle=10,  # a connection that only waits for an answer is given up as soon
+                    keepalives_interval=5,
+                    keepalives_count=2,
                     options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on",
                     application_name="abp batch",
                 ),
