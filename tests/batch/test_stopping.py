@@ -52,6 +52,32 @@ async def test_outcomes_that_could_not_be_written_are_written_when_the_run_ends(
         assert await states(ledger) == ["succeeded"] * 3 and len(told) == 3
 
 
+async def test_outcomes_that_are_written_while_the_run_is_cancelled_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        settle, written, go_on = ledger.settle, asyncio.Event(), asyncio.Event()
+
+        async def slow(settlements: Sequence[Settlement]) -> int:
+            held = await settle(settlements)
+            written.set()
+            await go_on.wait()
+            return held
+
+        monkeypatch.setattr(ledger, "settle", slow)
+        told: list[Settlement] = []
+        work = asyncio.create_task(Runner(ledger, Driver(), RunOptions(), told.append).run())
+        await written.wait()
+        work.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await states(ledger) == ["succeeded"] * 3 and len(told) == 3
+        assert "another worker" not in caplog.text
+
+
 async def test_jobs_that_are_leased_while_the_run_is_cancelled_stay_queued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ...tasks import finished
 from ..jobs import Job, State
@@ -96,16 +96,19 @@ class Runner:
 
     async def _settle(self) -> None:
         ended, self._ended = self._ended, []
-        if ended:
-            try:
-                held = await self._ledger.settle(ended)
-            except BaseException:
-                self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
-                raise
+        if not ended:
+            return
+        settling = asyncio.ensure_future(self._ledger.settle(ended))
+        try:
+            held = await finished(settling)
             if held < len(ended):
                 logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
-            for one in ended:
-                self._on_settled(one)
+        finally:
+            if _succeeded(settling):
+                for one in ended:
+                    self._on_settled(one)
+            else:
+                self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
 
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
@@ -135,7 +138,7 @@ class Runner:
             leased = await finished(leasing)
             await self._rate.take(len(leased))
         except asyncio.CancelledError:
-            if not leasing.cancelled() and leasing.exception() is None:
+            if _succeeded(leasing):
                 self._ended += [_given_back(one) for one in leasing.result() if one.key not in self._running]
             raise
         for one in leased:
@@ -193,6 +196,10 @@ class Runner:
         if self._ended:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
                 await self._settle()
+
+
+def _succeeded(task: asyncio.Future[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
 
 
 def _given_back(leased: Leased) -> Settlement:
