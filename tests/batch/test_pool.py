@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +14,6 @@ from tests.batch.planted import PAGE, Browser, World, until
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
 from transports.batch.pool import fleet, leases, slots
-from transports.batch.pool.held import HeldSession
 from transports.batch.pool.latency import Latency
 from transports.errors import BrowserNotFound, ConnectFailed
 
@@ -165,30 +163,6 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
             await pool.call(PAGE, "refuse")
         assert pool.stats().leased == 0
         await pool.call(PAGE, "work")
-
-
-async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secrets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("transports.tasks._GRACE", 0.01)
-
-    class Deaf:
-        async def __aenter__(self) -> None:
-            end = asyncio.get_running_loop().create_future()
-            ended.append(end)
-            while not end.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.shield(end)
-
-        async def __aexit__(self, *_: object) -> None: ...
-
-    ended: list[asyncio.Future[None]] = []
-    held = HeldSession("http://user:hidden@app.example/?token=hidden", Deaf())  # type: ignore[arg-type]
-    with pytest.raises(ConnectFailed, match=r"app\.example.* did not open") as raised:
-        await held.opened(0.01)
-    assert "hidden" not in raised.value.message
-    ended[0].set_result(None)
-    await held.aclose()
 
 
 async def test_wrong_use_is_refused(world: World) -> None:
