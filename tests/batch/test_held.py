@@ -30,6 +30,6 @@ async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secret
     held = HeldSession("http://user:hidden@app.example/?token=hidden", Deaf())  # type: ignore[arg-type]
     with pytest.raises(ConnectFailed, match=r"app\.example.* did not open") as raised:
         await held.opened(0.01)
-    assert "hidden" not in raised.value.message
     ended[0].set_result(None)
     await held.aclose()
+    assert "hidden" not in raised.value.message
