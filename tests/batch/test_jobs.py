@@ -17,6 +17,9 @@ from transports.errors import (
     Disconnected,
     NotAbpApp,
     OutcomeUnknown,
+    ProtocolError,
+    StoreError,
+    StoreFull,
     UsageError,
 )
 
@@ -65,8 +68,10 @@ def test_files_stand_in_their_places_of_the_parameters(tmp_path: Path) -> None:
         (CapabilityError("no"), True, State.FAILED, False, False),
         (CapabilityError("later", retryable=True), True, State.FAILED, False, True),
         (CapabilityError("busy", code="RATE_LIMITED", retryable=True, retry_after=2), True, State.FAILED, True, True),
+        (CapabilityError("no", retryable=True, details={"sent": False}), True, State.FAILED, False, True),
+        (CapabilityError("no", retryable=True), False, State.FAILED, True, True),
         (UsageError("wrong"), True, State.FAILED, False, False),
-        (BinaryError("cut"), True, State.FAILED, False, False),
+        (BinaryError("cut"), False, State.FAILED, False, False),
         (CallTimeout("late"), True, State.UNKNOWN, False, True),
         (CallTimeout("late"), False, State.FAILED, True, True),
         (Disconnected("gone"), True, State.UNKNOWN, False, True),
@@ -86,3 +91,10 @@ def test_an_error_says_what_became_of_a_job_and_whether_it_may_be_sent_again(
         assert (outcome.state, outcome.retryable, outcome.attempts) == (state, again, 2), (error, job)
         assert outcome.error and outcome.error_code
         assert outcome.retry_after == (error.retry_after if isinstance(error, ABPError) else None)
+
+
+def test_a_job_that_ran_and_whose_answer_cannot_be_kept_is_not_run_again_by_hand() -> None:
+    for error in (BinaryError("cut"), StoreError("no disk"), ProtocolError("no answer"), StoreFull("full")):
+        assert Outcome.of_error(Job("a"), error).state is State.UNKNOWN
+        assert Outcome.of_error(Job("a", idempotent=True), error).state is State.FAILED
+        assert Outcome.of_error(Job("a"), error, sent=False).state is State.FAILED

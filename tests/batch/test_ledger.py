@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
 from transports.batch.outcome import Outcome
-from transports.errors import LedgerError, UsageError
+from transports.errors import UsageError
 
 REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
 
@@ -155,6 +158,14 @@ async def test_a_job_that_waits_for_another_attempt_is_not_leased_before(place: 
         assert [leased.key for leased in await ledger.lease(2, 60)] == [two.key]
 
 
+async def test_hosts_whose_jobs_all_wait_keep_no_other_host_waiting(place: str) -> None:
+    many = [job for name in "abcd" for job in jobs(2, host=f"http://{name}.test/")]
+    async with await filled(place, many) as one, open_ledger(place) as two:
+        held = await one.lease(6, 60, closed=["d.test"])
+        await one.settle([Settlement(leased.key, Outcome(leased.job, State.FAILED), 3600.0) for leased in held])
+        assert [leased.job.target for leased in await two.lease(2, 60)] == ["http://d.test/"] * 2
+
+
 async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(place: str) -> None:
     async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as one, open_ledger(place) as two:
         held = await one.lease(4, 60)
@@ -193,30 +204,59 @@ async def test_cancelling_leaves_what_runs_and_what_has_ended(place: str) -> Non
         assert sorted(leased.attempts for leased in await ledger.lease(9, 60)) == [1] * 5
 
 
+async def test_nothing_is_queued_again_in_a_run_that_is_cancelled(place: str) -> None:
+    async with await filled(place, [*jobs(2), *jobs(2, first=5, idempotent=True)]) as ledger:
+        again, ended, *lost = await ledger.lease(4, 60)
+        assert await ledger.cancel() == 0
+        outcome = Outcome(again.job, State.FAILED, error_code="RATE_LIMITED")
+        await ledger.settle([Settlement(again.key, outcome, 0.0), done(ended)])
+        assert await ledger.heartbeat(-1) == len(lost) == 2
+        assert await ledger.expire() == (2, 0)
+        assert numbers(await ledger.counts()) == {"succeeded": 1, "cancelled": 3}
+        assert all([row.finished async for row in ledger.rows()])
+        assert await ledger.retry_failed() == 3 and len(await ledger.lease(9, 60)) == 3
+
+
 async def test_rows_are_read_in_pages(place: str) -> None:
     async with await filled(place, jobs(2500)) as ledger:
         assert [row.job.params["n"] async for row in ledger.rows()] == [*range(2500)]
 
 
-async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
-    from tests.support.postgres_server import run_url
+async def test_rows_at_one_position_are_all_read(tmp_path: Path) -> None:
+    async with await filled(str(tmp_path), jobs(2500)) as ledger:
+        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as db:
+            db.execute("UPDATE abp_jobs SET position = 1 + position / 2000")
+        assert len({row.key async for row in ledger.rows()}) == 2500
 
+
+@pytest.mark.load
+async def test_inputs_of_one_run_are_added_one_after_the_other(postgres: str) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    place, began, go_on = run_url(postgres), threading.Event(), threading.Event()
+
+    def slow() -> Iterator[list[Job]]:
+        yield jobs(2)
+        began.set()
+        assert go_on.wait(30)
+
+    async with open_ledger(place) as one, open_ledger(place) as two:
+        first = asyncio.create_task(one.add(slow, "one"))
+        assert await asyncio.to_thread(began.wait, 30)
+        second = asyncio.create_task(two.add(lambda: [jobs(3)], "two"))
+        with psycopg.connect(postgres, autocommit=True) as db:
+            waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            async with asyncio.timeout(30):
+                while not second.done() and not db.execute(waiting).fetchall():
+                    await asyncio.sleep(0.005)
+        go_on.set()
+        assert (await first).jobs == 2
+        with pytest.raises(UsageError, match="another input"):
+            await second
+        assert (await one.counts()).total == 2
+
+
+async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
     async with await filled(run_url(postgres), jobs(2)) as one, open_ledger(run_url(postgres)) as two:
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
         assert len(await one.lease(9, 60)) == 2
-
-
-async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
-    async with open_ledger(tmp_path / "run") as ledger:
-        pass
-    with pytest.raises(LedgerError, match="is closed"):
-        await ledger.counts()
-    (tmp_path / "run" / "jobs.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used: .*name another folder"):
-        await open_ledger(tmp_path / "run").__aenter__()
-    with pytest.raises(UsageError, match="is no ledger"):
-        open_ledger("mysql://user:secret@host/db")
-    with pytest.raises(LedgerError, match="cannot be used") as refused:
-        await open_ledger("postgresql://user:secret@127.0.0.1:1/db?connect_timeout=1").__aenter__()
-    assert "secret" not in str(refused.value)

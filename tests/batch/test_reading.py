@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -82,6 +83,16 @@ def test_a_job_needs_a_target_and_an_input_must_exist(tmp_path: Path) -> None:
     for reading in (read, lambda path: fingerprint(path, None)):
         with pytest.raises(UsageError, match="gone cannot be read"):
             reading(tmp_path / "gone")
+
+
+def test_an_input_is_a_regular_file(tmp_path: Path) -> None:
+    """Reading a pipe would never end; the device comes first, as that does."""
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    for path in (Path("/dev/null"), tmp_path, pipe):
+        for reading in (lambda path: fingerprint(path, None), read):
+            with pytest.raises(UsageError, match="is no regular file; name one, or - to read"):
+                reading(path)
 
 
 def test_an_input_is_known_by_its_content_and_its_target(tmp_path: Path) -> None:

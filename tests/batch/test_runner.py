@@ -20,7 +20,7 @@ from transports.batch.outcome import Outcome
 from transports.batch.run import Runner, RunOptions, export_run, run_batch
 from transports.batch.run.limits import HostPauses, Rate, Retries
 from transports.batch.run.runner import Ended
-from transports.errors import CallTimeout, CapabilityError, UsageError
+from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
 
 PATIENCE = 30.0
 REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
@@ -227,12 +227,39 @@ def test_retries_are_bounded_for_a_job_and_for_the_run() -> None:
     assert Retries(5).delay(Outcome.of_error(Job("do"), CapabilityError("no")), 1) is None
 
 
+async def test_numbers_of_any_size_are_in_the_parquet_manifest(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    carried: list[dict[str, Any]] = [
+        {"small": 1, "large": 2**53 + 1, "huge": 2**63, "mixed": 0.5, "both": 2, "odd": True},
+        {"small": -2, "large": 1, "huge": 1, "mixed": 2**53 + 1, "both": 0.5, "odd": 1},
+    ]
+    many = [Job("do", {"n": n}, "memory:", carried=one) for n, one in enumerate(carried)]
+    other = tmp_path / ".manifest.parquet"  # of an export that another process makes
+    other.write_bytes(b"half")
+    await run_batch(many, tmp_path, pool=Recorder())
+    table = parquet.read_table(tmp_path / "manifest.parquet").to_pylist()
+    assert [{name: row[name] for name in carried[0]} for row in table] == [
+        {"small": 1, "large": 2**53 + 1, "huge": str(2**63), "mixed": "0.5", "both": 2.0, "odd": "true"},
+        {"small": -2, "large": 1, "huge": "1", "mixed": str(2**53 + 1), "both": 0.5, "odd": "1"},
+    ]
+    assert other.read_bytes() == b"half"
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    async with open_ledger(tmp_path / "run") as ledger:
+        with pytest.raises(LedgerError, match=r"file/out cannot be made .*--out"):
+            await export_run(ledger, tmp_path / "file" / "out")
+
+
 def test_a_pause_is_never_cut_short() -> None:
     pauses = HostPauses()
     pauses.pause("a", 3600)
     pauses.pause("a", 0)
     pauses.pause("b", 0)
+    assert pauses.seconds() > 3000  # not that of one that has ended, which would wake the run again and again
     assert pauses.closed() == {"a"} and pauses.seconds() > 3000
+    assert HostPauses().seconds() == math.inf
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": 0}, {"retries": -1}, {"deadline": float("inf")}])

@@ -29,7 +29,7 @@ class State(StrEnum):
     SUCCEEDED = "succeeded"
     #: The app answered an error, or the kit refused the job before anything of it ran.
     FAILED = "failed"
-    #: It was sent and its answer was lost: it may have run.
+    #: It was sent and its answer was lost, so it may have run; or it ran, and its answer could not be read or stored.
     UNKNOWN = "unknown"
     CANCELLED = "cancelled"
 

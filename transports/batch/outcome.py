@@ -8,19 +8,27 @@ from typing import Self
 from ..artifacts import ArtifactRef
 from ..errors import (
     ABPError,
+    BinaryError,
     CallTimeout,
     CapabilityError,
     ConnectFailed,
     Disconnected,
     OutcomeUnknown,
+    ProtocolError,
+    StoreError,
 )
 from ..routing import Result
 from .jobs import Job, State
 
-__all__ = ["Outcome"]
+__all__ = ["NOT_SENT", "Outcome"]
+
+#: The argument of the :class:`asyncio.CancelledError` of a job that was cancelled before anything of it was sent.
+NOT_SENT = "nothing of the job was sent"
 
 #: Errors after which nobody knows whether the call has run.
 _LOST = (CallTimeout, Disconnected, OutcomeUnknown)
+#: Errors of an answer: the call has run, and what it made is not in the store.
+_UNUSABLE = (BinaryError, ProtocolError, StoreError)
 #: The one code of an app that says that it refused before it ran anything.
 _REFUSED = "RATE_LIMITED"
 
@@ -57,18 +65,21 @@ class Outcome:
         cls, job: Job, error: Exception, *, sent: bool = True, attempts: int = 1, milliseconds: float = 0.0
     ) -> Self:
         """Return the outcome of a job that ended with ``error``. ``sent`` is false if the call cannot have left: the
-        error is one of connecting, say."""
+        error is one of connecting, say. A job that ran is ``unknown`` if its answer could not be read or stored, unless
+        it is idempotent: ``failed`` means that it may be run again by hand."""
         if not isinstance(error, ABPError):
             state = State.UNKNOWN if sent else State.FAILED
             text = f"{type(error).__name__}: {error}"
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
-        sent = sent and error.details.get("sent") is not False
+        if not isinstance(error, CapabilityError):  # an app writes its own details, and it did get the call
+            sent = sent and error.details.get("sent") is not False
+        lost = _LOST if job.idempotent else _LOST + _UNUSABLE
         refused = isinstance(error, CapabilityError) and error.code == _REFUSED
         may_pass = error.retryable or isinstance(error, ConnectFailed)
         stored = error.result.artifacts.values() if error.result is not None else ()
         return cls(
             job,
-            State.UNKNOWN if sent and isinstance(error, _LOST) else State.FAILED,
+            State.UNKNOWN if sent and isinstance(error, lost) else State.FAILED,
             error_code=error.code,
             error=error.message,
             attempts=attempts,

@@ -94,6 +94,14 @@ def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
     assert abp(*run, "--retry-failed").status == 0
 
 
+def test_a_worker_keeps_files_where_the_run_does(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
+    path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n) for n in range(9)))
+    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "1")
+    assert abp(*run, "--deadline", "0.001").status == 3
+    assert abp("batch", "worker", tmp_path / "run").status == 0
+    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 9
+
+
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [
@@ -102,6 +110,7 @@ def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
         (("run", "{bad}", "--out", "{bad}"), 1, "the ledger"),
         (("status", "{run}"), 1, "has no run"),
         (("worker", "mysql://host/db"), 2, "is no ledger"),
+        (("worker", "postgresql://host/db"), 2, "--store URL"),
         (("export", "postgresql://host/db"), 2, "--out DIR"),
     ],
 )

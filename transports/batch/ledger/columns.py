@@ -16,9 +16,9 @@ __all__ = ["COLUMNS", "host_of", "new_row", "row_from"]
 COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
 
 
-def new_row(job: Job, position: int, state: State) -> tuple[str | int, ...]:
-    """Return the key, position, host, text, idempotence and state of a job that is added. Reads its files."""
-    return job.key, position, host_of(job), encoded(job_document(job)), int(job.idempotent), state.value
+def new_row(job: Job, position: int) -> tuple[str | int, ...]:
+    """Return the key, position, host, text, idempotence and state of a job that is added, queued. Reads its files."""
+    return job.key, position, host_of(job), encoded(job_document(job)), int(job.idempotent), State.QUEUED.value
 
 
 def row_from(*cells: object) -> Row:

@@ -43,6 +43,8 @@ class Database(Protocol):
 
     #: An expression: the database's clock, in seconds since 1970.
     now: str
+    #: A query with a row if the tables of a ledger are there.
+    find_tables: str
     #: What follows a SELECT whose rows this transaction will change.
     skip_locked: str
 
@@ -53,12 +55,14 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the connection. Raises nothing."""
 
-    def transaction(self, work: Callable[[Cursor], T]) -> T:
-        """Return what ``work`` returns, once all that it changed is on the disk; if it raises, nothing is changed.
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Return what ``work`` returns, once all that it changed is on the disk; if it raises, nothing is changed. One
+        that does not ``write`` waits for no other.
         Raises :class:`~transports.errors.LedgerError`, with ``retryable`` if the connection was lost."""
 
-    def lock_leasing(self, cursor: Cursor, run: str) -> None:
-        """Let no other worker lease jobs of ``run`` until the transaction ends."""
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Wait until no other transaction has the lock ``name``, and hold it until this one ends. That of a run is for
+        leasing, where limits per host are counted and then used, and for cancelling."""
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return those of ``workers`` that are certain to have ended."""
@@ -77,7 +81,9 @@ class Transactions:
         self._closed = False
         self._reached = False
 
-    async def run(self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None) -> T:
+    async def run(
+        self, work: Callable[[Cursor], T], on_cancel: Callable[[], object] = lambda: None, *, write: bool = True
+    ) -> T:
         """Return what ``work`` returns. It may run more than once, each time in a new transaction: where a connection
         was lost nobody knows whether the last one counted.
 
@@ -85,7 +91,7 @@ class Transactions:
         :class:`~transports.errors.LedgerError`, and what ``work`` raises."""
         if self._closed:
             raise LedgerError("the ledger is closed; open it again")
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._repeat, work, write)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -97,13 +103,13 @@ class Transactions:
                 future.exception()
             raise
 
-    def _repeat(self, work: Callable[[Cursor], T]) -> T:
+    def _repeat(self, work: Callable[[Cursor], T], write: bool) -> T:
         end, attempt = time.monotonic() + _PATIENCE, 0
         while True:
             try:
                 self._database.connect()
                 self._reached = True
-                return self._database.transaction(work)
+                return self._database.transaction(work, write=write)
             except LedgerError as error:
                 attempt += 1
                 delay = backoff_delay(attempt, 2.0)

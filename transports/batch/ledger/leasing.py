@@ -35,14 +35,14 @@ class LeaseRequest:
 
 def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> tuple[list[Leased], str]:
     """Return the leased jobs, and the host that was served last."""
-    database.lock_leasing(cursor, asked.run)
+    database.lock(cursor, asked.run)
     cursor.execute(
         "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
         (asked.run, State.LEASED.value, asked.lease),
     )
     found, after = list(cursor.fetchall()), asked.after
     if not found:
-        room = _room(cursor, asked)
+        room = _room(database, cursor, asked)
         while room and len(found) < asked.count:
             share = max(1, (asked.count - len(found)) // len(room))
             for host, free in [*room.items()]:
@@ -59,10 +59,10 @@ def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> tuple
     return jobs, after
 
 
-def _room(cursor: Cursor, asked: LeaseRequest) -> dict[str, int]:
-    """The hosts that have queued jobs, in turn, and how many jobs of each may be leased."""
+def _room(database: Database, cursor: Cursor, asked: LeaseRequest) -> dict[str, int]:
+    """The hosts that have jobs to lease, in turn, and how many jobs of each may be leased."""
     room: dict[str, int] = {}
-    for host in _hosts(cursor, asked.run, asked.after):
+    for host in _hosts(database, cursor, asked.run, asked.after):
         if host in asked.closed:
             continue
         free = asked.count
@@ -79,9 +79,9 @@ def _room(cursor: Cursor, asked: LeaseRequest) -> dict[str, int]:
     return room
 
 
-def _hosts(cursor: Cursor, run: str, after: str) -> Iterator[str]:
-    """The hosts with queued jobs, those behind ``after`` first. Each costs one look into the index, however many jobs
-    it has."""
+def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator[str]:
+    """The hosts with queued jobs whose time has come, those behind ``after`` first. Each costs one look into the index,
+    however many jobs it has."""
     queued = (run, State.QUEUED.value)
     for start, beyond, bounds in ((after, "", ()), ("", "AND host <= ?", (after,))):
         while True:
@@ -89,8 +89,9 @@ def _hosts(cursor: Cursor, run: str, after: str) -> Iterator[str]:
             cursor.execute(
                 f"WITH RECURSIVE hosts(host) AS ({first.format('?')} UNION ALL "
                 f"SELECT ({first.format('hosts.host')}) FROM hosts WHERE hosts.host IS NOT NULL) "
-                "SELECT host FROM hosts WHERE host IS NOT NULL LIMIT ?",
-                (*queued, start, *bounds, *queued, *bounds, _HOSTS),
+                "SELECT host FROM hosts WHERE host IS NOT NULL AND EXISTS (SELECT 1 FROM abp_jobs WHERE run = ? "
+                f"AND state = ? AND abp_jobs.host = hosts.host AND not_before <= {database.now}) LIMIT ?",
+                (*queued, start, *bounds, *queued, *bounds, *queued, _HOSTS),
             )
             found = [cast(str, host) for (host,) in cursor.fetchall()]
             yield from found

@@ -15,7 +15,7 @@ from .columns import COLUMNS, new_row, row_from
 from .database import Cursor, Database, Transactions
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
-from .schema import SCHEMA, VERSION
+from .schema import INPUT, VERSION, make_tables, put_value, values_of
 from .texts import cell, encoded
 
 __all__ = ["Ledger"]
@@ -26,7 +26,6 @@ T = TypeVar("T")
 _MAX_LOST = 10
 #: Rows that an export reads at once.
 _PAGE = 1000
-_INPUT = "input "
 _LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
@@ -39,24 +38,32 @@ class Ledger:
     :class:`~transports.errors.LedgerError`.
     """
 
-    def __init__(self, database: Database, run: str) -> None:
+    def __init__(self, database: Database, run: str, *, existing: bool = False) -> None:
         self._database = database
         self._run = run
+        self._existing = existing
         self._transactions = Transactions(database)
         self._after = ""
         #: The name of this worker, which no other has.
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
-        def work(cursor: Cursor) -> str:
-            self._database.lock_leasing(cursor, "schema")  # two that begin at once must not both make the tables
-            for statement in SCHEMA:
-                cursor.execute(statement)
-            return self._meta(cursor, "schema", VERSION)
+        def look(cursor: Cursor) -> dict[str, str]:
+            return values_of(self._database, cursor, self._run)
+
+        def begin(cursor: Cursor) -> dict[str, str]:
+            make_tables(self._database, cursor)
+            put_value(cursor, self._run, "schema", VERSION)
+            return look(cursor)
 
         try:
-            version = await self._transactions.run(work)
-            if version != VERSION:
+            values = await self._transactions.run(look, write=False)
+            if self._existing and not any(name.startswith(INPUT) for name in values):
+                name, advice = (f" {self._run!r}", "correct run=") if self._run else ("", "name another folder")
+                raise LedgerError(f"the run{name} has no jobs; {advice}, or begin it with `abp batch run`")
+            if "schema" not in values:
+                values = await self._transactions.run(begin)
+            if (version := values["schema"]) != VERSION:
                 raise LedgerError(f"the ledger has version {version} and not {VERSION}; name another folder with --out")
         except BaseException:
             await self.aclose()
@@ -69,15 +76,6 @@ class Ledger:
     async def aclose(self) -> None:
         """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
         await self._transactions.aclose()
-
-    def _meta(self, cursor: Cursor, name: str, default: str) -> str:
-        """A value that belongs to the run, set to ``default`` if there is none."""
-        cursor.execute(
-            "INSERT INTO abp_runs (run, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            (self._run, name, default),
-        )
-        cursor.execute("SELECT value FROM abp_runs WHERE run = ? AND name = ?", (self._run, name))
-        return str(cursor.fetchall()[0][0])
 
     # --- the input ----------------------------------------------------------------------------------------------------
 
@@ -93,29 +91,29 @@ class Ledger:
         cancelled = threading.Event()
 
         def work(cursor: Cursor) -> Added:
-            cursor.execute("SELECT name, value FROM abp_runs WHERE run = ?", (self._run,))
-            known = {str(name): str(value) for name, value in cursor.fetchall()}
-            if _INPUT + fingerprint in known:
-                return Added(int(known[_INPUT + fingerprint]), 0, known=True)
-            if not extend and any(name.startswith(_INPUT) for name in known):
+            self._database.lock(cursor, f"{self._run} input")  # not the run's own: jobs go on while an input is read
+            known = values_of(self._database, cursor, self._run)
+            if INPUT + fingerprint in known:
+                return Added(int(known[INPUT + fingerprint]), 0, known=True)
+            if not extend and any(name.startswith(INPUT) for name in known):
                 raise UsageError(
                     "this run has another input; add this one to it with --extend, or name another folder with --out"
                 )
-            state = State.CANCELLED if "cancelled" in known else State.QUEUED
             cursor.execute("SELECT coalesce(max(position), 0), count(*) FROM abp_jobs WHERE run = ?", (self._run,))
             last, before = (cast(int, value) for value in cursor.fetchall()[0])
             lines = 0
             for batch in source():
                 if cancelled.is_set():
                     raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
-                rows = [(self._run, *new_row(job, last + lines + at, state)) for at, job in enumerate(batch, 1)]
+                rows = [(self._run, *new_row(job, last + lines + at)) for at, job in enumerate(batch, 1)]
                 cursor.executemany(
                     "INSERT INTO abp_jobs (run, key, position, host, job, idempotent, state) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     rows,
                 )
                 lines += len(batch)
-            self._meta(cursor, _INPUT + fingerprint, str(lines))
+            put_value(cursor, self._run, INPUT + fingerprint, str(lines))
+            self._keep_cancelled(cursor)
             cursor.execute("SELECT count(*) FROM abp_jobs WHERE run = ?", (self._run,))
             return Added(lines, cast(int, cursor.fetchall()[0][0]) - before)
 
@@ -160,7 +158,7 @@ class Ledger:
         """Write what became of jobs that this worker has leased, and return how many it was the holder of.
 
         A job whose lease has ended and which nobody holds now counts too: what is known of an ``unknown`` job stands. A
-        job that another worker holds stays as it is.
+        job that another worker holds stays as it is. Another attempt in a run that was cancelled is cancelled.
         """
 
         def work(cursor: Cursor) -> int:
@@ -189,6 +187,8 @@ class Ledger:
                     ),
                 )
                 held += cursor.rowcount
+            if any(one.again_after is not None for one in settlements):
+                self._keep_cancelled(cursor)
             return held
 
         return await self._transactions.run(work)
@@ -216,28 +216,40 @@ class Ledger:
                     (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker),
                 )
                 unknown += cursor.rowcount
+            if again:
+                self._keep_cancelled(cursor)
             return again, unknown
 
         return await self._transactions.run(work)
 
     async def cancel(self) -> int:
-        """Cancel all queued jobs, and those that are added later; return how many there were. What runs goes on."""
+        """Cancel all queued jobs, and those that are added or queued again later; return how many there were. What runs
+        goes on."""
 
         def work(cursor: Cursor) -> int:
-            self._meta(cursor, "cancelled", "1")
-            cursor.execute(
-                f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ?",
-                (State.CANCELLED.value, self._run, State.QUEUED.value),
-            )
-            return cursor.rowcount
+            self._database.lock(cursor, self._run)
+            put_value(cursor, self._run, "cancelled", "1")
+            return self._keep_cancelled(cursor)
 
         return await self._transactions.run(work)
+
+    def _keep_cancelled(self, cursor: Cursor) -> int:
+        """Cancel the queued jobs if the run is cancelled. Whatever queues jobs ends with this: the lock has it see the
+        mark, or :meth:`cancel` the jobs."""
+        self._database.lock(cursor, self._run)
+        cursor.execute(
+            f"UPDATE abp_jobs SET state = ?, finished = {self._database.now} WHERE run = ? AND state = ? "
+            "AND EXISTS (SELECT 1 FROM abp_runs WHERE run = ? AND name = ?)",
+            (State.CANCELLED.value, self._run, State.QUEUED.value, self._run, "cancelled"),
+        )
+        return cursor.rowcount
 
     async def retry_failed(self) -> int:
         """Queue the failed and the cancelled jobs again, from their first attempt, and return how many there were. An
         ``unknown`` job stays so: it may have run."""
 
         def work(cursor: Cursor) -> int:
+            self._database.lock(cursor, self._run)
             cursor.execute("DELETE FROM abp_runs WHERE run = ? AND name = ?", (self._run, "cancelled"))
             cursor.execute(
                 "UPDATE abp_jobs SET state = ?, attempts = 0, worker = NULL, not_before = 0, finished = NULL, "
@@ -258,26 +270,26 @@ class Ledger:
             cursor.execute("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", (self._run,))
             return Counts({State(str(state)): cast(int, count) for state, count in cursor.fetchall()})
 
-        return await self._transactions.run(work)
+        return await self._transactions.run(work, write=False)
 
     async def rows(self, *states: State) -> AsyncIterator[Row]:
         """Yield all jobs, or those in ``states``, in the order of the input. They are read in pages, so that a job that
         changes meanwhile may be seen before or after."""
         chosen = [state.value for state in states or tuple(State)]
-        after = 0
+        after: tuple[int, str] = (0, "")
         while True:
 
-            def work(cursor: Cursor, after: int = after) -> list[Row]:
+            def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
                 cursor.execute(
-                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position > ? "
-                    f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position LIMIT ?",
-                    (self._run, after, *chosen, _PAGE),
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND position >= ? AND (position > ? OR key > ?) "
+                    f"AND state IN ({', '.join('?' * len(chosen))}) ORDER BY position, key LIMIT ?",
+                    (self._run, after[0], *after, *chosen, _PAGE),
                 )
                 return [row_from(*cells) for cells in cursor.fetchall()]
 
-            page = await self._transactions.run(work)
+            page = await self._transactions.run(work, write=False)
             for row in page:
                 yield row
             if len(page) < _PAGE:
                 return
-            after = page[-1].position
+            after = page[-1].position, page[-1].key

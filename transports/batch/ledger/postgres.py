@@ -52,6 +52,7 @@ class PostgresDatabase:
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     skip_locked = "FOR UPDATE SKIP LOCKED"
+    find_tables = "SELECT 1 WHERE to_regclass('abp_jobs_position') IS NOT NULL"
 
     def __init__(self, url: str) -> None:
         try:
@@ -77,6 +78,9 @@ class PostgresDatabase:
                     autocommit=True,
                     connect_timeout=_CONNECT_TIMEOUT,
                     tcp_user_timeout=_SILENCE,
+                    keepalives_idle=10,  # a connection that only waits for an answer is given up as soon
+                    keepalives_interval=5,
+                    keepalives_count=2,
                     options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on",
                     application_name="abp batch",
                 ),
@@ -96,8 +100,8 @@ class PostgresDatabase:
             with contextlib.suppress(self._psycopg.Error):
                 db.close()
 
-    def transaction(self, work: Callable[[Cursor], T]) -> T:
-        """Run ``work`` in one transaction."""
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction. Here reading waits for nobody anyway."""
         db = self._db
         if db is None:
             raise LedgerError("the ledger is closed; open it again")
@@ -108,9 +112,9 @@ class PostgresDatabase:
             again = isinstance(error, self._psycopg.errors.DeadlockDetected | self._psycopg.errors.SerializationFailure)
             raise self._failed(error, retryable=again or db.broken or db.closed) from error
 
-    def lock_leasing(self, cursor: Cursor, run: str) -> None:
-        """Take the run's advisory lock: limits per host are counted, and then used, by one worker at a time."""
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {run}",))
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Take an advisory lock."""
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def begin_work(self, worker: str) -> None:
         """Do nothing: a worker is known by its lease alone."""

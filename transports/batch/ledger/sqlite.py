@@ -27,6 +27,7 @@ class SqliteDatabase:
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     skip_locked = ""
+    find_tables = "SELECT 1 FROM sqlite_master WHERE name = 'abp_jobs_position'"
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,13 +64,13 @@ class SqliteDatabase:
             lock[1].unlink(missing_ok=True)
             os.close(lock[0])
 
-    def transaction(self, work: Callable[[Cursor], T]) -> T:
-        """Run ``work`` in one write transaction."""
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction; of those that write there is one at a time."""
         db = self._db
         if db is None:
             raise LedgerError("the ledger is closed; open it again")
         try:
-            db.execute("BEGIN IMMEDIATE")
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 done = work(db.cursor())
                 db.execute("COMMIT")
@@ -81,7 +82,7 @@ class SqliteDatabase:
             raise self._failed(error) from error
         return done
 
-    def lock_leasing(self, cursor: Cursor, run: str) -> None:
+    def lock(self, cursor: Cursor, name: str) -> None:
         """Do nothing: there is one writer at a time."""
 
     def begin_work(self, worker: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...browser.process.launch import Browser
 from ...browser.source import close_quietly
 from ...errors import ABPError, ConnectFailed, first_line
+from ...protocol.urls import redact_url
 from ...session.session import Session
 from ...tasks import cancel_and_wait
 
@@ -54,7 +55,7 @@ class HeldSession:
         if self._opened.is_set():
             return
         if not self._task.done() or self._task.cancelled():
-            raise ConnectFailed(f"the session with {self.target} did not open and does not end")
+            raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and does not end")
         await self._task
 
     async def aclose(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -25,7 +25,7 @@ from ...session.stores import open_configured_store
 from ...session.timeouts import timeout_seconds
 from ...tasks import cancel_and_wait
 from ..jobs import Job
-from ..outcome import Outcome
+from ..outcome import NOT_SENT, Outcome
 from .endpoints import Endpoint, Source
 from .fleet import Fleet, Limits
 from .leases import Connect, Leases, Reuse
@@ -161,17 +161,29 @@ class Pool:
     async def run(self, job: Job) -> Outcome:
         """Make the call of a job and return what became of it. Never raises for what the job does.
 
-        Raises :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open.
+        Raises :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. If it
+        is cancelled before anything was sent, the error of that has the text ``nothing of the job was sent``.
         """
         self._require_open()
         if job.target is None:
             raise UsageError("the job has no target; give Job(target=…)")
-        started = time.perf_counter()
+        started, sent = time.perf_counter(), False
+
+        def on_session() -> None:
+            nonlocal sent
+            sent = True
+
         try:
             params = await asyncio.to_thread(job.call_params) if job.files else job.params
-            result = await self._call(job.target, job.capability, params, job.timeout, idempotent=job.idempotent)
+            result = await self._call(
+                job.target, job.capability, params, job.timeout, idempotent=job.idempotent, on_session=on_session
+            )
+        except asyncio.CancelledError:
+            if sent:
+                raise
+            raise asyncio.CancelledError(NOT_SENT) from None
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this job's
-            return Outcome.of_error(job, error, milliseconds=(time.perf_counter() - started) * 1000)
+            return Outcome.of_error(job, error, sent=sent, milliseconds=(time.perf_counter() - started) * 1000)
         return Outcome.of_result(job, result, milliseconds=(time.perf_counter() - started) * 1000)
 
     async def map(
@@ -241,11 +253,14 @@ class Pool:
         timeout: float | None,
         *,
         idempotent: bool,
+        on_session: Callable[[], object] = lambda: None,
     ) -> Result:
+        """``on_session`` is told when a session is there: before that nothing of the call has left."""
         self._require_open()
         seconds = self._call_timeout if timeout is None else timeout_seconds(timeout, 0)
 
         def work(session: Session) -> Coroutine[Any, Any, Result]:
+            on_session()
             return session.call(capability, params, timeout=timeout, idempotent=idempotent)
 
         return await self._leases.run(target, capability, work, seconds)

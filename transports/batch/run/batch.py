@@ -24,11 +24,11 @@ Source = str | os.PathLike[str] | Iterable[Job]
 
 def open_run(out: str | os.PathLike[str]) -> Ledger:
     """Return the ledger of an existing run: of a folder, or of a ``postgresql://`` address. Raises
-    :class:`~transports.errors.LedgerError` for a folder without one."""
+    :class:`~transports.errors.LedgerError` for a folder without one; so does opening it if it has no input."""
     place = os.fspath(out)
     if "://" not in place and not (Path(place) / "jobs.sqlite").is_file():
         raise LedgerError(f"{place} has no run; `abp batch run JOBS --out {place}` begins one")
-    return open_ledger(place)
+    return open_ledger(place, existing=True)
 
 
 async def add_input(

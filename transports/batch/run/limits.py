@@ -69,7 +69,8 @@ class HostPauses:
 
     def seconds(self) -> float:
         """Return the seconds until the first pause ends, infinity without one."""
-        return max(min(self._until.values(), default=math.inf) - time.monotonic(), 0.0)
+        now = time.monotonic()
+        return min((until - now for until in self._until.values() if until > now), default=math.inf)
 
 
 class Retries:

@@ -35,7 +35,10 @@ async def export_run(
 
     Each file replaces its older version at once. Raises :class:`~transports.errors.LedgerError`."""
     times = Times()
-    await in_thread(folder.mkdir, parents=True, exist_ok=True)
+    try:
+        await in_thread(folder.mkdir, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(f"{folder} cannot be made ({error.strerror}); name another folder with --out") from error
     async with _replacing(folder / "manifest.jsonl") as manifest, _replacing(folder / "failed.jsonl") as failed:
         waiting: list[bytes] = []
         async for row in ledger.rows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,21 @@ _TYPES = {
     **dict.fromkeys(("ms", "started", "finished"), "double"),
     "artifacts": "json",
 }
-_FOUND = {bool: "bool", int: "int64", float: "double", str: "string"}
+_FOUND = {bool: "bool", float: "double", str: "string"}
+#: Integers up to this are exact as a double.
+_EXACT = 2**53
+#: What a column of several kinds of numbers is; one of other kinds is JSON text.
+_MERGED = {
+    frozenset({"int53"}): "int64",
+    frozenset({"int53", "int64"}): "int64",
+    frozenset({"int53", "double"}): "double",
+}
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
     """Write the lines of a manifest to ``path`` as Parquet, and return whether pyarrow is there to do it.
 
-    A carried column has the type of its values, JSON text if they differ or are no single values. Raises
+    A carried column has the type of its values, JSON text if they differ, are no single values or do not fit. Raises
     :class:`~transports.errors.LedgerError`."""
     try:
         import pyarrow
@@ -45,7 +54,7 @@ def _write(manifest: Path, path: Path) -> None:
 
     types = _types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
-    new = path.with_name(f".{path.name}")
+    new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
             while lines := [*islice(file, _ROWS)]:
@@ -58,18 +67,23 @@ def _write(manifest: Path, path: Path) -> None:
 
 
 def _types(manifest: Path) -> dict[str, str]:
-    types = dict(_TYPES)
+    found: dict[str, set[str]] = {}
     with manifest.open("rb") as file:
         for line in file:
             for name, value in _document(line).items():
                 if name not in _TYPES and value is not None:
-                    kind = _FOUND.get(type(value), "json")
-                    before = types.setdefault(name, kind)
-                    if {before, kind} == {"int64", "double"}:
-                        types[name] = "double"
-                    elif before != kind:
-                        types[name] = "json"
-    return types
+                    found.setdefault(name, set()).add(_kind(value))
+    return {**_TYPES, **{name: _merged(kinds) for name, kinds in found.items()}}
+
+
+def _kind(value: object) -> str:
+    if type(value) is int:
+        return "int53" if abs(value) <= _EXACT else "int64" if -(2**63) <= value < 2**63 else "json"
+    return _FOUND.get(type(value), "json")
+
+
+def _merged(kinds: set[str]) -> str:
+    return _MERGED.get(frozenset(kinds)) or (next(iter(kinds)) if len(kinds) == 1 else "json")
 
 
 def _document(line: bytes) -> dict[str, Any]:

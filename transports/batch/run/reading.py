@@ -28,6 +28,7 @@ _MAX_LINE = 64 << 20
 def fingerprint(path: Path, target: str | None) -> str:
     """Return the SHA-256 of an input and of the target for jobs that name none. Raises
     :class:`~transports.errors.UsageError` if it cannot be read."""
+    _require_file(path)
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256")
@@ -35,6 +36,12 @@ def fingerprint(path: Path, target: str | None) -> str:
         raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
     digest.update(encode_json(["target", target]))
     return digest.hexdigest()
+
+
+def _require_file(path: Path) -> None:
+    """Refuse a pipe or a device: it has no end, or cannot be read twice."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no regular file; name one, or - to read JSON Lines from stdin")
 
 
 def spool_stream(stream: IO[bytes], path: Path) -> Path:
@@ -96,6 +103,7 @@ _EXAMPLE = '{"capability": "export.pdf", "params": {}}'
 
 def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     suffix = path.suffix.lower()
+    _require_file(path)
     try:
         if suffix == ".parquet":
             yield from _parquet(path)

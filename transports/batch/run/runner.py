@@ -8,12 +8,13 @@ import logging
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from ...tasks import finished
 from ..jobs import Job, State
 from ..ledger import Leased, Ledger, Settlement
 from ..ledger.columns import host_of
-from ..outcome import Outcome
+from ..outcome import NOT_SENT, Outcome
 from .limits import HostPauses, Rate, Retries
 from .options import RunOptions
 
@@ -31,7 +32,8 @@ class Driver(Protocol):
     """What runs one job, such as a :class:`~transports.batch.Pool`."""
 
     async def run(self, job: Job, /) -> Outcome:
-        """Run a job and return its outcome. Raises nothing for what the job does."""
+        """Run a job and return its outcome. Raises nothing for what the job does. A cancellation that comes before
+        anything of the job was sent is raised with :data:`~transports.batch.outcome.NOT_SENT` as its argument."""
 
 
 class Ended(StrEnum):
@@ -73,7 +75,7 @@ class Runner:
         """Run jobs until every one has a final state, the deadline passes or :meth:`drain` is called.
 
         If it is cancelled, the jobs that run are cancelled in their apps and settled: queued again if they are
-        idempotent, else ``unknown``. Raises :class:`~transports.errors.LedgerError`.
+        idempotent or were not sent, else ``unknown``. Raises :class:`~transports.errors.LedgerError`.
         """
         end = None if self._options.deadline is None else time.monotonic() + self._options.deadline
         try:
@@ -94,12 +96,19 @@ class Runner:
 
     async def _settle(self) -> None:
         ended, self._ended = self._ended, []
-        if ended:
-            held = await self._ledger.settle(ended)
+        if not ended:
+            return
+        settling = asyncio.ensure_future(self._ledger.settle(ended))
+        try:
+            held = await finished(settling)
             if held < len(ended):
                 logger.warning("%d jobs had been given to another worker meanwhile", len(ended) - held)
-            for one in ended:
-                self._on_settled(one)
+        finally:
+            if _succeeded(settling):
+                for one in ended:
+                    self._on_settled(one)
+            else:
+                self._ended[:0] = ended  # tried once more when the run ends: what is known must not become unknown
 
     async def _keep_leases(self) -> None:
         """Renew our leases, and end those of workers that are gone."""
@@ -120,10 +129,18 @@ class Runner:
         room = self._rate.room(self._options.concurrency - len(self._running))
         if room <= 0:
             return 0
-        leased = await self._ledger.lease(
-            room, self._options.lease_seconds, per_host=self._options.per_host, closed=self._pauses.closed()
+        leasing = asyncio.ensure_future(
+            self._ledger.lease(
+                room, self._options.lease_seconds, per_host=self._options.per_host, closed=self._pauses.closed()
+            )
         )
-        await self._rate.take(len(leased))
+        try:
+            leased = await finished(leasing)
+            await self._rate.take(len(leased))
+        except asyncio.CancelledError:
+            if _succeeded(leasing):
+                self._ended += [_given_back(one) for one in leasing.result() if one.key not in self._running]
+            raise
         for one in leased:
             if one.key not in self._running:  # else our own lease had ended meanwhile
                 self._running[one.key] = one, asyncio.create_task(self._run_job(one))
@@ -133,12 +150,12 @@ class Runner:
         started = time.perf_counter()
         try:
             outcome = await self._driver.run(leased.job)
-        except asyncio.CancelledError:
-            if leased.job.idempotent:
-                outcome, again = Outcome(leased.job, State.UNKNOWN), 0.0
+        except asyncio.CancelledError as cancelled:
+            if leased.job.idempotent or NOT_SENT in cancelled.args:
+                self._end(_given_back(leased))
             else:
-                outcome, again = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=_ABANDONED), None
-            self._end(leased, outcome, again)
+                lost = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=_ABANDONED)
+                self._end(Settlement(leased.key, lost))
             raise
         except Exception as error:  # noqa: BLE001 - a driver that breaks its contract costs one job
             took = (time.perf_counter() - started) * 1000
@@ -146,11 +163,11 @@ class Runner:
         delay = self._retries.delay(outcome, leased.attempts)
         if delay is not None and outcome.retry_after is not None:
             self._pauses.pause(host_of(leased.job), outcome.retry_after)
-        self._end(leased, outcome, delay)
+        self._end(Settlement(leased.key, outcome, delay))
 
-    def _end(self, leased: Leased, outcome: Outcome, again: float | None) -> None:
-        self._ended.append(Settlement(leased.key, outcome, again))
-        self._running.pop(leased.key, None)
+    def _end(self, settlement: Settlement) -> None:
+        self._ended.append(settlement)
+        self._running.pop(settlement.key, None)
         self._wake.set()
 
     async def _wait(self, end: float | None) -> None:
@@ -175,10 +192,19 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
         never_begun = [one for one, task in self._running.values() if task.done()]
-        self._ended += [Settlement(one.key, Outcome(one.job, State.UNKNOWN), 0.0) for one in never_begun]
+        self._ended += [_given_back(one) for one in never_begun]
         if self._ended:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
                 await self._settle()
+
+
+def _succeeded(task: asyncio.Future[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _given_back(leased: Leased) -> Settlement:
+    """A job that the next worker may run."""
+    return Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0)
 
 
 _ABANDON_TIMEOUT = 10.0

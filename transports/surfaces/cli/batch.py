@@ -153,18 +153,21 @@ def worker(
     async def work() -> int:
         from ...batch.run import open_run
 
+        ledger = open_run(run)
+        if store is None and "://" in run:
+            raise UsageError("name the run's store with --store URL, the same for all workers")
         options = _options(concurrency, per_host, rate, retries, deadline)
         pool = pool_of(
             options,
             browsers=browsers,
-            store=store,
+            store=store or Path(run) / "files",
             timeout=timeout,
             headed=headed,
             adapter=adapter,
             token=token,
             headers=header,
         )
-        async with open_run(run) as opened:
+        async with ledger as opened:
             status, _ = await work_off(opened, pool, options, as_json=as_json)
         return status
 

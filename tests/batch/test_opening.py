@@ -1,0 +1,90 @@
+"""Opening a ledger: of which run, beside whom, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch.test_ledger import filled, jobs
+from tests.support.postgres_server import run_url
+from transports.batch.ledger import open_ledger
+from transports.batch.ledger.postgres import PostgresDatabase
+from transports.batch.run import open_run
+from transports.errors import LedgerError, UsageError
+
+
+def psycopg_of(place: str) -> Any:
+    """A connection of its own to the server of a ledger."""
+    psycopg = pytest.importorskip("psycopg")
+    return psycopg.connect(re.sub(r"[?&]run=[^&]*", "", place), autocommit=True)
+
+
+async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: str) -> None:
+    async with open_ledger(place) as ledger:
+        with pytest.raises(LedgerError, match=r"has no jobs; .* `abp batch run`"):
+            await open_run(place).__aenter__()
+        if "://" in place:
+            typo = open_run(f"{place}-typo")
+            with pytest.raises(LedgerError, match=r"-typo' has no jobs; correct run="):
+                await typo.__aenter__()
+            with psycopg_of(place) as db:
+                assert not db.execute("SELECT 1 FROM abp_runs WHERE run = %s", (typo._run,)).fetchall()
+        await ledger.add(lambda: [jobs(1)], "one")
+    async with open_run(place) as ledger:
+        assert (await ledger.counts()).total == 1
+
+
+async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.batch.ledger.sqlite._WAIT", 0.1)
+    async with await filled(str(tmp_path), jobs(2)):
+        with closing(sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None)) as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            async with open_run(tmp_path) as reader:
+                assert (await reader.counts()).total == len([row async for row in reader.rows()]) == 2
+                with pytest.raises(LedgerError, match="another process holds it"):
+                    await reader.cancel()
+
+
+@pytest.mark.load
+async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making an index that is there takes a lock that waits for whatever changes rows."""
+    monkeypatch.setattr("transports.batch.ledger.postgres._STATEMENT_TIMEOUT", 5000)
+    async with await filled(run_url(postgres), jobs(2)) as first:
+        with psycopg_of(postgres) as db, db.transaction():
+            db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")
+            async with await filled(run_url(postgres), jobs(3)) as second:
+                assert ((await first.counts()).total, (await second.counts()).total) == (2, 3)
+
+
+def test_a_server_that_falls_silent_is_noticed_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    asked: dict[str, object] = {}
+
+    def connect(url: str, **options: object) -> None:
+        asked.update(options)
+        raise psycopg.OperationalError("nobody is there")
+
+    monkeypatch.setattr(psycopg, "connect", connect)
+    with pytest.raises(LedgerError, match="nobody is there"):
+        PostgresDatabase("postgresql://host/db").connect()
+    assert [asked.get(f"keepalives_{name}") for name in ("idle", "interval", "count")] == [10, 5, 2]
+
+
+async def test_a_closed_ledger_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
+    async with open_ledger(tmp_path / "run") as ledger:
+        pass
+    with pytest.raises(LedgerError, match="is closed"):
+        await ledger.counts()
+    (tmp_path / "run" / "jobs.sqlite").write_bytes(b"no database" * 100)
+    with pytest.raises(LedgerError, match=r"jobs\.sqlite cannot be used: .*name another folder"):
+        await open_ledger(tmp_path / "run").__aenter__()
+    with pytest.raises(UsageError, match="is no ledger"):
+        open_ledger("mysql://user:secret@host/db")
+    with pytest.raises(LedgerError, match="cannot be used") as refused:
+        await open_ledger("postgresql://user:secret@127.0.0.1:1/db?connect_timeout=1").__aenter__()
+    assert "secret" not in str(refused.value)

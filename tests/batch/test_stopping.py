@@ -1,0 +1,138 @@
+"""Runs that are stopped, or whose ledger fails: what is known stays known, and what was not sent stays queued."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.batch.planted import PAGE, World, until
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Leased, Ledger, Settlement, open_ledger
+from transports.batch.outcome import Outcome
+from transports.batch.run import Runner, RunOptions
+from transports.errors import LedgerError
+
+
+class Driver:
+    """Answers each job at once."""
+
+    async def run(self, job: Job) -> Outcome:
+        return Outcome(job, State.SUCCEEDED)
+
+
+def jobs(count: int, capability: str = "do", target: str = "memory:") -> list[Job]:
+    return [Job(capability, {"n": n}, target) for n in range(count)]
+
+
+async def states(ledger: Ledger) -> list[str]:
+    return [row.state.value async for row in ledger.rows()]
+
+
+async def test_outcomes_that_could_not_be_written_are_written_when_the_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        settle, failed = ledger.settle, 0
+
+        async def fail_once(settlements: Sequence[Settlement]) -> int:
+            nonlocal failed
+            failed += 1
+            if failed == 1:
+                raise LedgerError("no space is left")
+            return await settle(settlements)
+
+        monkeypatch.setattr(ledger, "settle", fail_once)
+        told: list[Settlement] = []
+        with pytest.raises(LedgerError, match="no space"):
+            await Runner(ledger, Driver(), RunOptions(), told.append).run()
+        assert await states(ledger) == ["succeeded"] * 3 and len(told) == 3
+
+
+async def test_outcomes_that_are_written_while_the_run_is_cancelled_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        settle, written, go_on = ledger.settle, asyncio.Event(), asyncio.Event()
+
+        async def slow(settlements: Sequence[Settlement]) -> int:
+            held = await settle(settlements)
+            written.set()
+            await go_on.wait()
+            return held
+
+        monkeypatch.setattr(ledger, "settle", slow)
+        told: list[Settlement] = []
+        work = asyncio.create_task(Runner(ledger, Driver(), RunOptions(), told.append).run())
+        await written.wait()
+        work.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await states(ledger) == ["succeeded"] * 3 and len(told) == 3
+        assert "another worker" not in caplog.text
+
+
+async def test_jobs_that_are_leased_while_the_run_is_cancelled_stay_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        lease, leased, go_on = ledger.lease, asyncio.Event(), asyncio.Event()
+
+        async def slow(*args: object, **options: object) -> list[Leased]:
+            held = await lease(*args, **options)  # type: ignore[arg-type]
+            leased.set()
+            await go_on.wait()
+            return held
+
+        monkeypatch.setattr(ledger, "lease", slow)
+        work = asyncio.create_task(Runner(ledger, Driver(), RunOptions()).run())
+        await leased.wait()
+        assert await states(ledger) == ["leased"] * 3
+        work.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await states(ledger) == ["queued"] * 3
+
+
+async def test_jobs_that_wait_for_the_rate_when_the_run_is_cancelled_stay_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = asyncio.Event()
+
+    async def take(rate: object, count: int) -> None:
+        taking.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("transports.batch.run.limits.Rate.take", take)
+    async with open_ledger(tmp_path) as ledger:
+        await ledger.add(lambda: [jobs(3)], "one")
+        work = asyncio.create_task(Runner(ledger, Driver(), RunOptions()).run())
+        await taking.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert await states(ledger) == ["queued"] * 3
+
+
+async def test_a_job_that_waits_for_a_session_when_the_run_is_cancelled_stays_queued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job is in the app, the others wait for its session."""
+    world = World(monkeypatch)
+    async with open_ledger(tmp_path) as ledger, world.pool(1, 1) as pool:
+        await ledger.add(lambda: [jobs(3, "wait", PAGE)], "one")
+        work = asyncio.create_task(Runner(ledger, pool, RunOptions(concurrency=3)).run())
+        await until(lambda: world.waiting == 1 and pool.stats().waiting == 2)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert sorted(await states(ledger)) == ["queued", "queued", "unknown"]
