@@ -13,7 +13,7 @@ from .limits import shorten
 __all__ = ["format_error", "is_fault"]
 
 #: Kinds of errors that are no fault of a value: keywords that newer drafts only annotate with, and an engine's limits.
-_NO_FAULTS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
+_IGNORED_KINDS = {"contentEncoding", "contentMediaType", "backtrackLimitExceeded", "regexEngineFailure"}
 #: Keywords about an object or a list that hold whatever its members are.
 _ABOUT_SHAPE = {
     "type",
@@ -33,7 +33,7 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
     """Return whether ``error`` is a fault of the value. It is none at or below the paths in ``content``, where binaries
     stand, nor above them if what stands there may have caused it."""
     place, kind = tuple(error.instance_path), error.kind
-    if kind.name in _NO_FAULTS:
+    if kind.name in _IGNORED_KINDS:
         return False
     if any(place[: len(path)] == path for path in content):
         return False

@@ -34,7 +34,7 @@ _MAX_VALUES = 100_000
 #: Steps of the validator above which faults are not listed: an error costs up to 40 µs.
 _MAX_LISTING_STEPS = 2_000
 #: Faults that are listed.
-_MAX_FAULTS = 5
+_MAX_LISTED = 5
 #: Bytes that one pattern may take once compiled, and all of a schema together (measured: 3 ms for each megabyte).
 _MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES = 1 << 20, 6 << 20
 
@@ -58,7 +58,7 @@ def check_params(
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if faults:
         listed = [fault.message("params") for fault in faults]
-        more = f"; and {'at least ' * (len(listed) == _MAX_FAULTS)}{len(listed) - 1} more" if len(listed) > 1 else ""
+        more = f"; and {'at least ' * (len(listed) == _MAX_LISTED)}{len(listed) - 1} more" if len(listed) > 1 else ""
         details = {"path": field_of(faults[0].place), "faults": listed}
         message = "; ".join((f"{capability}: {listed[0]}{more}", *unnamed_params(schema, params)))
         raise UsageError(message, details=details)
@@ -115,7 +115,7 @@ def _faults(schema: Mapping[str, object], data: object, content: Iterable[Place]
             raise NotChecked("it does not fit, but is too large to say where")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
-        return list(islice(faults, _MAX_FAULTS))
+        return list(islice(faults, _MAX_LISTED))
     except ValueError as error:  # a value that is no JSON, or an integer with thousands of digits
         raise NotChecked(shorten(str(error))) from None
 
