@@ -60,7 +60,7 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: 
     process.context = recorded if has == "profile" else None
     recorded.contexts = [recorded] if has == "contexts" else []
     if has == "downloads":
-        process._note_download({})
+        process.note_download()
     sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     process.pids = [0, sleeping.pid]
     try:
@@ -73,9 +73,6 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: 
 
 async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
     class Session:
-        def on(self, event: str, handler: object) -> None:
-            """Nothing is downloaded."""
-
         async def send(self, method: str) -> dict[str, object]:
             return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
 

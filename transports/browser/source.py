@@ -68,7 +68,13 @@ class Tab:
         # Sessions that share a context would change each other's download folder, so one folder serves all of them.
         shared = None if browser.context is None else self.folder
         return CdpDownloads(
-            agent, browser.cdp, context_id, browser.download_slots, temporary=browser.folder, folder=shared
+            agent,
+            browser.cdp,
+            context_id,
+            browser.download_slots,
+            temporary=browser.folder,
+            folder=shared,
+            on_save=browser.note_download,
         )
 
 

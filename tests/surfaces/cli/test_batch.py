@@ -141,7 +141,7 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     assert drained.status == 130 and (tmp_path / "run" / "manifest.jsonl").exists()
     counts = abp("batch", "status", tmp_path / "run", "--json").document
     assert counts["leased"] == counts["unknown"] == 0 and counts["queued"] + counts["succeeded"] == 6
-    assert counts["queued"] == 4
+    assert counts["queued"] in (4, 5)  # a worker has one of the slow jobs, or both
     assert abp(*run).status == 0
     # what never ends is left at the second signal
     stuck = write_jobs(tmp_path / "stuck.jsonl", {"capability": "job.wait", "params": {}})
@@ -155,7 +155,8 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
         interrupt()
 
     assert abp.at_terminal(*stuck_run, script=twice, term="xterm").status == 130
-    assert abp("batch", "status", tmp_path / "stuck", "--json").document["unknown"] == 1
+    counts = abp("batch", "status", tmp_path / "stuck", "--json").document
+    assert counts["unknown"] + counts["queued"] == 1  # the second, if it was not sent yet
 
 
 def interrupt() -> None:

@@ -48,7 +48,7 @@ class BrowserProcess:
         #: The process ids of the driver and, where it was started here, of the browser.
         self.pids: list[int] = []
         self._playwright: Playwright | None = None
-        self._downloads = False  # whether there were any
+        self._downloads = False  # whether there may have been any
 
     async def start_driver(self, folder: Path) -> None:
         """Start the driver, with ``folder`` for its temporary files."""
@@ -103,7 +103,6 @@ class BrowserProcess:
             self.browser = self.context.browser
         if engine == "chromium":
             self.cdp = await self.browser.new_browser_cdp_session()
-            self.cdp.on("Browser.downloadWillBegin", self._note_download)
             processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
             browser = next(process["id"] for process in processes if process["type"] == "browser")
             # Its parent is the driver, unless a script that waits for it stands between the two, as Debian's does.
@@ -111,7 +110,8 @@ class BrowserProcess:
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
-    def _note_download(self, _: object) -> None:
+    def note_download(self) -> None:
+        """Note that a download may begin: if it is cut off, the browser removes what it wrote, so it is given time."""
         self._downloads = True
 
     async def responds(self, timeout: float) -> bool:

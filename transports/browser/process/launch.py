@@ -273,6 +273,10 @@ class Browser:
         while self._end_callbacks:
             self._end_callbacks.pop()(self)
 
+    def note_download(self) -> None:
+        """Note that a download to the disk may begin, so that the browser is given time to end."""
+        self._process.note_download()
+
     async def _end(self) -> None:
         self.mark_ended()
         self._loaded.clear()

@@ -61,7 +61,8 @@ class CdpDownloads:
     """Downloads from one page, one at a time.
 
     ``slots`` are shared by all pages of the browser. ``folder`` is where the browser writes for all pages of the
-    context, if other sessions have pages in it too, and ``temporary`` is its folder for temporary files.
+    context, if other sessions have pages in it too, and ``temporary`` is its folder for temporary files. ``on_save()``
+    is called before each download.
     ``on_app_download(event, folder)`` is called for every download that was not started here, with the folder that
     downloads of this page go to.
     """
@@ -75,6 +76,7 @@ class CdpDownloads:
         *,
         temporary: Path,
         folder: Path | None = None,
+        on_save: Callable[[], object] = lambda: None,
     ) -> None:
         self._agent = agent
         self._browser = browser
@@ -84,6 +86,7 @@ class CdpDownloads:
         self._shared = folder
         self._temporary = temporary
         self._folder = Path()
+        self._on_save = on_save
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
         self._recent: deque[float] = deque(maxlen=_MAX_PER_SECOND)
         self._start_timeout = _START_TIMEOUT
@@ -137,6 +140,7 @@ class CdpDownloads:
                 growing.begin()
             name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
             self._beginning[name] = began
+            self._on_save()
             guid = ""
             try:
                 await self._agent.invoke(method, *args, name, timeout=remaining(deadline))
