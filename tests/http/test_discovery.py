@@ -166,7 +166,7 @@ async def test_a_page_without_a_manifest(find: Find, serve: Serve, answer: bytes
     failure = why(found)
     assert failure.code == "DISCOVERY_FAILED" and f"{server.url}/?…" in failure.message
     assert re.search(reason, failure.message), failure.message
-    assert failure.retryable is any(word in failure.message for word in ("500", "early", "broke"))
+    assert failure.retryable is any(word in failure.message for word in ("500 Internal", "early", "broke"))
     assert server.connects == (1 if answer else 2)  # aiohttp asks once more where a connection just ends
 
 
