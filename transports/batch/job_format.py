@@ -10,7 +10,7 @@ from typing import cast
 from ..binary.detect import MAX_DEPTH
 from ..binary.params import set_path
 from ..errors import ProtocolError, UsageError
-from ..protocol.strict_json import JSONValue, decode_json, is_deeper
+from ..protocol.strict_json import JSONValue, decode_given, decode_json, is_deeper
 from .jobs import Job
 
 __all__ = ["job_document", "parse_job"]
@@ -71,11 +71,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None) -> J
 def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
     value = given.get(name, {})
     if isinstance(value, str):
-        try:
-            value = decode_json(value)
-        except ProtocolError as error:
-            reason = error.message.partition("cannot be read: ")[2]
-            raise UsageError(f"{name} is not JSON ({reason}); write an object such as {{}}") from error
+        value = decode_given(value, name, fix="write an object such as {}")
     if not isinstance(value, dict):
         raise UsageError(f"{name} must be a JSON object such as {{}}")
     return value

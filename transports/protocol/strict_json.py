@@ -9,11 +9,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from ..errors import ProtocolError
+from ..errors import ProtocolError, UsageError
 
 __all__ = [
     "PARSED_ON_LOOP",
     "JSONValue",
+    "decode_given",
     "decode_json",
     "encode_json",
     "inner_values",
@@ -41,12 +42,25 @@ def decode_json(text: str | bytes) -> object:
     64 KiB is parsed: none of the new values is garbage, and looking for some takes three quarters of the time.
     """
     try:
-        if len(text) <= _PAUSE_ABOVE:
-            return _DECODE(text)
-        with without_collection():
-            return _DECODE(text)
+        return _decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+
+
+def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
+    """Parse strict JSON that the user gave, as :func:`decode_json` does. Raises
+    :class:`~transports.errors.UsageError`, which names ``where`` it stands, the reason and the ``fix``."""
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
+
+
+def _decode(text: str | bytes) -> object:
+    if len(text) <= _PAUSE_ABOVE:
+        return _DECODE(text)
+    with without_collection():
+        return _DECODE(text)
 
 
 @contextmanager

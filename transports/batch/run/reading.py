@@ -12,8 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO
 
-from ...errors import ABPError, LedgerError, ProtocolError, UsageError
-from ...protocol.strict_json import decode_json, encode_json
+from ...errors import ABPError, LedgerError, UsageError
+from ...protocol.strict_json import decode_given, encode_json
 from ..job_format import job_document, parse_job
 from ..jobs import Job
 
@@ -126,11 +126,7 @@ def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if not line.strip():
                 continue
-            try:
-                document = decode_json(line)
-            except ProtocolError as error:
-                reason = error.message.partition("cannot be read: ")[2]
-                raise UsageError(f"{path}, line {number} is not JSON ({reason}); correct it") from error
+            document = decode_given(line, f"{path}, line {number}")
             if not isinstance(document, dict):
                 raise UsageError(f"{path}, line {number} is no JSON object such as {_EXAMPLE}")
             yield f"line {number}", document

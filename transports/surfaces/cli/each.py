@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ABPError, ProtocolError, UsageError
+from ...errors import ABPError, UsageError
 from .answers import print_result, print_warnings
 from .option_names import naming_options
 from .output import print_error, print_json, print_note, print_text
@@ -22,7 +22,7 @@ def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[
     """Return the number and the parameters of each line of a JSON Lines file, except empty ones; a line's own replace
     the ``common`` ones. Raises :class:`~transports.errors.UsageError` for a line that is no JSON object, before any
     call is made."""
-    from ...protocol.strict_json import decode_json
+    from ...protocol.strict_json import decode_given
 
     try:
         lines = file.read_text(encoding="utf-8-sig").split("\n")
@@ -34,11 +34,7 @@ def read_each(file: Path, common: Mapping[str, object]) -> list[tuple[int, dict[
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            params = decode_json(line)
-        except ProtocolError as error:
-            reason = error.message.partition("cannot be read: ")[2]
-            raise UsageError(f"--each {file}, line {number} is not JSON ({reason}); correct it") from error
+        params = decode_given(line, f"--each {file}, line {number}")
         if not isinstance(params, dict):
             raise UsageError(f"--each {file}, line {number} is no JSON object of parameters")
         out.append((number, {**common, **params}))

@@ -52,15 +52,11 @@ def require_folder(file: Path | None) -> None:
 
 
 def _document(text: str) -> dict[str, Any]:
-    from ...protocol.strict_json import decode_json
+    from ...protocol.strict_json import decode_given
 
     source, data = _read(text)
-    try:
-        params = decode_json(data)
-    except ProtocolError as error:
-        reason = error.message.partition("cannot be read: ")[2]
-        fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
-        raise UsageError(f"{source} is not JSON ({reason}); {fix}") from error
+    fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
+    params = decode_given(data, source, fix=fix)
     if not isinstance(params, dict):
         raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {_kind(params)}")
     return params
