@@ -1,0 +1,99 @@
+"""The choice of evidence, and the evidence of calls over transports without a page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from transports import (
+    CallFinished,
+    CapabilityError,
+    Event,
+    Evidence,
+    MemoryTransport,
+    UsageError,
+    connect,
+    open_store,
+)
+from transports.session.evidence import read_evidence
+from transports.testing import Call
+
+
+def test_a_text_chooses_evidence() -> None:
+    assert read_evidence("") == Evidence()
+    assert read_evidence(" trace, video=on-failure ,har=off,max_files=20,max_age=7d") == Evidence(
+        trace="on", video="on-failure", har="off", max_files=20, max_age=604_800
+    )
+    chosen = read_evidence("trace,video=on-failure")
+    assert chosen.kinds() == chosen.kinds(failed=True) == {"trace", "video"} and chosen.kinds(failed=False) == {"trace"}
+    for wrong in ("tracing", "trace=maybe", "trace=", "max_files=some", "max_files=0", "max_age=soon", "har,har=off"):
+        with pytest.raises(UsageError, match="evidence: "):
+            read_evidence(wrong)
+    with pytest.raises(UsageError, match='har is "off", "on" or "on-failure"'):
+        Evidence(har="always")  # type: ignore[arg-type]
+    assert Evidence(trace=True, har=False).kinds() == {"trace"}
+
+
+async def sign_in(params: Mapping[str, object], call: Call) -> object:
+    await call.progress(percentage=50, status=f"checking {params['password']}")
+    await call.notify("log", {"level": "info", "password": params["password"], "text": f"for {params['password']}"})
+    if params.get("fail"):
+        raise CapabilityError("wrong", code="DENIED")
+    return {"done": True}
+
+
+def transport() -> MemoryTransport:
+    return MemoryTransport({"sign.in": sign_in})
+
+
+async def test_an_app_without_a_page_has_a_console_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="har, trace need an app in a page; this one is reached by memory"):
+        async with connect("memory:", transport=transport(), evidence=Evidence(trace=True, har=True, console=True)):
+            pass
+    with pytest.raises(UsageError, match="needs a store that keeps files"):
+        connect("memory:", transport=transport(), store="none:", evidence=Evidence(console=True))
+    choice = Evidence(console="on-failure")
+    async with connect("memory:", transport=transport(), store=tmp_path, evidence=choice) as app:
+        async with app.events() as events:
+            assert not (await app.call("sign.in", {"password": "canary-77"})).evidence
+            with pytest.raises(CapabilityError) as raised:
+                await app.call("sign.in", {"password": "canary-77", "fail": True}, call_id="call-2")
+            ended = [event async for event in at_once(events) if isinstance(event, CallFinished)]
+    kept = raised.value.evidence["console"]
+    assert {event.call: [*event.evidence] for event in ended}["call-2"] == ["console"]
+    assert kept.path is not None and kept.mime_type == "text/plain"
+    lines = kept.path.read_text().splitlines()
+    assert "progress: checking <redacted>" in lines[0] and "for <redacted>" in lines[1] and len(lines) == 2
+    ref = await open_store(tmp_path).stat(kept.id)
+    assert {"app", "created", "capability", "call", "evidence"} <= {*ref.source} and ref.source["call"] == "call-2"
+    assert raised.value.as_dict()["evidence"] == [{"kind": "console", **ref.as_dict()}]
+
+
+async def at_once(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    """What a stream holds when its session has closed."""
+    async for event in events:
+        yield event
+        if isinstance(event, CallFinished) and event.error:
+            return
+
+
+async def test_evidence_has_limits_of_its_own_and_other_files_stay(tmp_path: Path) -> None:
+    choice = Evidence(console=True, max_files=2)
+    async with connect("memory:", transport=transport(), store=tmp_path, evidence=choice) as app:
+        results = [await app.call("sign.in", {"password": f"secret-{n}"}, call_id=f"call-{n}") for n in range(4)]
+        kept = [await app.store.exists(result.evidence["console"].id) for result in results]
+        assert kept == [False, False, True, True]
+        assert all([await app.store.exists(result.artifact().id) for result in results])
+        assert results[3].as_dict()["evidence"]
+
+
+async def test_evidence_that_cannot_be_stored_costs_no_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(tmp_path, max_bytes=40)
+    async with connect("memory:", transport=transport(), store=store, evidence=Evidence(console=True)) as app:
+        result = await app.call("sign.in", {"password": "secret-1"})
+        assert not result.evidence and "evidence: console: the content is over the limit" in result.warnings[0]
+        with pytest.raises(CapabilityError) as raised:
+            await app.call("sign.in", {"password": "secret-1", "fail": True})
+        assert "over the limit" in str(raised.value.details["evidence"])

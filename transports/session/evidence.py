@@ -1,0 +1,77 @@
+"""The choice of evidence: what is kept of a call besides what it answers, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..browser.evidence.kinds import KINDS, EvidenceKind
+from ..errors import UsageError
+from ..protocol.durations import parse_duration
+
+__all__ = ["Evidence", "EvidenceMode", "read_evidence"]
+
+#: When a kind of evidence is kept; ``True`` and ``False`` are ``"on"`` and ``"off"``.
+EvidenceMode: TypeAlias = Literal["off", "on", "on-failure"]
+_MODES: Mapping[object, EvidenceMode] = {
+    "off": "off", "on": "on", "on-failure": "on-failure", False: "off", True: "on"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is kept of each call besides its answer, as artifacts: ``connect(…, evidence=Evidence(trace="on-failure"))``.
+
+    ``trace`` is Playwright's (``playwright show-trace FILE``), ``video`` a WebM of the page, ``har`` the requests as
+    HAR 1.2, ``console`` the console and the page's errors as text, ``screenshot`` a picture of the page at the end.
+    Secrets are removed from all but the pictures (docs/evidence.md).
+
+    Of the files of one session, or of a store without sessions, at most ``max_files`` are kept, the newest, and each at
+    most ``max_age`` seconds; ``None`` is no limit. Raises :class:`~transports.errors.UsageError` for another value.
+    """
+
+    trace: EvidenceMode | bool = "off"
+    video: EvidenceMode | bool = "off"
+    har: EvidenceMode | bool = "off"
+    console: EvidenceMode | bool = "off"
+    screenshot: EvidenceMode | bool = "off"
+    max_files: int | None = None
+    max_age: float | None = None
+
+    def __post_init__(self) -> None:
+        for kind in KINDS:
+            mode = getattr(self, kind)
+            if not isinstance(mode, str | bool) or mode not in _MODES:
+                raise UsageError(f'evidence: {kind} is "off", "on" or "on-failure", not {mode!r}')
+        for name, limit in (("max_files", self.max_files), ("max_age", self.max_age)):
+            if limit is not None and not limit > 0:
+                raise UsageError(f"evidence: {name} must be above 0 (it is {limit})")
+
+    def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
+        """Return the kinds to keep of a call that ``failed`` or not; without it, those to record."""
+        kept = ("on",) if failed is False else ("on", "on-failure")
+        return frozenset(kind for kind in KINDS if _MODES[getattr(self, kind)] in kept)
+
+
+def read_evidence(text: str) -> Evidence:
+    """Return the choice that a text makes: ``trace,video=on-failure,max_files=200,max_age=7d``.
+
+    A kind without a value is on. Raises :class:`~transports.errors.UsageError`."""
+    given: dict[str, object] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name in given:
+            raise UsageError(f"evidence: {name} is given twice")
+        if name in KINDS:
+            given[name] = value if equals else "on"
+        elif name == "max_files" and value.isascii() and value.isdigit():
+            given[name] = int(value)
+        elif name == "max_age" and (seconds := parse_duration(value)) is not None:
+            given[name] = seconds
+        else:
+            raise UsageError(
+                f"evidence: {part!r} is not understood; write kinds with commas between them, such as "
+                f"trace,har=on-failure,max_files=200,max_age=7d; the kinds are {', '.join(KINDS)}"
+            )
+    return Evidence(**given)  # type: ignore[arg-type]
