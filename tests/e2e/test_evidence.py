@@ -60,7 +60,7 @@ async def test_a_failing_call_keeps_five_kinds_of_evidence_without_a_secret(tmp_
     evidence = Evidence(
         trace="on-failure", video="on-failure", har="on-failure", console="on-failure", screenshot="on-failure"
     )
-    async with secret_page() as url, Browser() as browser:
+    async with secret_page() as url, Browser() as browser:  # noqa: SIM117 - the session ends before its browser
         async with connect(url, browser=browser, store=tmp_path / "out", evidence=evidence) as app:
             good = await app.call("sign.in", {"password": CANARY, "work": True})
             assert not good.evidence and not good.warnings

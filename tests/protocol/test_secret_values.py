@@ -42,7 +42,9 @@ def test_a_value_that_a_rule_finds_is_removed_where_no_rule_does(where: object) 
 
 def test_forms_and_lines_tell_secrets_too() -> None:
     secrets = SecretValues()
-    secrets.learn_html("<input type=password value='first&amp;one'><input name=api_key value=\"second-1\"><input value=open-1>")
+    secrets.learn_html(
+        "<input type=password value='first&amp;one'><input name=api_key value=\"second-1\"><input value=open-1>"
+    )
     secrets.learn_pairs("user=bob&client_secret=third%2Fone")
     said = secrets.line("first&one second-1 open-1 third/one {token: fourth-one, user: bob} password=fifth")
     assert said == f"{REDACTED} {REDACTED} open-1 {REDACTED} {{token: {REDACTED}, user: bob}} password={REDACTED}"

@@ -55,12 +55,12 @@ async def test_an_app_without_a_page_has_a_console_and_nothing_else(tmp_path: Pa
     with pytest.raises(UsageError, match="needs a store that keeps files"):
         connect("memory:", transport=transport(), store="none:", evidence=Evidence(console=True))
     choice = Evidence(console="on-failure")
-    async with connect("memory:", transport=transport(), store=tmp_path, evidence=choice) as app:
-        async with app.events() as events:
-            assert not (await app.call("sign.in", {"password": "canary-77"})).evidence
-            with pytest.raises(CapabilityError) as raised:
-                await app.call("sign.in", {"password": "canary-77", "fail": True}, call_id="call-2")
-            ended = [event async for event in at_once(events) if isinstance(event, CallFinished)]
+    session = connect("memory:", transport=transport(), store=tmp_path, evidence=choice)
+    async with session as app, app.events() as events:
+        assert not (await app.call("sign.in", {"password": "canary-77"})).evidence
+        with pytest.raises(CapabilityError) as raised:
+            await app.call("sign.in", {"password": "canary-77", "fail": True}, call_id="call-2")
+        ended = [event async for event in at_once(events) if isinstance(event, CallFinished)]
     kept = raised.value.evidence["console"]
     assert {event.call: [*event.evidence] for event in ended}["call-2"] == ["console"]
     assert kept.path is not None and kept.mime_type == "text/plain"
@@ -72,7 +72,7 @@ async def test_an_app_without_a_page_has_a_console_and_nothing_else(tmp_path: Pa
 
 
 async def at_once(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    """What a stream holds when its session has closed."""
+    """The events of a stream until a call has failed."""
     async for event in events:
         yield event
         if isinstance(event, CallFinished) and event.error:

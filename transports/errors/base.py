@@ -69,7 +69,8 @@ class ABPError(Exception):
     ``retryable`` says whether the same call may succeed later; ``retry_after`` is how long to wait before, in seconds,
     or ``None`` if nobody said. ``alternatives`` are names of capabilities that the app offers instead. ``details``
     holds JSON values only. ``result`` is set where part of an answer was stored before the error: what it lists is
-    safe in the store. ``evidence`` has what was recorded of the call, by its kind. As text, such as in the last line of a traceback, an error is its message and its code:
+    safe in the store. ``evidence`` has what was recorded of the call, by its kind (docs/evidence.md). As text, such as
+    in the last line of a traceback, an error is its message and its code:
     ``export.pdf: the paper is out [OPERATION_FAILED]``.
     """
 

@@ -1,4 +1,4 @@
-"""Removes secrets by their value: what the rules of :mod:`.redaction` find in one place is removed from all others too.
+"""Removes secrets by value: what the rules of :mod:`.redaction` find in one place is removed from all others too.
 
 A name says that a value is secret only where the name stands beside it. The same password in a line of a console, in the
 text of a page or in base64 has no name. No I/O.
@@ -23,7 +23,9 @@ _SHORTEST, _LONGEST = 6, 4096
 #: Values that are remembered; an app chooses how many there are.
 _MAX_VALUES = 200
 #: Words that stand beside secret names in schemas, scripts and forms.
-_WORDS = frozenset(("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password"))
+_WORDS = frozenset(
+    ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
+)
 #: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
 _PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
 #: A field of a form in HTML, and its attributes.
@@ -91,7 +93,9 @@ class SecretValues:
     def is_secret_field(self, attributes: dict[str, str]) -> bool:
         """Return whether a field of a form with these attributes holds a secret."""
         names = (attributes.get(key, "") for key in ("name", "id", "autocomplete"))
-        return attributes.get("type", "").lower() == "password" or any(map(self._redactor.is_secret, filter(None, names)))
+        return attributes.get("type", "").lower() == "password" or any(
+            map(self._redactor.is_secret, filter(None, names))
+        )
 
     # --- redacting ----------------------------------------------------------------------------------------------------
 
@@ -193,7 +197,7 @@ def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
         case dict(), dict():
             for key in before.keys() & after.keys() - (_ABOUT_COOKIES if "domain" in before else set()):
                 yield from _differences(before[key], after[key])
-        case (list() | tuple()), (list() | tuple()):
+        case ((list() | tuple()), (list() | tuple())):
             for one, other in zip(before, after, strict=False):
                 yield from _differences(one, other)
         case _, str() if before != after:

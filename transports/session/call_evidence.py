@@ -15,11 +15,11 @@ from ..browser.evidence.page_evidence import CallEvidence, PageEvidence, page_of
 from ..errors import ABPError, UsageError, first_line
 from ..routing import Result
 from ..tasks import spawn
-from .evidence import Evidence
 from .event_log import EventLog
+from .evidence import Evidence
 
 if TYPE_CHECKING:
-    from ..browser.evidence.kinds import EvidenceFile, EvidenceKind
+    from ..browser.evidence.kinds import EvidenceFile
     from .events import EventStreams
     from .results import Results
 
@@ -60,7 +60,7 @@ class EvidenceOfCalls:
             )
 
     async def __aenter__(self) -> Self:
-        """Look whether the evidence can be had. Raises :class:`~transports.errors.UsageError` if not, with the way out."""
+        """Look whether the evidence can be had. Raises :class:`~transports.errors.UsageError` if not."""
         kinds = self._evidence.kinds()
         source = page_of(self._transport)
         if source is None:
@@ -125,6 +125,7 @@ class EvidenceOfCalls:
                 except ABPError as error:  # the call counts more than its evidence
                     begun.notes.append(f"{file.kind}: {error.message}")
             if kept and self._limits is not None:
+                await self._limits.list()  # a store without a retention looks for new entries once a minute only
                 await self._limits.enforce_retention()
         except (ABPError, OSError) as error:
             begun.notes.append(first_line(error))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
 from ..browser.evidence.kinds import KINDS, EvidenceKind
 from ..errors import UsageError
 from ..protocol.durations import parse_duration
 
-__all__ = ["Evidence", "EvidenceMode", "read_evidence"]
+__all__ = ["Evidence", "EvidenceMode", "checked_evidence", "evidence_for", "keeping", "read_evidence"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: When a kind of evidence is kept; ``True`` and ``False`` are ``"on"`` and ``"off"``.
 EvidenceMode: TypeAlias = Literal["off", "on", "on-failure"]
+#: How targets begin whose apps are in no page.
+_WITHOUT_PAGE = ("ws://", "wss://", "mcp", "replay:")
 _MODES: Mapping[object, EvidenceMode] = {
     "off": "off", "on": "on", "on-failure": "on-failure", False: "off", True: "on"
 }  # fmt: skip
@@ -21,7 +27,7 @@ _MODES: Mapping[object, EvidenceMode] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is kept of each call besides its answer, as artifacts: ``connect(…, evidence=Evidence(trace="on-failure"))``.
+    """What is kept of each call besides its answer, as artifacts: ``connect(…, evidence=Evidence(trace="on"))``.
 
     ``trace`` is Playwright's (``playwright show-trace FILE``), ``video`` a WebM of the page, ``har`` the requests as
     HAR 1.2, ``console`` the console and the page's errors as text, ``screenshot`` a picture of the page at the end.
@@ -75,3 +81,36 @@ def read_evidence(text: str) -> Evidence:
                 f"trace,har=on-failure,max_files=200,max_age=7d; the kinds are {', '.join(KINDS)}"
             )
     return Evidence(**given)  # type: ignore[arg-type]
+
+
+def checked_evidence(text: str) -> str:
+    """Return the text of a setting if it can be read. Raises :class:`ValueError`, for models of settings."""
+    try:
+        read_evidence(text)
+    except UsageError as error:
+        raise ValueError(error.message.removeprefix("evidence: ")) from error
+    return text
+
+
+def evidence_for(evidence: Evidence, target: str) -> Evidence:
+    """Return the part of a choice for many apps that the one at ``target`` can give: without a page, the console."""
+    if not target.lower().startswith(_WITHOUT_PAGE):
+        return evidence
+    return replace(evidence, trace="off", video="off", har="off", screenshot="off")
+
+
+def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:
+    """Return ``connect`` with the evidence that a text chooses for all apps, where a call of it chooses none.
+
+    Raises :class:`~transports.errors.UsageError` as :func:`read_evidence`."""
+    evidence = read_evidence(text)
+    if not evidence.kinds():
+        return connect
+
+    @wraps(connect)
+    def connecting(*args: P.args, **options: P.kwargs) -> T:
+        target = str(args[0] if args else options.get("target", ""))
+        options.setdefault("evidence", evidence_for(evidence, target))
+        return connect(*args, **options)
+
+    return connecting

@@ -13,8 +13,11 @@ __all__ = ["clean_body", "learn_body"]
 
 _REDACTOR = Redactor()
 #: A part of ``multipart/form-data`` (RFC 7578) that is a text: its head, and its value until the next boundary.
-_PART = re.compile(r"(content-disposition:[^\r\n]*\bname=\"([^\"\r\n]*)\"[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n)(.*?)(?=\r?\n--)",
-                   re.IGNORECASE | re.DOTALL)  # fmt: skip
+_PART = re.compile(
+    r"(content-disposition:[^\r\n]*\bname=\"([^\"\r\n]*)\"[^\r\n]*\r?\n(?:[^\r\n]+\r?\n)*\r?\n)"
+    r"(.*?)(?=\r?\n--)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
@@ -46,7 +49,7 @@ def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
 
 def _json(text: str, mime_type: str) -> Mapping[str, object] | list[object] | None:
     """An object or a list that the text is, whatever type it is said to have."""
-    if "json" not in mime_type and not text.lstrip()[:1] in ("{", "["):
+    if "json" not in mime_type and text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         value = json.loads(text)

@@ -20,7 +20,7 @@ _MAX_LINES, _MAX_CHARS = 5000, 4000
 
 
 class ConsoleLog:
-    """Listens to a page from :meth:`start` to :meth:`stop`. The secrets of the requests that it sends are learned too."""
+    """Listens to a page from :meth:`start` to :meth:`stop`. Secrets of the requests that it sends are learned too."""
 
     def __init__(self, page: Page, secrets: SecretValues) -> None:
         self._page = page

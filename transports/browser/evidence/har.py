@@ -1,4 +1,4 @@
-"""HAR 1.2 without secrets: addresses, headers, cookies, queries, bodies. The trace's network log has the same entries."""
+"""HAR 1.2 without secrets: addresses, headers, cookies, queries, bodies. A trace's network log has such entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "starte
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
     """Return the HAR in a file, whose secrets are learned. Raises :class:`ValueError` for a file that is none."""
     har = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(har, dict) or not isinstance(har.get("log"), dict) or not isinstance(har["log"].get("entries"), list):
+    if (
+        not isinstance(har, dict)
+        or not isinstance(har.get("log"), dict)
+        or not isinstance(har["log"].get("entries"), list)
+    ):
         raise ValueError("the browser's driver wrote no HAR")
     for entry in har["log"]["entries"]:
         learn_entry(entry, secrets)

@@ -37,7 +37,9 @@ _TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application
           "screenshot": "image/png"}  # fmt: skip
 _ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}
 #: What the fields for passwords hold now, to be removed from all that is kept.
-_PASSWORDS = "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
+_PASSWORDS = (
+    "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
+)
 
 
 class CallRecording:

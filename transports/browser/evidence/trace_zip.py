@@ -23,8 +23,8 @@ __all__ = ["clean_trace", "learn_trace"]
 _MAX_FILE, _MAX_ALL = 64 << 20, 512 << 20
 #: Keys of a log by which the viewer finds its way; their values are no texts of the app.
 _STRUCTURE = frozenset(
-    ("type", "class", "method", "callId", "parentId", "pageId", "frameId", "contextId", "guid", "sha1", "_sha1")
-    + ("snapshotName", "beforeSnapshot", "afterSnapshot", "inputSnapshot", "mimeType", "_frameref", "_monotonicTime")
+    "type class method callId parentId pageId frameId contextId guid sha1 _sha1 file snapshotName beforeSnapshot "
+    "afterSnapshot inputSnapshot mimeType _frameref _monotonicTime".split()
 )
 _LOGS = (".trace", ".network", ".stacks")
 #: What the trace's snapshots call the value that a field has, in the place of the one that it began with.
@@ -123,7 +123,7 @@ def _clean_event(event: object, secrets: SecretValues) -> object:
 
 
 def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:
-    """The attributes of a snapshot's fields for secrets. An element is a list: its name, its attributes, its children."""
+    """The attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
     for node in _walk(event, lambda node: isinstance(node, list)):
         match node:
             case [str() as name, dict() as attributes, *_] if name.upper() == "INPUT":
