@@ -1,7 +1,7 @@
 """Removes secrets by value: what the rules of :mod:`.redaction` find in one place is removed from all others too.
 
-A name says that a value is secret only where the name stands beside it. The same password in a line of a console, in the
-text of a page or in base64 has no name. No I/O.
+A name says that a value is secret only where the name stands beside it. The same password in a line of a console, in
+the text of a page or in base64 has no name. No I/O.
 """
 
 from __future__ import annotations

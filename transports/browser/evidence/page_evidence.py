@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
+import tempfile
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ...base import Transport
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 __all__ = ["CallEvidence", "HasPage", "PageEvidence", "page_of"]
-
-_numbers = itertools.count()
 
 
 @runtime_checkable
@@ -42,7 +42,9 @@ class PageEvidence:
     def __init__(self, source: HasPage) -> None:
         self._source = source
         self._stack = contextlib.ExitStack()
-        self._folder = self._stack.enter_context(RunFolder())
+        self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
+        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._numbers = itertools.count()
         #: Kinds that are recorded now: a trace, a video and a HAR can be of one call at a time.
         self.busy: set[EvidenceKind] = set()
 
@@ -57,7 +59,7 @@ class PageEvidence:
             evidence.notes.append("the page was not open when the call began")
             return evidence
         self.busy |= EXCLUSIVE & wanted
-        folder = self._folder / f"evidence-{next(_numbers)}"
+        folder = self._folder / str(next(self._numbers))
         evidence.recording = recording = CallRecording(page, wanted, folder, title=title, params=params)
         try:
             await recording.start()

@@ -80,7 +80,8 @@ class CallRecording:
         # A trace of its own for each call: chunks of one trace share its log of requests, which only grows.
         tracing = self._page.context.tracing
         await tracing.start(screenshots=True, snapshots=True, title=self._title)
-        await tracing.group(self._title)  # the call itself is no action of Playwright's
+        with contextlib.suppress(Exception):  # the call itself is no action of Playwright's, so it gets a name in it
+            await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
         """Stop everything, and return the files of the kinds to ``keep``, without the secrets that were found."""

@@ -23,8 +23,27 @@ __all__ = ["clean_trace", "learn_trace"]
 _MAX_FILE, _MAX_ALL = 64 << 20, 512 << 20
 #: Keys of a log by which the viewer finds its way; their values are no texts of the app.
 _STRUCTURE = frozenset(
-    "type class method callId parentId pageId frameId contextId guid sha1 _sha1 file snapshotName beforeSnapshot "
-    "afterSnapshot inputSnapshot mimeType _frameref _monotonicTime".split()
+    [
+        "type",
+        "class",
+        "method",
+        "callId",
+        "parentId",
+        "pageId",
+        "frameId",
+        "contextId",
+        "guid",
+        "sha1",
+        "_sha1",
+        "file",
+        "snapshotName",
+        "beforeSnapshot",
+        "afterSnapshot",
+        "inputSnapshot",
+        "mimeType",
+        "_frameref",
+        "_monotonicTime",
+    ]
 )
 _LOGS = (".trace", ".network", ".stacks")
 #: What the trace's snapshots call the value that a field has, in the place of the one that it began with.

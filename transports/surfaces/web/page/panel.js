@@ -3,6 +3,7 @@ import { address, remove } from './api.js';
 import { calls, callWithResult, running } from './calls.js';
 import { tree } from './content.js';
 import { busy, button, h } from './dom.js';
+import { evidence } from './evidence.js';
 import { on } from './events.js';
 import { duration, plural, size } from './format.js';
 import { metaOf } from './grid.js';
@@ -51,6 +52,7 @@ function outcome(call) {
   return [
     call.status === 'failed' && call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
     call.artifacts.length > 0 && files(call.artifacts),
+    evidence(call),
     answer(call),
   ].filter(Boolean);
 }
