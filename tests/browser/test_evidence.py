@@ -84,7 +84,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PICTURE", 0.05)
 
 
-async def recorded(page: Any, kinds: Any = KINDS) -> tuple[dict[str, Path], list[str]]:
+async def recorded(page: Any, kinds: Any = KINDS) -> tuple[Any, list[str]]:
     evidence = PageEvidence(SimpleNamespace(page=page))
     call = await evidence.begin(kinds, "sign.in", {})
     files = {file.kind: file.path for file in await call.end(kinds)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import subprocess
 import zipfile
 from collections.abc import AsyncIterator, Mapping
@@ -21,10 +20,9 @@ from playwright.async_api import expect
 
 from tests.e2e.visits import visiting
 from tests.support.gallery import open_gallery
-from tests.support.needs import missing
 from tests.support.secret_page import CANARY, secret_page
+from tests.support.video import placed_ffmpeg
 from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
-from transports.browser.evidence.ffmpeg import find_ffmpeg
 
 ALL_ON_FAILURE = Evidence(
     trace="on-failure", video="on-failure", har="on-failure", console="on-failure", screenshot="on-failure"
@@ -36,14 +34,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def recording_browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
     """A browser that makes videos: an ffmpeg of this machine stands where Playwright looks for its own."""
-    if (found := shutil.which("ffmpeg")) is None:
-        missing("ffmpeg", "videos are made with it")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path_factory.mktemp("registry")))
-        path, there = find_ffmpeg()
-        assert not there
-        path.parent.mkdir(parents=True)
-        path.symlink_to(found)
+    with placed_ffmpeg(tmp_path_factory.mktemp("registry")):
         async with Browser() as browser:
             yield browser
 
