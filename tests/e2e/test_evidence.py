@@ -131,4 +131,5 @@ async def test_the_gallery_shows_evidence_beside_its_call(tmp_path: Path, record
             await expect(section.locator("[data-evidence=trace] code")).to_contain_text(
                 "playwright show-trace 'sign.in-"
             )
-            await expect(page.get_by_role("region", name="Evidence of this call")).to_have_count(1)
+            await page.goto(f"{gallery.url}#artifacts")
+            await expect(page.locator(".card .thumb[data-kind=video] video")).to_have_js_property("videoWidth", 1280)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Error
 
+from tests.support.fake_page import SECRET, FakePage
 from transports import (
     CallFinished,
+    CallTimeout,
     CapabilityError,
     Event,
     Evidence,
@@ -97,3 +101,42 @@ async def test_evidence_that_cannot_be_stored_costs_no_call(tmp_path: Path, capl
         with pytest.raises(CapabilityError) as raised:
             await app.call("sign.in", {"password": "secret-1", "fail": True})
         assert "over the limit" in str(raised.value.details["evidence"])
+
+
+class InPage(MemoryTransport):
+    """An app in a page that only looks like one."""
+
+    def __init__(self, page: FakePage) -> None:
+        super().__init__({"sign.in": sign_in, "job.hold": hold})
+        self.page = page
+
+
+async def hold(params: object, call: Call) -> object:
+    await asyncio.Event().wait()
+    return None
+
+
+async def test_a_call_that_times_out_has_evidence_and_one_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    page = FakePage()
+    choice = Evidence(trace="on-failure", har="on-failure", screenshot="on-failure")
+    async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=choice) as app:
+        cancelled = asyncio.ensure_future(app.call("job.hold"))
+        while app.transport.page.stopped.count("har") < 2:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)  # the first is the trial at opening
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert not (await app.call("sign.in", {"password": SECRET})).evidence
+        with pytest.raises(CallTimeout) as late:
+            await app.call("job.hold", timeout=0.05)
+        assert [*late.value.evidence] == ["trace", "har", "screenshot"] and not late.value.details
+    kept = [ref for ref in await open_store(tmp_path).list() if "evidence" in ref.source]
+    assert len(kept) == 3 and page.stopped.count("stop") == page.stopped.count("trace") == 4
+
+
+async def test_evidence_that_the_browser_cannot_give_is_refused_at_opening(tmp_path: Path) -> None:
+    page = FakePage(video=Error("Executable doesn't exist at /registry/ffmpeg-linux"))
+    with pytest.raises(UsageError, match="evidence: video: a video needs Playwright's ffmpeg, which is not here"):
+        async with connect("memory:", transport=InPage(page), store=tmp_path, evidence=Evidence(video=True, har=True)):
+            pass
+    assert page.stopped.count("stop_har") == page.stopped.count("har")
