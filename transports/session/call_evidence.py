@@ -14,7 +14,7 @@ from ..base import Transport
 from ..browser.evidence.page_evidence import CallEvidence, PageEvidence, page_of
 from ..errors import ABPError, UsageError, first_line
 from ..routing import Result
-from ..tasks import spawn
+from ..tasks import finished, spawn
 from .event_log import EventLog
 from .evidence import Evidence
 
@@ -88,23 +88,24 @@ class EvidenceOfCalls:
 
     async def around(self, call: str, capability: str, params: object, work: Awaitable[Result]) -> Result:
         """Return what ``work`` does, with the evidence on its result, or on the error that it raises."""
+        beginning = asyncio.ensure_future(self._begin(capability, params))
         try:
-            begun = await self._begin(capability, params)
+            begun = await finished(beginning)
+            try:
+                result = await work
+            except ABPError as error:
+                error.evidence, notes = await self._kept(begun, call, capability, failed=True)
+                if notes:
+                    error.details.setdefault("evidence", notes)
+                raise
+            kept, notes = await self._kept(begun, call, capability, failed=False)
+        except ABPError:
+            raise
         except BaseException:
             if asyncio.iscoroutine(work):
                 work.close()
+            spawn(self._dropped(beginning), self._ending)  # a caller that cancels waits for nothing
             raise
-        try:
-            result = await work
-        except ABPError as error:
-            error.evidence, notes = await self._kept(begun, call, capability, failed=True)
-            if notes:
-                error.details.setdefault("evidence", notes)
-            raise
-        except BaseException:
-            spawn(self._dropped(begun), self._ending)  # a caller that cancels waits for nothing
-            raise
-        kept, notes = await self._kept(begun, call, capability, failed=False)
         return replace(result, evidence=kept, warnings=(*result.warnings, *(f"evidence: {note}" for note in notes)))
 
     async def _begin(self, capability: str, params: object) -> CallEvidence | EventLog:
@@ -142,7 +143,8 @@ class EvidenceOfCalls:
             file.path, filename=name, mime_type=file.mime_type, namespace=f"evidence_{file.kind}", meta=source
         )
 
-    async def _dropped(self, begun: CallEvidence | EventLog) -> None:
-        with contextlib.suppress(Exception):
+    async def _dropped(self, beginning: asyncio.Future[CallEvidence | EventLog]) -> None:
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            begun = await beginning
             await begun.end(())
-        begun.discard()
+            begun.discard()

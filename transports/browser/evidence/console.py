@@ -27,6 +27,7 @@ class ConsoleLog:
         self._secrets = secrets
         self._lines: list[str] = []
         self._left_out = 0
+        self._listening = False
         self._listeners: list[tuple[Any, Any]] = [
             ("console", listener(self._on_console)),
             ("pageerror", listener(self._on_error)),
@@ -35,12 +36,14 @@ class ConsoleLog:
 
     def start(self) -> None:
         """Begin to listen."""
+        self._listening = True
         for event, handle in self._listeners:
             self._page.on(event, handle)
 
     def stop(self) -> None:
-        """Listen no more."""
-        for event, handle in self._listeners:
+        """Listen no more. Idempotent."""
+        listening, self._listening = self._listening, False
+        for event, handle in self._listeners if listening else ():
             self._page.remove_listener(event, handle)
 
     def text(self) -> str:

@@ -72,9 +72,9 @@ class CallRecording:
             "har": lambda: tracing.start_har(self._path("har", raw=True), content="embed"),
             "video": lambda: self._page.screencast.start(path=self._path("video")),
         }
-        for kind in (one for one in starts if one in self._wanted):
-            if await self._step(kind, starts[kind]()):
-                self.running.add(kind)
+        wanted = [kind for kind in starts if kind in self._wanted]
+        begun = await asyncio.gather(*(self._step(kind, starts[kind]()) for kind in wanted))
+        self.running = {kind for kind, started in zip(wanted, begun, strict=True) if started}
 
     async def _start_trace(self) -> None:
         # A trace of its own for each call: chunks of one trace share its log of requests, which only grows.
@@ -84,20 +84,21 @@ class CallRecording:
             await tracing.group(self._title)
 
     async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
-        """Stop everything, and return the files of the kinds to ``keep``, without the secrets that were found."""
+        """Stop everything, and return the files of the kinds to ``keep``, without the secrets that were found.
+
+        If it was cancelled, it may be called again to stop the rest."""
         self._console.stop()
         made: set[EvidenceKind] = set()
         if "screenshot" in keep and await self._step("screenshot", self._take_picture()):
             made.add("screenshot")
         tracing = self._page.context.tracing
-        if "video" in self.running and await self._step("video", self._page.screencast.stop()):
+        if await self._stopped("video", self._page.screencast.stop):
             made.add("video")
-        if "har" in self.running and await self._step("har", tracing.stop_har()):
+        if await self._stopped("har", tracing.stop_har):
             made.add("har")
-        if "trace" in self.running:
-            kept = "trace" in keep
-            if await self._step("trace", tracing.stop(path=self._path("trace", raw=True) if kept else None)):
-                made.add("trace")
+        path = self._path("trace", raw=True) if "trace" in keep else None
+        if await self._stopped("trace", lambda: tracing.stop(path=path)):
+            made.add("trace")
         if "console" in self._wanted:
             made.add("console")
         made &= set(keep)
@@ -105,6 +106,13 @@ class CallRecording:
             return []
         await self._learn_fields()
         return await in_thread(self._clean, made)
+
+    async def _stopped(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
+        """Stop a kind that runs, once. Whether it ran and could be stopped."""
+        if kind not in self.running:
+            return False
+        self.running.discard(kind)
+        return await self._step(kind, stop())
 
     async def _take_picture(self) -> None:
         async with asyncio.timeout(_PICTURE):
