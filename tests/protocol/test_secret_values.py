@@ -72,4 +72,12 @@ def test_an_app_cannot_make_redaction_slow() -> None:
     secrets.line("a=" * 20_000 + "<input " * 20_000 + "A" * 200_000)
     secrets.learn_html("<input " + "a='" * 20_000)
     secrets.learn_pairs("password" * 20_000)
+    secrets.text((base64.b64encode(b"value-000001").decode() + " ") * 50_000)
     assert time.process_time() - started < 20  # in proportion; quadratic work would take minutes
+
+
+def test_a_long_text_is_looked_at_in_pieces_and_loses_nothing_but_its_secrets() -> None:
+    secrets = SecretValues()
+    line = "https://app.example/?said=1&token=abcdefgh then words\n"
+    for text in (line * 5000, line.replace("\n", " ") * 5000, "x" * 200_000 + f" {line}"):
+        assert secrets.text(text) == text.replace("abcdefgh", REDACTED)

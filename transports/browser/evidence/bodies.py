@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
+
+import msgspec
 
 from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
@@ -39,7 +40,7 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
 def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
     """Return a body without secrets."""
     if (value := _json(text, mime_type)) is not None:
-        return json.dumps(secrets.tree(value), ensure_ascii=False)
+        return msgspec.json.encode(secrets.tree(value)).decode()
     if "x-www-form-urlencoded" in mime_type:
         return secrets.line(text)
     if "multipart/" in mime_type:
@@ -52,7 +53,7 @@ def _json(text: str, mime_type: str) -> Mapping[str, object] | list[object] | No
     if "json" not in mime_type and text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        value = json.loads(text)
+        value = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict | list) else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ...protocol.redaction import REDACTED, Redactor
 from ...protocol.secret_values import SecretValues
@@ -22,7 +23,7 @@ _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "starte
 
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
     """Return the HAR in a file, whose secrets are learned. Raises :class:`ValueError` for a file that is none."""
-    har = json.loads(path.read_text(encoding="utf-8"))
+    har = msgspec.json.decode(path.read_bytes())
     if (
         not isinstance(har, dict)
         or not isinstance(har.get("log"), dict)
@@ -40,7 +41,7 @@ def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
     rest = secrets.tree({key: value for key, value in log.items() if key != "entries"})
     entries = [clean_entry(entry, secrets) for entry in log["entries"]]
     assert isinstance(rest, dict)
-    path.write_text(json.dumps({"log": rest | {"entries": entries}}, ensure_ascii=False), encoding="utf-8")
+    path.write_bytes(msgspec.json.encode({"log": rest | {"entries": entries}}))
 
 
 def learn_entry(entry: object, secrets: SecretValues) -> None:

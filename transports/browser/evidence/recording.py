@@ -32,7 +32,7 @@ _STEP = 10.0
 #: Seconds for the picture at the end; a page that spins has none.
 _PICTURE = 5.0
 #: Largest HAR in bytes that is looked through for secrets.
-_MAX_HAR = 64 << 20
+_MAX_HAR = 16 << 20
 _TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application/json", "console": "text/plain",
           "screenshot": "image/png"}  # fmt: skip
 _ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}

@@ -6,11 +6,13 @@ both logs refer by name: bodies of requests and responses, and pictures of the p
 
 from __future__ import annotations
 
-import json
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ...protocol.redaction import REDACTED
 from ...protocol.secret_values import SecretValues
@@ -20,7 +22,9 @@ from .har import clean_entry, learn_entry, sides
 __all__ = ["clean_trace", "learn_trace"]
 
 #: Bytes of one file in a trace, unpacked, and of all of them.
-_MAX_FILE, _MAX_ALL = 64 << 20, 512 << 20
+_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
+#: Seconds for one look through all files.
+_SECONDS = 20.0
 #: Keys of a log by which the viewer finds its way; their values are no texts of the app.
 _STRUCTURE = frozenset(
     [
@@ -55,28 +59,27 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
     with zipfile.ZipFile(path) as archive:
         _check(archive)
         types = _mime_types(archive)
-        for info in archive.infolist():
-            if info.filename.endswith(_LOGS):
-                for event in _lines(archive.read(info)):
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                for event in _lines(data):
                     _learn_event(event, secrets)
-            elif (text := _text(archive.read(info))) is not None:
-                learn_body(text, types.get(Path(info.filename).name, ""), secrets)
+            elif (text := _text(data)) is not None:
+                learn_body(text, types.get(Path(name).name, ""), secrets)
 
 
 def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
     """Write a trace without its secrets to ``target``. A binary file that holds one is left empty."""
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
         types = _mime_types(archive)
-        for info in archive.infolist():
-            data = archive.read(info)
-            if info.filename.endswith(_LOGS):
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
                 cleaned = (_clean_event(event, secrets) for event in _lines(data))
-                data = b"".join(json.dumps(event).encode() + b"\n" for event in cleaned)
+                data = b"".join(msgspec.json.encode(event) + b"\n" for event in cleaned)
             elif (text := _text(data)) is not None:
-                data = clean_body(text, types.get(Path(info.filename).name, ""), secrets).encode()
+                data = clean_body(text, types.get(Path(name).name, ""), secrets).encode()
             elif secrets.holds_any(data):
                 data = b""
-            out.writestr(info.filename, data)
+            out.writestr(name, data)
 
 
 def _check(archive: zipfile.ZipFile) -> None:
@@ -85,11 +88,20 @@ def _check(archive: zipfile.ZipFile) -> None:
         raise ValueError(f"it has {sum(sizes):,} bytes, more than can be looked through for secrets")
 
 
+def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+    """The names and contents of all files, for as long as there is time. Raises :class:`ValueError` after that."""
+    until = time.monotonic() + _SECONDS
+    for info in archive.infolist():
+        if time.monotonic() > until:
+            raise ValueError(f"to look through it for secrets takes more than {_SECONDS:.0f} s")
+        yield info.filename, archive.read(info)
+
+
 def _lines(data: bytes) -> Iterator[Any]:
     """The events of a log. What cannot be read, such as a tree that is too deep, cannot be cleaned: it is left out."""
     for line in data.splitlines():
         try:
-            yield json.loads(line)
+            yield msgspec.json.decode(line)
         except (ValueError, RecursionError):
             continue
 
