@@ -132,4 +132,4 @@ async def test_the_gallery_shows_evidence_beside_its_call(tmp_path: Path, record
                 "playwright show-trace 'sign.in-"
             )
             await page.goto(f"{gallery.url}#artifacts")
-            await expect(page.locator(".card .thumb[data-kind=video] video")).to_have_js_property("videoWidth", 1280)
+            await expect(page.locator(".card .thumb[data-kind=video] video")).to_have_js_property("videoWidth", 800)

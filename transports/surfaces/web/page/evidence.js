@@ -31,11 +31,10 @@ function kindOf([kind, id], open) {
   return node;
 }
 
-/** The evidence of a call that has ended, or null. The picture of one that failed is open. */
+/** The evidence of a call that has ended, of which there is some. The picture of one that failed is open. */
 export function evidence(call) {
   const order = Object.keys(TITLES);
-  const kinds = Object.entries(call.evidence ?? {}).sort(([one], [other]) => order.indexOf(one) - order.indexOf(other));
-  if (!kinds.length) return null;
+  const kinds = Object.entries(call.evidence).sort(([one], [other]) => order.indexOf(one) - order.indexOf(other));
   return h('section', { class: 'evidence stack tight', 'aria-label': 'Evidence of this call' },
     h('h3', {}, 'Evidence'), kinds.map((one) => kindOf(one, one[0] === 'screenshot' && call.status === 'failed')));
 }

@@ -3,7 +3,6 @@ import { address, remove } from './api.js';
 import { calls, callWithResult, running } from './calls.js';
 import { tree } from './content.js';
 import { busy, button, h } from './dom.js';
-import { evidence } from './evidence.js';
 import { on } from './events.js';
 import { duration, plural, size } from './format.js';
 import { metaOf } from './grid.js';
@@ -46,6 +45,14 @@ function answer(call) {
     }
   }, { once: true });
   return node;
+}
+
+/** What was recorded of a call; its module is loaded with the first such call that is opened. */
+function evidence(call) {
+  if (!Object.keys(call.evidence ?? {}).length) return null;
+  const box = h('div');
+  import('./evidence.js').then((module) => box.replaceWith(module.evidence(call)));
+  return box;
 }
 
 function outcome(call) {

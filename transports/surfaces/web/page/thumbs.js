@@ -1,6 +1,5 @@
 // Thumbnails of artifacts: the image itself, a page, a frame, a waveform, the head of a table or of a text, or a sheet with a label.
 import { slice } from './api.js';
-import { tableHead, videoFrame, waveform } from './cards.js';
 import { h } from './dom.js';
 import { label } from './format.js';
 
@@ -39,15 +38,15 @@ function lines(meta) {
   return box;
 }
 
-/** A sheet until the card is seen, then what `make` makes; the sheet stays if that fails. */
-function whenSeen(meta, make) {
+/** A sheet until the card is seen, then what a function of cards.js makes; the sheet stays if that fails. */
+function whenSeen(meta, maker) {
   const first = sheet(meta);
-  first.addEventListener('seen', () => Promise.resolve(make(meta)).then((made) => first.replaceWith(made), () => null));
+  first.addEventListener('seen', () => import('./cards.js').then((cards) => cards[maker](meta)).then((made) => first.replaceWith(made), () => null));
   observer.observe(first);
   return first;
 }
 
-const MAKERS = { csv: tableHead, video: videoFrame, audio: waveform };
+const MAKERS = { csv: 'tableHead', video: 'videoFrame', audio: 'waveform' };
 
 export function thumbnail(meta) {
   let content = sheet(meta);
