@@ -19,7 +19,7 @@ from ...protocol.secret_values import SecretValues
 from .bodies import clean_body, learn_body
 from .har import clean_entry, learn_entry, sides
 
-__all__ = ["clean_trace", "learn_trace"]
+__all__ = ["clean_event", "clean_trace", "learn_event", "learn_trace", "read_lines"]
 
 #: Bytes of one file in a trace, unpacked, and of all of them.
 _MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
@@ -61,8 +61,8 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
         types = _mime_types(archive)
         for name, data in _files(archive):
             if name.endswith(_LOGS):
-                for event in _lines(data):
-                    _learn_event(event, secrets)
+                for event in read_lines(data):
+                    learn_event(event, secrets)
             elif (text := _text(data)) is not None:
                 learn_body(text, types.get(Path(name).name, ""), secrets)
 
@@ -73,7 +73,7 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
         types = _mime_types(archive)
         for name, data in _files(archive):
             if name.endswith(_LOGS):
-                cleaned = (_clean_event(event, secrets) for event in _lines(data))
+                cleaned = (clean_event(event, secrets) for event in read_lines(data))
                 data = b"".join(msgspec.json.encode(event) + b"\n" for event in cleaned)
             elif (text := _text(data)) is not None:
                 data = clean_body(text, types.get(Path(name).name, ""), secrets).encode()
@@ -97,7 +97,7 @@ def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
         yield info.filename, archive.read(info)
 
 
-def _lines(data: bytes) -> Iterator[Any]:
+def read_lines(data: bytes) -> Iterator[Any]:
     """The events of a log. What cannot be read, such as a tree that is too deep, cannot be cleaned: it is left out."""
     for line in data.splitlines():
         try:
@@ -119,7 +119,7 @@ def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
     """The MIME types of the files in ``resources/``, as the network log has them."""
     types: dict[str, str] = {}
     for info in archive.infolist():
-        for event in _lines(archive.read(info)) if info.filename.endswith(".network") else ():
+        for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
             for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
                 body = side.get("postData") or side.get("content")
                 if isinstance(body, dict) and isinstance(name := body.get("_sha1"), str):
@@ -127,7 +127,8 @@ def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
     return types
 
 
-def _learn_event(event: object, secrets: SecretValues) -> None:
+def learn_event(event: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn what one event of a log holds."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             learn_entry(event.get("snapshot"), secrets)
@@ -142,7 +143,8 @@ def _learn_event(event: object, secrets: SecretValues) -> None:
         return
 
 
-def _clean_event(event: object, secrets: SecretValues) -> object:
+def clean_event(event: object, secrets: SecretValues) -> object:
+    """Return one event of a log without secrets."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
