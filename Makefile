@@ -9,7 +9,7 @@ FUZZ := $(VENV)/.fuzz
 MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
-WORKERS ?= 3
+WORKERS ?= 4
 UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=

@@ -69,6 +69,14 @@ async def test_a_sandbox_that_cannot_be_had_is_named(tmp_path: Path) -> None:
             pass
 
 
+async def test_a_driver_that_cannot_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Node.js lacks a library on a slim system, and ends before it says a word to us."""
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/bin/false")
+    with pytest.raises(BrowserNotFound, match="driver did not start .*playwright --version"):
+        async with Browser():
+            pass
+
+
 #: Starts as root, since the interpreter may lie where only root can read.
 _AS_NOBODY = """
 import asyncio, os, sys, tempfile

@@ -15,6 +15,7 @@ import typer
 
 from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
+from .completion import complete
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
@@ -34,7 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.command()(calls.call)
 app.command()(calls.capabilities)
@@ -273,6 +273,8 @@ def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
     try:
+        if (completed := complete(partial(_command, ""))) is not None:
+            return completed
         command = command_for(args)
         with command.make_context("abp", list(args) or ["--help"]) as context:
             status = command.invoke(context)
