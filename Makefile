@@ -14,7 +14,7 @@ UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check docs bench fuzz mutate lock clean
+.PHONY: help setup demo test again unit check docs bundle image bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,8 @@ help:
 	@echo "make unit    every short test that needs no browser and no other environment"
 	@echo "make check   format, lint, types and layers only"
 	@echo "make docs    the documentation as a site, in site/"
+	@echo "make bundle  the MCP bridge as a file that desktop clients install with one click"
+	@echo "make image   a container image with a browser"
 	@echo "make bench   speed, as ratios against named baselines"
 	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
 	@echo "make mutate  changes of the code that no test notices, by chance, room by room"
@@ -84,6 +86,16 @@ again:
 
 docs: $(READY)
 	@$(BIN)/python -m tests.site
+
+# For desktop clients of MCP: dist/abp-transports-….mcpb
+bundle: $(READY)
+	@$(BIN)/python -m release.bundle
+
+# With the engine that is there: ENGINE=podman, docker or buildah. dist/ holds the wheel.
+ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
+image: $(READY)
+	@rm -rf dist && $(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null 2>&1
+	@$(ENGINE) build --tag abp-transports $(IMAGE_ARGS) --file release/Containerfile .
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks

@@ -21,7 +21,7 @@ Every command has `-h`, `-v`, `-vv` and `-q`. `abp --install-completion` complet
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: its whole name, how deep it stands, its paragraphs, its usage, and its parameters with their text."""
+    """One command: its whole name, how deep it stands, its text, its usage, and its parameters with theirs."""
 
     path: str
     level: int

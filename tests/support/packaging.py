@@ -77,6 +77,12 @@ def built(folder: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
+def project() -> dict[str, str]:
+    """The table ``[project]`` of pyproject.toml."""
+    table: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
 def contents(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         return archive.namelist()
