@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["start_driver"]
 
-_HOW_TO_SEE_WHY = "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it (apt-get install libatomic1)"
+_HOW_TO_SEE_WHY = (
+    "`playwright --version` shows why: a slim image of Debian, for one, lacks a library of it "
+    "(apt-get install libatomic1)"
+)
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
