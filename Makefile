@@ -14,7 +14,7 @@ UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit check docs bundle image bench fuzz mutate lock clean
+.PHONY: help setup demo test again unit check docs bundle image compat bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make docs    the documentation as a site, in site/"
 	@echo "make bundle  the MCP bridge as a file that desktop clients install with one click"
 	@echo "make image   a container image with a browser"
+	@echo "make compat  the Pythons, lowest versions and browsers of this machine, tried"
 	@echo "make bench   speed, as ratios against named baselines"
 	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
 	@echo "make mutate  changes of the code that no test notices, by chance, room by room"
@@ -96,6 +97,10 @@ ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell comman
 image: $(READY)
 	@rm -rf dist && $(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null 2>&1
 	@$(ENGINE) build --tag abp-transports $(IMAGE_ARGS) --file release/Containerfile .
+
+# docs/compatibility.md
+compat: setup
+	@$(BIN)/python -m tests.support.compatibility
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
