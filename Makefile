@@ -69,10 +69,12 @@ unit: $(READY)
 	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive" \
 		--hypothesis-profile unit --ignore tests/e2e --ignore tests/hosts
 
-# A lighter Chromium, where Debian has one and may be asked: tests take it if it is there, and do without it if not.
+# A lighter Chromium, and what makes videos, where Debian has them and may be asked: tests take them if they are there, and do without if not.
 test: setup check
 	@test "$$(id -u)" != 0 || command -v chromium-headless-shell >/dev/null || \
 		apt-get install -qq -y chromium-headless-shell >/dev/null 2>&1 || true
+	@test "$$(id -u)" != 0 || command -v ffmpeg >/dev/null || \
+		apt-get install -qq -y --no-install-recommends ffmpeg >/dev/null 2>&1 || true
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory again
 	@$(BIN)/python -m coverage combine --quiet

@@ -42,6 +42,8 @@ logger = logging.getLogger("transports")
 _CANCEL_TIMEOUT = 1.0
 #: Seconds of those that the end of the session leaves to it.
 _CANCEL_TIMEOUT_AT_CLOSE = 0.1
+#: Seconds that sending ``shutdown`` may take.
+_SHUTDOWN_TIMEOUT = 1.0
 #: Attempts of one call at most.
 _MAX_ATTEMPTS = 4
 #: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
@@ -77,6 +79,12 @@ class Calls:
         if self._cancellations:
             await asyncio.wait(self._cancellations, timeout=_CANCEL_TIMEOUT_AT_CLOSE)
             await cancel_and_wait(self._cancellations)
+
+    async def shutdown(self) -> None:
+        """Tell the app that the session is over, within a second. Never raises."""
+        with contextlib.suppress(ABPError, TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
+                await self._transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     async def with_events(
         self, call: str, capability: str, work: Awaitable[Result], on_progress: OnProgress | None = None
@@ -241,7 +249,9 @@ def _with_refused(error: ABPError, capability: str, refused: Sequence[str]) -> A
         return error
     if isinstance(error, CapabilityError):
         message = f"{capability}: {refused[0]}; then the app said: {error.message.removeprefix(f'{capability}: ')}"
-        return UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
+        explained = UsageError(message, code=INVALID_ANSWER, details={"app": error.as_dict()})
+        explained.evidence = error.evidence
+        return explained
     error.message = f"{error.message}; {refused[0]}"
     error.args = (error.message,)
     return error

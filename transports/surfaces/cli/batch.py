@@ -10,7 +10,7 @@ import typer
 
 from ...errors import UsageError
 from .batch_work import exit_status, pool_of, print_report, work_off
-from .options import AdapterFile, Headed, Headers, Json, Timeout, Token
+from .options import AdapterFile, EvidenceText, Headed, Headers, Json, Timeout, Token
 from .output import print_json, print_note, print_text, run_async
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def run_(
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
+    evidence: EvidenceText = "",
     as_json: Events = False,
 ) -> int:
     """Run all jobs of an input; the same command again goes on where it stopped.
@@ -97,6 +98,7 @@ def run_(
             adapter=adapter,
             token=token,
             headers=header,
+            evidence=evidence,
         )
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend)
@@ -146,6 +148,7 @@ def worker(
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
+    evidence: EvidenceText = "",
     as_json: Events = False,
 ) -> int:
     """Help with a run, from any machine that reaches its ledger and its apps, until it is done."""
@@ -166,6 +169,7 @@ def worker(
             adapter=adapter,
             token=token,
             headers=header,
+            evidence=evidence,
         )
         async with ledger as opened:
             status, _ = await work_off(opened, pool, options, as_json=as_json)

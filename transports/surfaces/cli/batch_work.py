@@ -37,10 +37,12 @@ def pool_of(
     adapter: Path | None,
     token: str | None,
     headers: Sequence[str] | None,
+    evidence: str,
 ) -> Pool:
     """Return a pool with a session for each job that runs at once."""
     from ...batch import Pool
     from ...session.connect import connect
+    from ...session.evidence import keeping
 
     count = browsers or min(options.concurrency, os.cpu_count() or 1)
     return Pool(
@@ -49,7 +51,7 @@ def pool_of(
         store=store,
         headless=False if headed else None,
         timeout=timeout,
-        connect=partial(connect, adapter=adapter, headers=headers_of(token, headers or ())),
+        connect=keeping(partial(connect, adapter=adapter, headers=headers_of(token, headers or ())), evidence),
     )
 
 

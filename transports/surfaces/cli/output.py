@@ -12,13 +12,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import IO
 
-from ...errors import ABPError, CapabilityError, NotRecorded, UsageError
+from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol.plain_text import plain_line, plain_text
 from .option_names import naming_options
 from .signals import on_signal
 from .verbosity import is_quiet, log_level, reset
 
 __all__ = [
+    "evidence_lines",
     "is_dumb_terminal",
     "print_error",
     "print_event",
@@ -177,8 +178,20 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         cancelled=getattr(failure, "cancelled", False),
         document=failure.as_dict(),
     )
+    for line in evidence_lines(failure.evidence):
+        print_note(line)
     refused = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
     return 2 if refused or isinstance(failure, UsageError) else 1
+
+
+def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
+    """Return a line for each file that was recorded of a call; for a trace, the command that shows it."""
+    lines = []
+    for kind, file in evidence.items():
+        where = str(file.path or file.uri)
+        shown = f" (playwright show-trace {shlex.quote(where)})" if kind == "trace" and file.path else ""
+        lines.append(f"Evidence, {kind}: {where}{shown}")
+    return lines
 
 
 def _usage(error: Exception) -> str:

@@ -15,6 +15,7 @@ from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import StoreError, UsageError
 from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
+from ...session.evidence import keeping
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
 from ..shared.connections import Connections
@@ -89,7 +90,7 @@ async def serve(
     activity = Activity() if activity is None else activity
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
-    apps = Apps(store, connect, activity, limit=options.max_apps)
+    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
     site = Site(store, options, activity, watcher, apps, signer, access)
     async with AsyncExitStack() as stack:

@@ -26,6 +26,7 @@ from .options import Options
 from .resources import ResourceRoutes
 from .responses import RequestRefused, error_response, json_response, read_json, scope_in
 from .signing import Signer
+from .thumbnails import ThumbnailRoutes
 from .uploads import UploadRoutes
 
 __all__ = ["Site"]
@@ -69,6 +70,7 @@ class Site:
         self._activity = activity
         self._metrics = Metrics()
         self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics)
+        self._thumbnails = ThumbnailRoutes(self._artifacts)
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps)
@@ -105,6 +107,7 @@ class Site:
                 web.get("/artifacts/{id}", fetch_or_link),
                 web.delete("/artifacts/{id}", authorized(artifacts.delete)),
                 web.get("/artifacts/{id}/meta", authorized(artifacts.meta)),
+                web.get("/artifacts/{id}/thumbnail", authorized(self._thumbnails.show)),
                 web.post("/artifacts/{id}/verify", authorized(artifacts.verify)),
                 web.post("/artifacts/{id}/link", authorized(artifacts.link)),
                 web.get("/calls", authorized(calls.list)),
