@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .postgres import PostgresConnection
+from .postgres import PostgresConnection, without_password
 from .sqlite import SqliteConnection
 from .transactions import Connection, Cursor, Transactions, Value, without_nul
 
@@ -14,4 +14,5 @@ __all__ = [
     "Transactions",
     "Value",
     "without_nul",
+    "without_password",
 ]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from ..errors import ABPError, UsageError, first_line
-from ..protocol.urls import redact_url
 from .transactions import Cursor, Value
 
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresConnection"]
+__all__ = ["PostgresConnection", "without_password"]
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ class PostgresConnection:
     def __init__(self, url: str, name: str, error: type[ABPError]) -> None:
         self.name = name
         self.error = error
-        self._shown = redact_url(url)
+        self._shown = without_password(url)
         self._url = url
         self._secrets = _secrets(url)
         try:
@@ -133,13 +132,21 @@ class PostgresConnection:
         )
 
 
+def without_password(url: str) -> str:
+    """Return an address that leads to the same database where the password comes from ``PGPASSWORD`` or a password
+    file."""
+    scheme, mark, rest = url.partition("://")
+    userinfo, at, rest = rest.rpartition("@")
+    rest, question, query = rest.partition("?")
+    given = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if "pass" not in name]
+    return f"{scheme}{mark}{userinfo.partition(':')[0]}{at}{rest}{question * bool(given)}{urlencode(given, safe='/')}"
+
+
 def _secrets(url: str) -> set[str] | None:
-    """Return what no message may quote of a URL; ``None`` where that cannot be told, as with several hosts, or a ``/``
-    in a password: libpq quotes what it took for the port."""
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises
-    except ValueError:
+    """Return what no message may quote of a URL; ``None`` where that cannot be told, as with a ``/`` in a password:
+    libpq quotes what it then takes for the port."""
+    userinfo, _, rest = url.partition("://")[2].rpartition("@")
+    if any(mark in userinfo for mark in "/?#"):
         return None
-    given = [value for name, value in parse_qsl(parts.query) if "password" in name]
-    return {secret for one in (parts.password or "", *given) if one for secret in (one, unquote(one))}
+    given = [value for name, value in parse_qsl(rest.partition("?")[2]) if "pass" in name]
+    return {secret for one in (userinfo.partition(":")[2], *given) if one for secret in (one, unquote(one))}
