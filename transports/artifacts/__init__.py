@@ -27,7 +27,8 @@ from .local.store import LocalStore
 from .memory import MemoryStore
 from .none import NoneStore
 from .query import Page, Query, find
-from .ref import ArtifactRef, CheckReport, Problem, Scope
+from .ref import ArtifactRef, CheckReport, Problem, ReindexReport, Scope
+from .reindexing import reindex
 from .retention import Removal, Retention
 from .search import search
 from .staged import Staged
@@ -50,6 +51,7 @@ __all__ = [
     "Problem",
     "PutOptions",
     "Query",
+    "ReindexReport",
     "Removal",
     "Retention",
     "Scope",
@@ -59,6 +61,7 @@ __all__ = [
     "find",
     "is_named",
     "open_store",
+    "reindex",
     "search",
     "sweeping",
     "versions",

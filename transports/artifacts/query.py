@@ -33,7 +33,7 @@ class Query:
     ``capability`` and ``app`` are those that the artifact comes from (``ref.source``); ``mime_type`` is a whole type,
     or all of a kind, such as ``image/``. ``since`` (inclusive) and ``until`` (exclusive) are times with a time zone,
     compared with when an artifact was stored first; ``min_bytes`` and ``max_bytes`` are inclusive. ``limit`` is 1 to
-    10,000; ``cursor`` is :attr:`Page.next` of the page before.
+    10,000, or ``None`` for all in one page; ``cursor`` is :attr:`Page.next` of the page before.
 
     Raises :class:`~transports.errors.UsageError` for a time without a zone, a limit out of range, or a cursor that no
     page has.
@@ -46,13 +46,13 @@ class Query:
     until: datetime | None = None
     min_bytes: int | None = None
     max_bytes: int | None = None
-    limit: int = 50
+    limit: int | None = 50
     cursor: str | None = None
 
     def __post_init__(self) -> None:
         if any(time is not None and time.tzinfo is None for time in (self.since, self.until)):
             raise UsageError("since and until need a time zone, such as datetime.now(UTC) has")
-        if not 1 <= self.limit <= _MAX_LIMIT:
+        if self.limit is not None and not 1 <= self.limit <= _MAX_LIMIT:
             raise UsageError(f"limit is 1 to {_MAX_LIMIT:,} (it is {self.limit})")
         if self.cursor is not None and "~" not in self.cursor:
             raise UsageError("this cursor is of no page; take that of the page before")

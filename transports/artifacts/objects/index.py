@@ -168,16 +168,15 @@ class StoreIndex:
     async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
         """Return the artifacts of one page, the newest first, and the cursor of the next one."""
         text, values = condition(scope, query)
-        sql = (
-            f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} "
-            f"ORDER BY created DESC, id DESC LIMIT {query.limit + 1}"
-        )
+        sql = f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} ORDER BY created DESC, id DESC"
+        if query.limit is not None:
+            sql += f" LIMIT {query.limit + 1}"
 
         def work(cursor: Cursor, store: int) -> tuple[list[Metadata], str | None]:
             cursor.execute(sql, (store, *values))
             rows = cursor.fetchall()
             page = rows[: query.limit]
-            more = f"{page[-1][2]}~{page[-1][1]}" if len(rows) > query.limit else None
+            more = f"{page[-1][2]}~{page[-1][1]}" if len(rows) > len(page) else None
             return [one for text, key, _ in page if (one := metadata_of(text, key))], more
 
         return await self._run(work, write=False)
@@ -249,6 +248,7 @@ class StoreIndex:
         if not cursor.fetchall():
             for statement in tables(self._database.text):
                 cursor.execute(statement)
+            cursor.execute("UPDATE abp_artifact_stores_1 SET built = NULL")  # the rows may have been lost alone
         cursor.execute("SELECT number FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         if not (found := cursor.fetchall()):
             cursor.execute("SELECT coalesce(max(number), 0) + 1 FROM abp_artifact_stores_1")

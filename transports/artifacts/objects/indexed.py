@@ -71,7 +71,7 @@ class IndexedCatalog(Catalog):
 
     async def differs(self, key: str) -> None:
         """Correct the row of an artifact."""
-        await self._correct([key])
+        await self._correct([key], always=True)
 
     async def touch(self, key: str) -> None:
         """Note in the index that an artifact was used now, if it can be reached."""
@@ -158,8 +158,9 @@ class IndexedCatalog(Catalog):
         """Return the keys of all content that metadata names."""
         return {one.blob for one in await self.all(Scope())}
 
-    async def _correct(self, keys: Sequence[str]) -> list[str]:
-        """Compare the rows of some ids with their objects; return the ids that have none."""
+    async def _correct(self, keys: Sequence[str], *, always: bool = False) -> list[str]:
+        """Correct the rows of some ids whose ETags are not those of their objects, or ``always``; return the ids that
+        have no object."""
         gone: list[str] = []
         for at in range(0, len(keys), _PAGE):
             part = keys[at : at + _PAGE]
@@ -167,7 +168,7 @@ class IndexedCatalog(Catalog):
             found = await self._read_all(part)
             there = {one.metadata.id for one in found}
             missing = [key for key in part if key not in there]
-            changed = [one for one in found if not one.e_tag or seen.get(one.metadata.id) != one.e_tag]
+            changed = [one for one in found if always or not one.e_tag or seen.get(one.metadata.id) != one.e_tag]
             await self._index.correct(changed, missing, seen)
             gone += missing
         return gone

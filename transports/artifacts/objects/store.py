@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...errors import Corrupt, StoreUnavailable
+from ...errors import Corrupt, StoreUnavailable, UsageError
 from ..audit import AuditLog
 from ..base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..content import Description, Meter
 from ..metadata import ID, Metadata, candidate_ids, not_found
 from ..query import Page, Query
-from ..ref import ArtifactRef, CheckReport, Scope
+from ..ref import ArtifactRef, CheckReport, ReindexReport, Scope
 from ..retention import Entry, Removal, Retention
 from ..staged import StagedFile
 from .bucket import Bucket
@@ -225,6 +225,14 @@ class ObjectStore(ArtifactStore):
 
     async def _sweep(self, *, dry_run: bool) -> list[Removal]:
         return await self._maintenance.sweep(dry_run=dry_run)
+
+    async def reindex(self) -> ReindexReport:
+        """Compare the index with all metadata objects and correct it; a new index is built. See
+        :func:`transports.artifacts.reindex`."""
+        if not isinstance(self._catalog, IndexedCatalog):
+            raise UsageError(f"{self.url} has no index; its address may end in ?index=postgresql://host/database")
+        compared = await self._catalog.compare()
+        return ReindexReport(compared.artifacts, tuple(compared.wrong), tuple(compared.unreadable))
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:
         """Check the content, and without a scope also the metadata; ``repair`` moves what cannot be read to quarantine,
