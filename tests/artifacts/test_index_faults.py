@@ -17,6 +17,7 @@ from tests.support.clock import Clock
 from transports.artifacts import Query, Retention, Scope, find, open_store, reindex
 from transports.artifacts.objects import ObjectStore
 from transports.artifacts.objects.index import StoreIndex
+from transports.artifacts.objects.indexed import IndexedCatalog
 from transports.errors import StoreUnavailable
 
 
@@ -110,8 +111,9 @@ async def test_two_machines_that_change_one_artifact_at_once_leave_the_truth(
 
 
 async def test_an_index_that_is_down_holds_up_no_artifact(
-    tmp_path: Path, open_indexed: OpenIndexed, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, open_indexed: OpenIndexed, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("transports.artifacts.eviction._INTERVAL", -1.0)  # each put looks for what has expired
     place = tmp_path / "place"
     place.write_text("in the way of a folder")
     store = open_indexed(f"sqlite://{place}/index.sqlite", retention=Retention.only(ttl_seconds=1000))
@@ -123,6 +125,9 @@ async def test_an_index_that_is_down_holds_up_no_artifact(
     for work in (store.list(), find(store, Query()), store.gc(), store.change_token(), reindex(store)):
         with pytest.raises(StoreUnavailable, match=r"the index .* cannot be used: .*, or leave out \?index="):
             await work
+    limited = open_indexed(f"sqlite://{place}/index.sqlite", retention=Retention.only(max_artifacts_per_session=9))
+    with pytest.raises(StoreUnavailable, match="the index"):
+        await limited.scoped(Scope(session="s")).put_bytes(b"nobody can count")
     place.unlink()
     assert await store.list() == [first]
     assert await open_indexed(f"sqlite://{place}/index.sqlite").list() == [first]
@@ -143,6 +148,26 @@ async def test_an_outage_is_noted_where_other_machines_find_it(open_indexed: Ope
         patch.setattr("transports.artifacts.objects.indexed._GIVEN_UP", -1.0)
         await store.list()
     assert not [one async for one in cut_off._bucket.list("unindexed/")]
+
+
+async def test_a_slow_comparison_undoes_no_writers_work(open_indexed: OpenIndexed) -> None:
+    """What it read is older than the rows that writers have written since."""
+    store = open_indexed()
+    catalog = store._catalog
+    assert isinstance(catalog, IndexedCatalog)
+    index = catalog._index
+    ref = await store.put_bytes(b"x")
+    assert await store.list() == [ref]  # the index is built
+    old, seen = await catalog._read(ref.id), await index.e_tags([ref.id])
+    assert old and seen
+    renamed = await store.put_bytes(b"x", filename="renamed.txt")
+    await index.correct([old], [], seen)
+    await index.correct([], [ref.id], seen)
+    await index.correct([old], [], {})
+    assert await store.list() == [renamed]
+    await store.delete(ref.id)
+    await index.correct([old], [], seen)
+    assert await store.list() == []
 
 
 async def test_a_row_that_lies_is_put_right_where_it_is_noticed(open_indexed: OpenIndexed) -> None:

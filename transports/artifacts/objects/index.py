@@ -30,6 +30,10 @@ _INSERT = (
     "ON CONFLICT (store, id) DO "
 )
 _SET = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+_UPDATE = (
+    f"UPDATE abp_artifacts_1 SET {', '.join(f'{name} = ?' for name in COLUMNS[1:])} "
+    "WHERE store = ? AND id = ? AND e_tag = ?"
+)
 _ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp_artifacts_1 WHERE store = ?'
 
 
@@ -100,8 +104,7 @@ class StoreIndex:
             cursor.executemany(f"{_INSERT} NOTHING", [(store, *row_of(one)) for one in new])
             if changed:
                 cursor.executemany(
-                    f"{_INSERT} UPDATE SET {_SET} WHERE abp_artifacts_1.e_tag = ?",
-                    [(store, *row_of(one), e_tag) for one, e_tag in changed],
+                    _UPDATE, [(*row_of(one)[1:], store, one.metadata.id, e_tag) for one, e_tag in changed]
                 )
             if dropped:
                 cursor.executemany(
