@@ -76,6 +76,8 @@ async def test_a_query_finds_the_same_with_and_without_an_index(open_indexed: Op
         if len(pages) % 2:
             await store.delete(page.artifacts[-1].id)  # a cursor needs no artifact
     assert pages == refs
+    await store.aclose()
+    assert len(await store.list()) == len(await plain.list()) < 36  # it is opened again
     for bad in ({"limit": 0}, {"since": datetime(2026, 1, 1)}, {"cursor": "x"}):
         with pytest.raises(UsageError):
             Query(**bad)

@@ -182,6 +182,7 @@ class IndexedCatalog(Catalog):
                 return
             began, untold = time.monotonic(), [*self._untold]
             if not await self._index.is_built():
+                logger.info("the index of %s is built from its metadata, which takes a while", self._bucket.url)
                 await self.compare()
             await self._correct([*untold, *await self._index.announced(_INTERVAL)])
             await self._index.give_up(_GIVEN_UP)
