@@ -18,6 +18,7 @@ RANKS = {
     "plugins": 5,
     "binary": 10,
     "protocol": 12,
+    "database": 13,
     "base": 20,
     "artifacts": 30,
     "http": 31,

@@ -15,6 +15,7 @@ import typer
 
 from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
+from .artifact_store import Folder, Json, store_at
 from .completion import complete
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
@@ -213,15 +214,15 @@ def link(
         str | None,
         typer.Option("--url", metavar="BASE", help="Address of the server (default: the one that runs here)."),
     ] = None,
-    folder: artifacts.Folder = None,
-    as_json: artifacts.Json = False,
+    folder: Folder = None,
+    as_json: Json = False,
 ) -> int:
     """Make an address that opens one artifact for a while."""
 
     async def work() -> int:
         from ..web import make_link
 
-        async with artifacts.store_at(folder) as store:
+        async with store_at(folder) as store:
             made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
         if as_json:
             print_json({"success": True, "url": made, "expires_at": until})
