@@ -1,0 +1,61 @@
+"""OpenTelemetry for the command line, by the standard ``OTEL_*`` variables."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from ...errors import UsageError
+from ...telemetry import is_tracing, use_global_providers
+
+__all__ = ["configure"]
+
+logger = logging.getLogger("transports")
+
+#: One of these says where to, and so turns it on; the SDK reads these and the others itself.
+_DESTINATIONS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_LOGS_EXPORTER",
+    "OTEL_CONFIG_FILE",
+)
+_DEFAULTS = {
+    "OTEL_SERVICE_NAME": "abp",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_METRICS_EXPORTER": "otlp",
+}
+
+
+def configure() -> None:
+    """Set up OpenTelemetry if a variable names a destination, by the SDK's own auto-configuration.
+
+    Where the program was started by ``opentelemetry-instrument``, everything is set up already. Without the extra
+    ``otel`` a warning says what is missing. Raises :class:`~transports.errors.UsageError` for variables that make no
+    sense.
+    """
+    disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if disabled or not any(os.environ.get(name) for name in _DESTINATIONS):
+        return
+    use_global_providers()
+    if is_tracing():
+        return
+    try:
+        from opentelemetry.sdk._configuration import _OTelSDKConfigurator
+    except ImportError:
+        logger.warning("OTEL_… asks for traces, and OpenTelemetry is missing: pip install 'abp-transports[otel]'")
+        return
+
+    class Configurator(_OTelSDKConfigurator):
+        """The SDK's, which distributions are to subclass."""
+
+    for name, value in _DEFAULTS.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
+    try:
+        Configurator().configure()
+    except (RuntimeError, ValueError) as error:
+        raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error
