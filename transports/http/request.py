@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..errors import AddressBlocked, DownloadFailed
-from ..telemetry import annotate, propagation_headers, span
+from ..telemetry import Attributes, annotate, propagation_headers, span
 from .addresses import AddressGuard
 from .download_request import RetryRequest
 from .headers import content_coding, one_line
@@ -45,7 +45,7 @@ async def get(
     :class:`~transports.errors.DownloadFailed`.
     """
     #: Never the URL, whose path and query may hold secrets.
-    where = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
+    where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
     with span("GET", where, "client"):
         async with _session(guard, resolver, stall_timeout) as session:
             failure: Exception | None = None

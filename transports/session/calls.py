@@ -141,7 +141,7 @@ class Calls:
         """
         deadline, seconds = time.monotonic() + timeout, timeout
         if self._trace_params:
-            annotate_params(payload["params"])
+            annotate_params(payload, content)
         for attempt in count(1):
             handshakes = self._handshakes
             try:

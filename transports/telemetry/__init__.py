@@ -15,7 +15,7 @@ from .metrics import (
     record,
 )
 from .setup import use_global_providers
-from .spans import Tracing, annotate, continue_trace, error_type, is_tracing, propagation_headers, span
+from .spans import Attributes, Tracing, annotate, continue_trace, error_type, is_tracing, propagation_headers, span
 
 __all__ = [
     "ARTIFACT_BYTES",
@@ -26,6 +26,7 @@ __all__ = [
     "METRICS",
     "OPEN_BROWSERS",
     "OTHER",
+    "Attributes",
     "Metric",
     "Sink",
     "Tracing",

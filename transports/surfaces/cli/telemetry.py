@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from ...errors import UsageError
 from ...telemetry import is_tracing, use_global_providers
@@ -49,13 +50,11 @@ def configure() -> None:
         logger.warning("OTEL_… asks for traces, and OpenTelemetry is missing: pip install 'abp-transports[otel]'")
         return
 
-    class Configurator(_OTelSDKConfigurator):
-        """The SDK's, which distributions are to subclass."""
-
     for name, value in _DEFAULTS.items():
         if not os.environ.get(name):
             os.environ[name] = value
     try:
-        Configurator().configure()
+        configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # it is to be subclassed
+        configurator().configure()
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error

@@ -40,12 +40,10 @@ def observe(server: Server[None]) -> None:
             return await call_next(ctx)
 
     async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        labels = {
-            "mcp.method.name": ctx.method if _is_known(server, ctx) else OTHER,
-            "network.transport": _network(ctx),
-        }
+        network = "pipe" if ctx.request is None else "tcp"
+        labels = {"mcp.method.name": ctx.method if _is_known(server, ctx) else OTHER, "network.transport": network}
         session = connection_key(ctx)
-        annotate({"network.transport": labels["network.transport"], **({"mcp.session.id": session} if session else {})})
+        annotate({"network.transport": network, **({"mcp.session.id": session} if session else {})})
         started = time.perf_counter()
         result: HandlerResult = None
         try:
@@ -72,7 +70,3 @@ def observe(server: Server[None]) -> None:
 def _is_known(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> bool:
     find = server.get_request_handler if ctx.request_id is not None else server.get_notification_handler
     return ctx.method in ("initialize", "notifications/initialized") or find(ctx.method) is not None
-
-
-def _network(ctx: ServerRequestContext[Any, Any]) -> str:
-    return "pipe" if ctx.request is None else "tcp"

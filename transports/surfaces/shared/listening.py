@@ -26,7 +26,7 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageErr
 
 def parse_address(text: str, option: str) -> tuple[str, int]:
     """Return the host and port of ``HOST:PORT``, the value of ``option``. Raises
-    :class:`~transports.errors.UsageError` for anything else, and for a host that is not the loopback of this machine."""
+    :class:`~transports.errors.UsageError` for anything else, and for a host that is not this machine's loopback."""
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):

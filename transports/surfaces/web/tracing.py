@@ -26,11 +26,7 @@ async def trace_request(
     method = request.method if request.method in METH_ALL else "_OTHER"
     resource = request.match_info.route.resource
     route = resource.canonical if resource else ""
-    attributes = {
-        "http.request.method": method,
-        "url.scheme": request.scheme,
-        **({"http.route": route} if route else {}),
-    }
+    attributes = {"http.request.method": method, "url.scheme": request.scheme, "http.route": route}
     carrier = {name.lower(): value for name, value in request.headers.items()}
     with continue_trace(carrier), span(f"{method} {route}".rstrip(), attributes, "server"):
         response = await handler(request)
