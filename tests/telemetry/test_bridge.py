@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,10 +18,12 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared import _otel
 from mcp.shared.exceptions import MCPError
+from mcp_types import RequestParamsMeta
 from opentelemetry.trace import INVALID_SPAN
 
 from tests.support.mcp_clients import ERAS, URL, Apps
-from tests.support.spans import Collector
+from tests.support.spans import Collector, Tree
+from transports import connect
 from transports.artifacts import open_store
 from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
 
@@ -53,6 +55,10 @@ async def client(url: str, era: str, **headers: str) -> AsyncIterator[Client]:
         yield made
 
 
+def meta(traceparent: str) -> RequestParamsMeta:
+    return cast(RequestParamsMeta, {"traceparent": traceparent})
+
+
 def spans_of_trace(collector: Collector) -> dict[str, dict[str, Any]]:
     return {
         span.name: dict(span.attributes or {}) for span in collector.ended if f"{span.context.trace_id:032x}" == TRACE
@@ -82,8 +88,8 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     assert failed.is_error
     (tree,) = [one for one in collector.trees() if one[0] == "agent"]
     calls = [one for one in tree[1] if "tools/call" in one[0]]
-    stored = [("abp.request", []), ("abp.verify", []), ("abp.commit", [])]
-    work = {
+    stored: list[Tree] = [("abp.request", []), ("abp.verify", []), ("abp.commit", [])]
+    work: dict[str, list[Tree]] = {
         "abp_connect": [],
         "abp_text_shout": [("execute_tool text.shout", stored)],
         "abp_print_page": [("execute_tool print.page", [("abp.request", [])])],
@@ -118,11 +124,34 @@ async def test_a_client_without_spans_continues_its_trace_by_meta_or_by_a_header
     async with bridge(tmp_path) as url:
         async with client(url, era) as agent:
             await agent.call_tool("abp_connect", {"url": URL})
-            await agent.call_tool("abp_text_shout", {"text": "a"}, meta={"traceparent": TRACEPARENT})
+            await agent.call_tool("abp_text_shout", {"text": "a"}, meta=meta(TRACEPARENT))
             assert "execute_tool text.shout" in spans_of_trace(collector)
-            await agent.call_tool("abp_text_shout", {"text": "a"}, meta={"traceparent": "00-nonsense"})
+            await agent.call_tool("abp_text_shout", {"text": "a"}, meta=meta("00-nonsense"))
         async with client(url, era, traceparent=TRACEPARENT) as agent:
             await agent.call_tool("abp_file_digest", {})
     assert "execute_tool file.digest" in spans_of_trace(collector)
     (server,) = [span for span in collector.ended if span.name == "tools/call abp_file_digest"]
     assert server.parent is not None and f"{server.parent.span_id:016x}" == PARENT
+
+
+async def test_a_bridge_behind_a_session_is_in_the_same_trace(
+    tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_otel, "_tracer", collector.tracers.get_tracer("mcp"))
+    async with bridge(tmp_path) as url:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with connect(f"mcp+{url}", headers=headers, store="none:") as server:
+            await server.call("abp_connect", {"url": URL})
+            await server.call("abp_call", {"capability": "text.shout", "params": {"text": "a"}})
+    (tree,) = [one for one in collector.trees() if one[0] == "execute_tool abp_call"]
+    names = []
+    while tree[1]:
+        tree = tree[1][0]
+        names.append(tree[0])
+    assert names == [
+        "abp.request",
+        "MCP send tools/call abp_call",
+        "tools/call abp_call",
+        "execute_tool text.shout",
+        "abp.request",
+    ]

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from opentelemetry import trace
 
 from tests.support.apps import answering
-from tests.support.spans import Collector
+from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
 
@@ -76,8 +76,8 @@ async def test_a_call_is_one_trace_from_the_request_to_the_commit(
     assert result.artifact().size_bytes == SIZE
     ((name, children),) = collector.trees()
     assert name == "agent"
-    stored = [("abp.request", []), ("abp.transfer", [("GET", [])]), ("abp.verify", []), ("abp.commit", [])]
-    refused = [("abp.request", [])]
+    stored: list[Tree] = [("abp.request", []), ("abp.transfer", [("GET", [])]), ("abp.verify", []), ("abp.commit", [])]
+    refused: list[Tree] = [("abp.request", [])]
     assert children == [
         ("execute_tool make", stored),
         ("execute_tool refuse", refused),

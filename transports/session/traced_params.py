@@ -14,8 +14,8 @@ __all__ = ["annotate_params"]
 
 
 def annotate_params(payload: Mapping[str, object], content: Sequence[Found]) -> None:
-    """Put ``payload["params"]`` of a call into the current span as JSON, without secrets and with long texts cut: by the
-    rules for what models see of a file's origin. Of ``content``, which is among them, nothing is said."""
+    """Put ``payload["params"]`` of a call into the current span as JSON, without secrets and with long texts cut, by
+    the rules for what models see of a file's origin. Of ``content``, which is among them, nothing is said."""
     if not is_tracing():
         return
     params = replace(payload["params"], {item.path: "<content>" for item in content})
