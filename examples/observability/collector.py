@@ -158,13 +158,13 @@ def svg(spans: Iterable[Span], title: str) -> str:
         f'<rect class="page" width="{total}" height="{height}"/><text x="16" y="28">{escape(title)}</text>',
     ]
     for number, service in enumerate(services):
-        x = LEFT + 120 * number
-        parts.append(f'<rect class="s{number % 2}" x="{x}" y="17" width="14" height="14" rx="3"/>')
-        parts.append(f'<text x="{x + 20}" y="28">{escape(service)}</text>')
+        left = LEFT + 120 * number
+        parts.append(f'<rect class="s{number % 2}" x="{left}" y="17" width="14" height="14" rx="3"/>')
+        parts.append(f'<text x="{left + 20}" y="28">{escape(service)}</text>')
     for tick in range(5):
-        x = LEFT + WIDTH * tick / 4
-        parts.append(f'<line class="line" x1="{x}" x2="{x}" y1="{2 * ROW}" y2="{height - ROW / 2}"/>')
-        parts.append(f'<text class="dim" x="{x + 3}" y="{2 * ROW - 6}">{(end - start) * tick / 4e6:.0f} ms</text>')
+        at = LEFT + WIDTH * tick / 4
+        parts.append(f'<line class="line" x1="{at}" x2="{at}" y1="{2 * ROW}" y2="{height - ROW / 2}"/>')
+        parts.append(f'<text class="dim" x="{at + 3}" y="{2 * ROW - 6}">{(end - start) * tick / 4e6:.0f} ms</text>')
     for number, (depth, span) in enumerate(lines):
         y = ROW * (number + 2.4)
         x, width = LEFT + (span.start - start) * scale, max((span.end - span.start) * scale, 2)

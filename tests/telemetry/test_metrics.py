@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -10,6 +14,8 @@ from tests.support.spans import Collector
 from transports import CapabilityError, MemoryTransport, connect
 from transports.telemetry import BROWSER_RESTARTS, METRICS, OPEN_BROWSERS, record
 from transports.telemetry.prometheus import Exposition
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "observability"
 
 
 class Browser:
@@ -73,3 +79,40 @@ def test_names_for_prometheus_follow_from_those_of_opentelemetry() -> None:
         "abp_browser_restarts_total",
         "mcp_server_operation_duration_seconds",
     }
+
+
+def test_the_board_asks_for_metrics_and_labels_that_exist() -> None:
+    board = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
+    asked = [(panel["title"], one) for panel in board["panels"] for one in panel["targets"]]
+    known = _series(Exposition("1"))
+    used: set[str] = set()
+    for title, target in asked:
+        query, legend = target["expr"], target["legendFormat"]
+        names = set(re.findall(r"\b(?:abp|mcp|process)_\w+", _without_labels(query)))
+        assert names and names <= known.keys(), (title, names - known.keys())
+        used |= names
+        labels = {"instance", "job"}.union(*(known[name] for name in names))
+        grouped = ",".join(re.findall(r"(?:by|on) \(([^)]*)\)", query))
+        chosen = re.findall(r"(\w+)!?=", query)
+        assert {*filter(None, re.split(r"[,\s]+", grouped)), *chosen} <= labels, title
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= labels, title
+    own = {family for family in known if family.startswith(("abp_", "mcp_"))}
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name in used if not name.startswith("process_")} == {
+        re.sub("_(bucket|sum|count)$", "", name) for name in own if not name.endswith("_created")
+    }
+
+
+def _without_labels(query: str) -> str:
+    return re.sub(r"{[^}]*}|(?:by|on) \([^)]*\)", "", query)
+
+
+def _series(exposition: Exposition) -> dict[str, set[str]]:
+    """The names of all series, and their labels."""
+    for metric in METRICS:
+        if metric.kind != "gauge":
+            exposition.record(metric, 1, dict.fromkeys(metric.labels, "x"))
+    families = text_string_to_metric_families(exposition.render().decode())
+    series: dict[str, set[str]] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        series.setdefault(sample.name, set()).update(sample.labels)
+    return series

@@ -15,6 +15,7 @@ from tests.support.apps import answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
 from transports.adapters.memory import Call
+from transports.surfaces.cli.output import _PlainFormatter
 
 SECRET = "canary-4711"
 SIZE = 300_000
@@ -107,6 +108,9 @@ async def test_a_call_is_one_trace_from_the_request_to_the_commit(
         trace.format_span_id(collector.named("logs").context.span_id),
     )
     assert not hasattr(other, "otelTraceID")
+    line = _PlainFormatter("abp: %(message)s").format(ours)
+    assert line == f"abp: in the trace [trace_id={ours.otelTraceID} span_id={ours.otelSpanID}]"  # type: ignore[attr-defined]
+    assert _PlainFormatter("abp: %(message)s").format(other) == "abp: not ours"
     assert "traceparent" not in origin.headers[0]
 
 
