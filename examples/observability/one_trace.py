@@ -22,7 +22,8 @@ async def agent(url: str, endpoint: str) -> str:
     env = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_SERVICE_NAME": "abp mcp"}
     command = StdioServerParameters(command=sys.executable, args=["-m", "transports.surfaces.cli", "mcp"], env=env)
     async with Client(command) as client:
-        await client.call_tool("abp_connect", {"url": url})
+        connected = await client.call_tool("abp_connect", {"url": url})
+        assert not connected.is_error, connected
         with trace.get_tracer("agent").start_as_current_span("agent: two files") as span:
             for arguments in ({"megabytes": 2}, {"megabytes": 2, "as": "url"}):
                 answer = await client.call_tool("abp_file_generate", arguments)

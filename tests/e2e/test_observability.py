@@ -11,16 +11,16 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.e2e.test_examples import run_example
-from webapp_fixture import Fixture
+from tests.e2e.test_examples import url as url
 
 pytestmark = pytest.mark.browser
 
 CALL = ["MCP send tools/call abp_file_generate", "tools/call abp_file_generate", "execute_tool file.generate"]
 
 
-def test_one_trace_from_the_agent_to_the_store(fixture: Fixture, tmp_path: Path) -> None:
+def test_one_trace_from_the_agent_to_the_store(url: str, tmp_path: Path) -> None:
     picture = tmp_path / "trace.svg"
-    out = run_example("observability/one_trace.py", fixture.url, str(picture), cwd=tmp_path)
+    out = run_example("observability/one_trace.py", url, str(picture), cwd=tmp_path)
     *lines, metrics = out.splitlines()
     found = [re.fullmatch(r" *[\d.]+ ms  (agent|abp mcp) *?  ((?:  )*)(\S.*)", line.replace("agent     ", "agent    "))
              for line in lines]  # fmt: skip

@@ -29,7 +29,7 @@ from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result
 from ..tasks import MAX_DELAY, backoff_delay, cancel_and_wait, spawn
-from ..telemetry import OTHER, observed_call, span
+from ..telemetry import OTHER, is_observing, observed_call, traced
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnProgress
 from .events import CallFinished, CallStarted, Retrying
@@ -98,10 +98,12 @@ class Calls:
         if events.has_listeners:
             events.emit(CallStarted(call, capability))
         started, result, error = time.perf_counter(), None, None
-        known = capability in self._handshake.capabilities or capability in _PAGE_TOOLS
-        name = capability if known else OTHER  # it may be anything that a caller wrote
+        if is_observing():
+            known = capability in self._handshake.capabilities or capability in _PAGE_TOOLS
+            name = capability if known else OTHER  # it may be anything that a caller wrote
+            work = observed_call(work, call, name, self._transport.name)
         try:
-            result = await observed_call(work, call, name, self._transport.name)
+            result = await work
             if refused := events.take_refused(call):
                 result = replace(result, warnings=(*result.warnings, *refused))
             if events.has_callbacks_waiting:
@@ -220,8 +222,8 @@ class Calls:
         message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
         self._events.begin_attempt(attempt, call, on_progress)
         try:
-            with span("abp.request", {"abp.transport": self._transport.name}, "client"):
-                return await self._transport.request(message, timeout=seconds)
+            sending = self._transport.request(message, timeout=seconds)
+            return await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
         except CallTimeout as error:
             await self._cancel_in_app(attempt, "timeout")
             if error.message == no_answer("", seconds).message:  # the other attempts had their share of the time

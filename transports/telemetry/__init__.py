@@ -1,6 +1,6 @@
 """Traces and metrics. Without OpenTelemetry and without a server of metrics, every function here does nothing."""
 
-from .calls import observed_call
+from .calls import is_observing, observed_call, traced
 from .metrics import (
     ARTIFACT_BYTES,
     BROWSER_RESTARTS,
@@ -33,10 +33,12 @@ __all__ = [
     "annotate",
     "continue_trace",
     "error_type",
+    "is_observing",
     "is_tracing",
     "observed_call",
     "propagation_headers",
     "record",
     "span",
+    "traced",
     "use_global_providers",
 ]

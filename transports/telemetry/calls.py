@@ -1,4 +1,4 @@
-"""Calls of capabilities, as a span and a measurement."""
+"""Work that is awaited, as a span and a measurement. Where neither is wanted, it is awaited as it is."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import time
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from .metrics import CALL_DURATION, is_recording, record
-from .spans import error_type, is_tracing, span
+from . import metrics, spans
+from .metrics import CALL_DURATION, record
+from .spans import Attributes, Kind, error_type, span
 
-__all__ = ["observed_call"]
+__all__ = ["is_observing", "observed_call", "traced"]
 
 _T = TypeVar("_T")
 
 
-def observed_call(work: Awaitable[_T], call: str, capability: str, transport: str) -> Awaitable[_T]:
-    """Return ``work``, a call of ``capability``, or a coroutine around it if spans are made or measurements taken."""
-    return _observed(work, call, capability, transport) if is_tracing() or is_recording() else work
+def is_observing() -> bool:
+    """Whether spans are made or measurements taken."""
+    return spans._tracing is not None or bool(metrics._sinks)  # here, as each call asks
 
 
-async def _observed(work: Awaitable[_T], call: str, capability: str, transport: str) -> _T:
+async def observed_call(work: Awaitable[_T], call: str, capability: str, transport: str) -> _T:
+    """Await ``work``, a call of ``capability`` with the id ``call``: in a span, by the conventions for a tool that is
+    executed, and with a measurement."""
     labels = {"abp.capability": capability, "abp.transport": transport}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
     started, error = time.perf_counter(), ""
@@ -31,3 +34,13 @@ async def _observed(work: Awaitable[_T], call: str, capability: str, transport: 
         raise
     finally:
         record(CALL_DURATION, time.perf_counter() - started, {**labels, "error.type": error} if error else labels)
+
+
+def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:
+    """Return ``work``, in a :func:`~.spans.span` if there are any."""
+    return work if spans._tracing is None else _traced(work, name, attributes, kind)
+
+
+async def _traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind) -> _T:
+    with span(name, attributes, kind):
+        return await work

@@ -21,7 +21,6 @@ __all__ = [
     "Metric",
     "Sink",
     "add_sink",
-    "is_recording",
     "record",
     "recording",
 ]
@@ -114,11 +113,6 @@ def recording(sink: Sink) -> Iterator[None]:
         yield
     finally:
         _sinks = tuple(one for one in _sinks if one is not sink)
-
-
-def is_recording() -> bool:
-    """Whether somebody takes measurements."""
-    return bool(_sinks)
 
 
 def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
