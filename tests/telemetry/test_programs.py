@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import aiohttp
 import pytest
+from opentelemetry import metrics, trace
 
-from tests.support.command_line import CommandLine
+from tests.support.command_line import PATIENCE, CommandLine
 from tests.support.spans import Collector
 from tests.support.web_client import eventually, running
 from tests.surfaces.cli.conftest import abp as abp
@@ -19,6 +22,7 @@ from tests.surfaces.cli.conftest import workbench as workbench
 from transports import UsageError, connect
 from transports.adapters.memory import Call, MemoryTransport
 from transports.artifacts import open_store
+from transports.surfaces.cli import telemetry
 from transports.surfaces.cli.telemetry import configure
 from transports.surfaces.shared.metrics_server import serve_metrics
 from webapp_fixture import Fixture
@@ -70,6 +74,29 @@ def test_the_command_says_what_is_missing_or_wrong(
     caplog.clear()
     configure()
     assert not caplog.records
+
+
+def test_a_command_does_not_wait_for_a_collector_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, began = threading.Event(), threading.Barrier(3)
+
+    class Provider:
+        def shutdown(self) -> None:
+            began.wait(PATIENCE)
+            gone.wait()
+
+    monkeypatch.setattr(telemetry, "_configured", True)
+    monkeypatch.setattr(telemetry, "_FINISH_TIMEOUT", 0.01)
+    monkeypatch.setattr(trace, "get_tracer_provider", Provider)
+    monkeypatch.setattr(metrics, "get_meter_provider", Provider)
+    monkeypatch.setattr(logging.getLogger("opentelemetry"), "level", logging.NOTSET)
+    telemetry.finish()
+    assert [record.getMessage() for record in caplog.records] == [
+        "not all traces and metrics reached their collector; -v says why"
+    ]
+    began.wait(PATIENCE)  # both were told, and neither has ended
+    gone.set()
 
 
 async def test_a_call_by_the_web_server_continues_the_trace_of_its_client(tmp_path: Path, collector: Collector) -> None:

@@ -132,7 +132,7 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
     from ...session.settings import Settings  # late: `abp --help` need not wait for these imports
-    from .telemetry import configure
+    from .telemetry import configure, finish
 
     level = log_level(Settings.load().log_level)
     handler = logging.StreamHandler(sys.stderr)
@@ -141,7 +141,10 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
     configure()
     if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    return asyncio.run(_until_stopped(work()))
+    try:
+        return asyncio.run(_until_stopped(work()))
+    finally:
+        finish()
 
 
 async def _until_stopped(work: Coroutine[object, object, int]) -> int:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+import time
 from typing import Any
 
 from ...errors import UsageError
 from ...telemetry import is_tracing, use_global_providers
 
-__all__ = ["configure"]
+__all__ = ["configure", "finish"]
 
 logger = logging.getLogger("transports")
+
+_configured = False
 
 #: One of these says where to, and so turns it on; the SDK reads these and the others itself.
 _DESTINATIONS = (
@@ -23,6 +27,8 @@ _DESTINATIONS = (
     "OTEL_LOGS_EXPORTER",
     "OTEL_CONFIG_FILE",
 )
+#: Seconds at the end for what is not sent yet: a collector that is gone would hold a command for half a minute.
+_FINISH_TIMEOUT = 3.0
 _DEFAULTS = {
     "OTEL_SERVICE_NAME": "abp",
     "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
@@ -53,8 +59,29 @@ def configure() -> None:
     for name, value in _DEFAULTS.items():
         if not os.environ.get(name):
             os.environ[name] = value
+    global _configured
     try:
         configurator: Any = type("Configurator", (_OTelSDKConfigurator,), {})  # it is to be subclassed
         configurator().configure()
     except (RuntimeError, ValueError) as error:
         raise UsageError(f"OTEL_… variables: {error}; correct them, or unset them") from error
+    _configured = True
+
+
+def finish() -> None:
+    """Send what is left, three seconds at most, if :func:`configure` has set anything up."""
+    if not _configured:
+        return
+    if not logger.isEnabledFor(logging.INFO):
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it has a line for each attempt
+    from opentelemetry import metrics, trace
+
+    providers: list[Any] = [trace.get_tracer_provider(), metrics.get_meter_provider()]
+    threads = [threading.Thread(target=provider.shutdown, daemon=True) for provider in providers]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + _FINISH_TIMEOUT
+    for thread in threads:
+        thread.join(max(deadline - time.monotonic(), 0.0))
+    if any(thread.is_alive() for thread in threads):
+        logger.warning("not all traces and metrics reached their collector; -v says why")
