@@ -90,7 +90,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     calls = [one for one in tree[1] if "tools/call" in one[0]]
     stored: list[Tree] = [("abp.request", []), ("abp.verify", []), ("abp.commit", [])]
     work: dict[str, list[Tree]] = {
-        "abp_connect": [],
+        "abp_connect": [("abp.open", []), ("abp.initialize", [])],
         "abp_text_shout": [("execute_tool text.shout", stored)],
         "abp_print_page": [("execute_tool print.page", [("abp.request", [])])],
         "abp_none": [],

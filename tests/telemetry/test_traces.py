@@ -80,6 +80,8 @@ async def test_a_call_is_one_trace_from_the_request_to_the_commit(
     stored: list[Tree] = [("abp.request", []), ("abp.transfer", [("GET", [])]), ("abp.verify", []), ("abp.commit", [])]
     refused: list[Tree] = [("abp.request", [])]
     assert children == [
+        ("abp.open", []),
+        ("abp.initialize", []),
         ("execute_tool make", stored),
         ("execute_tool refuse", refused),
         ("execute_tool refuse", refused),
