@@ -18,8 +18,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared import _otel
 from mcp.shared.exceptions import MCPError
-from mcp_types import RequestParamsMeta
-from opentelemetry.trace import INVALID_SPAN
+from mcp_types import INVALID_PARAMS, RequestParamsMeta
+from opentelemetry.trace import INVALID_SPAN, StatusCode
 
 from tests.support.mcp_clients import ERAS, URL, Apps
 from tests.support.spans import Collector, Tree
@@ -71,6 +71,11 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
 ) -> None:
     tracer = collector.tracers.get_tracer("mcp")
     monkeypatch.setattr(_otel, "_tracer", tracer)
+
+    async def refused_by_the_app(*_: object) -> None:
+        raise MCPError(INVALID_PARAMS, f"no {SECRET}")
+
+    monkeypatch.setattr("transports.surfaces.mcp.bridge.read_app_resource", refused_by_the_app)
     async with bridge(tmp_path) as url, client(url, era) as agent:
         with tracer.start_as_current_span("agent"):
             await agent.call_tool("abp_connect", {"url": URL})
@@ -78,6 +83,8 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
             failed = await agent.call_tool("abp_print_page", {})
             with pytest.raises(MCPError):
                 await agent.call_tool("abp_none", {})
+            with pytest.raises(MCPError, match=SECRET):
+                await agent.read_resource("app:///list")
         async with httpx.AsyncClient() as http:
             address = url.replace("/mcp", "/metrics")
             allowed = {"Authorization": f"Bearer {TOKEN}"}
@@ -100,7 +107,14 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     assert asked | {"gen_ai.tool.name": "abp_text_shout", "network.transport": "tcp"} == asked
     assert ("mcp.session.id" in asked) == (era == "legacy")
     assert collector.attributes("tools/call abp_print_page")["error.type"] == "tool_error"
-    assert SECRET not in collector.everything()
+    refused = collector.named("resources/read")
+    assert refused.status.status_code is StatusCode.ERROR and refused.attributes is not None
+    assert refused.attributes["error.type"] == "-32602" and not refused.status.description
+    assert SECRET not in "".join(
+        span.to_json()
+        for span in collector.ended
+        if not span.name.startswith("MCP send")  # the client's own
+    )
 
     assert [answer.status_code for answer in answers] == [200, 401, 421, 403]
     shown = answers[0].text

@@ -15,7 +15,17 @@ from .metrics import (
     record,
 )
 from .setup import use_global_providers
-from .spans import Attributes, Tracing, annotate, continue_trace, error_type, is_tracing, propagation_headers, span
+from .spans import (
+    Attributes,
+    Tracing,
+    annotate,
+    continue_trace,
+    error_type,
+    fail,
+    is_tracing,
+    propagation_headers,
+    span,
+)
 
 __all__ = [
     "ARTIFACT_BYTES",
@@ -33,6 +43,7 @@ __all__ = [
     "annotate",
     "continue_trace",
     "error_type",
+    "fail",
     "is_observing",
     "is_tracing",
     "observed_call",

@@ -41,17 +41,22 @@ class OtelTracing:
         """Return a span that lasts as long as its block."""
         with self._tracer.start_as_current_span(
             name, kind=_KINDS[kind], attributes=attributes, record_exception=False, set_status_on_exception=False
-        ) as made:
+        ):
             try:
                 yield
             except BaseException as error:
-                made.set_attribute("error.type", error_type(error))
-                made.set_status(StatusCode.ERROR)
+                self.fail(error_type(error))
                 raise
 
     def annotate(self, attributes: Attributes) -> None:
         """Add attributes to the current span."""
         trace.get_current_span().set_attributes(dict(attributes))
+
+    def fail(self, error_type: str) -> None:
+        """Mark the current span as one of work that failed."""
+        current = trace.get_current_span()
+        current.set_attribute("error.type", error_type)
+        current.set_status(StatusCode.ERROR)
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
         """Make the span of a ``traceparent`` the current one in the block."""

@@ -17,6 +17,7 @@ __all__ = [
     "annotate",
     "continue_trace",
     "error_type",
+    "fail",
     "is_tracing",
     "propagation_headers",
     "span",
@@ -38,6 +39,9 @@ class Tracing(Protocol):
 
     def annotate(self, attributes: Attributes) -> None:
         """Add attributes to the current span."""
+
+    def fail(self, error_type: str) -> None:
+        """Mark the current span as one of work that failed."""
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
         """Make the span that ``carrier`` names by ``traceparent`` the parent of those in the block."""
@@ -71,6 +75,12 @@ def annotate(attributes: Attributes) -> None:
     """Add attributes to the current span."""
     if _tracing is not None:
         _tracing.annotate(attributes)
+
+
+def fail(error_type: str) -> None:
+    """Mark the current span as one of work that failed, without leaving it by an exception."""
+    if _tracing is not None:
+        _tracing.fail(error_type)
 
 
 def continue_trace(carrier: Mapping[str, str]) -> AbstractContextManager[object]:

@@ -5,6 +5,7 @@ The SDK makes the span of a request (``tools/call abp_export_pdf``, kind ``SERVE
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -19,6 +20,7 @@ from ...telemetry import (
     annotate,
     continue_trace,
     error_type,
+    fail,
     is_tracing,
     record,
     use_global_providers,
@@ -30,6 +32,14 @@ __all__ = ["observe"]
 _TOOLS = "tools/call"
 
 
+class _Failed(dict[str, Any]):
+    """An exception on its way past the SDK's span, which would write down its message: an app may have chosen it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 def observe(server: Server[None]) -> None:
     """Observe the requests of ``server``: outside of the SDK's span what continues a trace, inside of it the rest."""
 
@@ -37,7 +47,10 @@ def observe(server: Server[None]) -> None:
         """Before the SDK's span: what it finds in ``_meta`` goes before the headers of the request."""
         headers = ctx.request.headers if ctx.request is not None and is_tracing() else {}
         with continue_trace(headers):
-            return await call_next(ctx)
+            result = await call_next(ctx)
+        if isinstance(result, _Failed):
+            raise result.error
+        return result
 
     async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         network = "pipe" if ctx.request is None else "tcp"
@@ -52,9 +65,15 @@ def observe(server: Server[None]) -> None:
                 case CallToolResult(is_error=True) | {"isError": True}:
                     labels["error.type"] = "tool_error"
             return result
-        except BaseException as error:
-            labels["error.type"] = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
+        except asyncio.CancelledError as error:
+            labels["error.type"] = error_type(error)
             raise
+        except Exception as error:
+            labels["error.type"] = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
+            if not is_tracing():
+                raise
+            fail(labels["error.type"])
+            return _Failed(error)
         finally:
             if ctx.method == _TOOLS:
                 # The bridge refuses the name of no tool, which may be anything, with an error of the protocol.
