@@ -89,9 +89,10 @@ def mcp(
         from ...session.config_file import read_routing
         from ...session.connect import connect
         from ...session.retention import BRIDGE_RETENTION
+        from ..shared.listening import parse_address
 
         try:
-            from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
+            from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
         except ImportError as error:
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
@@ -101,7 +102,7 @@ def mcp(
         routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
         if http is not None:
-            host, port = parse_address(http)
+            host, port = parse_address(http, "--http")
             tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
             if tokens and not options.token:
                 print_note(f"clients need this token: {tokens}", always=True)
