@@ -1,8 +1,8 @@
 """``make compat``: the rows of docs/compatibility.md that this machine can fill.
 
-Each supported Python that is installed gets a fresh environment with the wheel, in which ``abp demo`` and a project of
-three files run. The lowest versions that ``pyproject.toml`` allows run a core of the suite. Each kind of browser runs a PDF
-and 4 MB of bytes. Needs a package registry.
+Each supported Python that is installed gets a fresh environment with the wheel, in which ``abp demo`` and a project
+of three files run. The lowest versions that ``pyproject.toml`` allows run a core of the suite. Each kind of browser
+makes a PDF and 4 MB of bytes. Needs a package registry.
 """
 
 from __future__ import annotations
