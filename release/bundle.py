@@ -95,7 +95,7 @@ def _main() -> None:
     folder = ROOT / "dist"
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
-        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", temporary, ROOT]
+        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", temporary, str(ROOT)]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
         path = make_bundle(next(Path(temporary).glob("*.whl")), folder)
     sys.stdout.write(f"{path}\n")

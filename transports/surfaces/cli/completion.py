@@ -18,7 +18,6 @@ def complete(command: Callable[[], Any]) -> int | None:
     instruction = os.environ.get(_VARIABLE)
     if not instruction:
         return None
-    from typer.completion import completion_init, shell_complete
+    from typer.completion import shell_complete
 
-    completion_init()
     return shell_complete(command(), {}, "abp", _VARIABLE, instruction)
