@@ -10,6 +10,7 @@ from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import UsageError
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
+from ..telemetry import use_global_providers
 from .config_file import read_routing
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
 from .retention import retention_settings
@@ -97,6 +98,7 @@ def connect(
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.plugins`).
     """
     settings = Settings.load()
+    use_global_providers()
     browser_options: dict[str, Any] = {
         "browser": browser,
         "profile": profile,

@@ -61,6 +61,7 @@ class Results:
             timeout=self._settings.download_timeout / 1000,
             limit=self.store.max_bytes,
             allow_private=self._settings.allow_private_addresses,
+            propagate=self._settings.trace_downloads,
         )
         self._router = self._new_router(self.store)
 

@@ -100,7 +100,7 @@ class Session:
             notified=self.resources.on_notification,
         )
         self._results.on_event = self._events.emit_threadsafe
-        self._calls = Calls(transport, self._events, self._connection, self._handshake.initialize)
+        self._calls = Calls(transport, self._events, self._connection, self._handshake, settings.trace_params)
         self._evidence: EvidenceOfCalls | None = None
         if evidence is not None and evidence.kinds():
             from .call_evidence import EvidenceOfCalls  # late: few sessions keep any

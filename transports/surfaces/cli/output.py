@@ -56,7 +56,9 @@ class _PlainFormatter(logging.Formatter):
     """Each message in one line, and a traceback below it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return plain_line(super().formatMessage(record))
+        trace = getattr(record, "otelTraceID", "0")  # where spans are made, for messages in one
+        where = "" if trace == "0" else f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
+        return plain_line(super().formatMessage(record) + where)
 
     def format(self, record: logging.LogRecord) -> str:
         return plain_text(super().format(record))
@@ -130,15 +132,20 @@ def run_async(work: Callable[[], Coroutine[object, object, int]]) -> int:
 
     What ``work`` does before it returns its coroutine happens outside of the loop, where a signal ends it at once:
     waiting for stdin belongs there."""
-    from ...session.settings import Settings  # late: `abp --help` need not wait for this import
+    from ...session.settings import Settings  # late: `abp --help` need not wait for these imports
+    from .telemetry import configure, finish
 
     level = log_level(Settings.load().log_level)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+    configure()
     if level != "DEBUG":  # asyncio complains at length about tasks that are left when a driver is killed
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    return asyncio.run(_until_stopped(work()))
+    try:
+        return asyncio.run(_until_stopped(work()))
+    finally:
+        finish()
 
 
 async def _until_stopped(work: Coroutine[object, object, int]) -> int:
