@@ -15,6 +15,7 @@ import transports
 RANKS = {
     "errors": 0,
     "tasks": 0,
+    "telemetry": 3,
     "plugins": 5,
     "binary": 10,
     "protocol": 12,
