@@ -48,13 +48,13 @@ def _percent(sql: str) -> bytes:
 
 
 class PostgresDatabase:
-    """One connection to a PostgreSQL server. Raises :class:`~transports.errors.UsageError` without psycopg."""
+    """One connection to a PostgreSQL server, which may be ``read_only``. Raises :class:`~transports.errors.UsageError` without psycopg."""
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     skip_locked = "FOR UPDATE SKIP LOCKED"
-    find_tables = "SELECT 1 WHERE to_regclass('abp_jobs_position') IS NOT NULL"
+    find_tables = "SELECT 1 WHERE to_regclass('abp_jobs_ended') IS NOT NULL"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         try:
             import psycopg
         except ImportError as error:
@@ -63,6 +63,7 @@ class PostgresDatabase:
             ) from error
         self._psycopg = psycopg
         self._url = url
+        self._read_only = read_only
         self._db: psycopg.Connection[tuple[Value, ...]] | None = None
 
     def connect(self) -> None:
@@ -81,7 +82,8 @@ class PostgresDatabase:
                     keepalives_idle=10,  # a connection that only waits for an answer is given up as soon
                     keepalives_interval=5,
                     keepalives_count=2,
-                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on",
+                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on "
+                    f"-c default_transaction_read_only={'on' if self._read_only else 'off'}",
                     application_name="abp batch",
                 ),
             )

@@ -7,7 +7,7 @@ from .database import Cursor, Database
 __all__ = ["INPUT", "VERSION", "make_tables", "put_value", "values_of"]
 
 #: A ledger of another version is refused.
-VERSION = "1"
+VERSION = "2"
 #: What the names of a run's inputs begin with.
 INPUT = "input "
 
@@ -37,6 +37,8 @@ _SCHEMA = (
 )""",
     "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
+    # of jobs that have ended alone: it grows at its end, with each of them once
+    "CREATE INDEX IF NOT EXISTS abp_jobs_ended ON abp_jobs (run, state, finished, position) WHERE finished IS NOT NULL",
 )
 
 

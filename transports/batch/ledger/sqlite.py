@@ -23,14 +23,16 @@ _WAIT = 30.0
 
 
 class SqliteDatabase:
-    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker."""
+    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is ``read_only``
+    must be there, and stays as it is."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     skip_locked = ""
-    find_tables = "SELECT 1 FROM sqlite_master WHERE name = 'abp_jobs_position'"
+    find_tables = "SELECT 1 FROM sqlite_master WHERE name = 'abp_jobs_ended'"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         self._folder = folder
+        self._read_only = read_only
         self._path = folder / "jobs.sqlite"
         self._locks = folder / "workers"
         self._db: sqlite3.Connection | None = None
@@ -40,14 +42,17 @@ class SqliteDatabase:
         """Open the file, and make it if there is none."""
         if self._db is not None:
             return
+        uri = self._path.absolute().as_uri() + ("?mode=ro" if self._read_only else "")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+            if not self._read_only:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise self._failed(error) from error
         try:
-            db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
+            if not self._read_only:
+                db.execute("PRAGMA journal_mode=WAL").fetchone()
+                db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
         except sqlite3.Error as error:
             db.close()
             raise self._failed(error) from error
