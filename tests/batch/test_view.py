@@ -25,7 +25,9 @@ async def test_a_view_counts_what_a_run_has_and_follows_it(place: str) -> None:
         long_code = "E" * 300
         errors = [("APP_ERROR", S.FAILED), (long_code, S.FAILED), ("APP_ERROR", S.FAILED), ("TIMEOUT", S.UNKNOWN)]
         await ledger.settle([done(leased[0], artifacts=(REF,))])
-        await ledger.settle([done(one, state, error_code=code) for one, (code, state) in zip(leased[1:5], errors)])
+        await ledger.settle(
+            [done(one, state, error_code=code) for one, (code, state) in zip(leased[1:5], errors, strict=True)]
+        )
         now = await view.overview()
         assert {s: n for s, n in now.states.items() if n} == {
             S.QUEUED: 3,

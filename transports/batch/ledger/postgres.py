@@ -48,7 +48,9 @@ def _percent(sql: str) -> bytes:
 
 
 class PostgresDatabase:
-    """One connection to a PostgreSQL server, which may be ``read_only``. Raises :class:`~transports.errors.UsageError` without psycopg."""
+    """One connection to a PostgreSQL server, which may be ``read_only``.
+
+    Raises :class:`~transports.errors.UsageError` without psycopg."""
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     skip_locked = "FOR UPDATE SKIP LOCKED"

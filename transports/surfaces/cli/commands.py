@@ -172,6 +172,10 @@ def serve(
         Path | None,
         typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
     ] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
+    ] = None,
     ttl: Ttl = None,
     limits: Limits = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
@@ -188,7 +192,7 @@ def serve(
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            serve_web(store, Options.load(token=token), host=host, port=port) as served,
+            serve_web(store, Options.load(token=token), host=host, port=port, runs=runs or ()) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)
