@@ -85,7 +85,8 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
 
 def _condition(query: JobQuery) -> tuple[str, tuple[str, ...]]:
     """The part of a statement that looks into the jobs, and its values."""
-    condition, values = "", ()
+    condition = ""
+    values: tuple[str, ...] = ()
     if query.code is not None:
         condition, values = "AND coalesce(error_code, '') = ?", (query.code,)
     if query.text:
