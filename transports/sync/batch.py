@@ -36,6 +36,11 @@ class Pool(Resource[pool.Pool]):
     close = closing(pool.Pool.aclose)
 
     @property
+    def closed(self) -> bool:
+        """Whether the pool is not open: not yet, or not any more."""
+        return self.wrapped.closed
+
+    @property
     def size(self) -> int:
         """How many calls the pool makes at once."""
         return self.wrapped.size

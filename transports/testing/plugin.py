@@ -283,7 +283,7 @@ def _is_page(target: str) -> bool:
 
 def _starts_browser(target: str, options: Mapping[str, object]) -> bool:
     """Whether a session needs a browser, and its options name none."""
-    named = {"page", "browser", "profile", "cdp_url", "context", "storage_state", "headless"}
+    named = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
     return _is_page(target) and not named & set(options)
 
 

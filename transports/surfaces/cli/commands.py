@@ -15,13 +15,14 @@ import typer
 
 from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
 from .artifact_lookup import Id, find
-from .options import AdapterFile
+from .options import AdapterFile, SharedBrowsers
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
 from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ..shared.apps import Connect
     from ..web import Served
 
 __all__ = ["app", "command_for", "run"]
@@ -72,6 +73,7 @@ def mcp(
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
+    browsers: SharedBrowsers = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
     ] = False,
@@ -88,6 +90,7 @@ def mcp(
         from ...session.config_file import read_routing
         from ...session.connect import connect
         from ...session.retention import BRIDGE_RETENTION
+        from ..shared.pooled import pooled
 
         try:
             from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
@@ -95,7 +98,7 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token)
+        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
         store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
         routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
@@ -106,11 +109,13 @@ def mcp(
                 print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
-            served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
+            pool = pooled(routed, options.browsers, store, headless=options.headless)
+            reach = await stack.enter_async_context(pool)
+            served = await stack.enter_async_context(_gallery(store, users, reach)) if gallery else None
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
-            bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
+            bridge = Bridge(options, store, connect=reach, activity=activity, link=link)
             if http is None:
                 await serve_stdio(bridge)
             else:
@@ -142,14 +147,14 @@ def _trust_found_file() -> int:
 
 
 @asynccontextmanager
-async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
+async def _gallery(store: ArtifactStore, users: Mapping[str, str], connect: Connect) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options
     from ..web import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    async with serve_web(store, Options.load(), users=scopes) as served:
+    async with serve_web(store, Options.load(), users=scopes, connect=connect) as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
 
@@ -172,6 +177,7 @@ def serve(
         Path | None,
         typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
     ] = None,
+    browsers: SharedBrowsers = None,
     runs: Annotated[
         list[str] | None,
         typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
@@ -184,15 +190,18 @@ def serve(
 
     async def work() -> int:
         from ...artifacts import sweeping
+        from ...session.connect import connect
         from ..shared.apps import adapter_options
+        from ..shared.pooled import pooled
         from ..web import Options
         from ..web import serve as serve_web
 
-        connecting = adapter_options(targets or (), adapter)
+        connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            serve_web(store, Options.load(token=token), host=host, port=port, runs=runs or ()) as served,
+            pooled(connect, options.browsers, store) as reach,
+            serve_web(store, options, host=host, port=port, connect=reach, runs=runs or ()) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)
