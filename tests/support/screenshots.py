@@ -113,13 +113,13 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
         await shown.evaluate("node => node.scrollIntoView()")
     await page.mouse.move(0, 0)
     await save("resources")
-    await page.get_by_role("link", name="Runs").click()
-    await page.locator(".job").first.wait_for()
-    await page.locator(".job[data-status=failed] > summary").first.click()
-    await page.locator(".job .facts-list").wait_for()
-    await page.evaluate("scrollTo(0, 0)")
-    await page.mouse.move(0, 0)
-    await save("run")
+    if wide:
+        await page.get_by_role("link", name="Runs").click()
+        await page.locator(".job[data-status=failed] > summary").first.click()
+        await page.locator(".job .facts-list").wait_for()
+        await page.evaluate("scrollTo(0, 0)")
+        await page.mouse.move(0, 0)
+        await save("run")
 
 
 async def main(folder: Path) -> None:

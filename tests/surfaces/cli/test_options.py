@@ -113,6 +113,26 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     assert given == [(None, "ws://127.0.0.1:3000", headers), ("wss://h/", None, headers)] * 4
 
 
+def test_servers_are_told_how_many_browsers_to_share_and_which_runs_to_show(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    missing = abp("serve", "--batch", str(tmp_path / "no-run"))
+    assert missing.status == 2 and "name a run's folder, or one that runs are in" in missing.err
+    given: list[object] = []
+
+    def pooled(connect: object, browsers: int | None, store: object, **_: object) -> None:
+        given.append(browsers)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("transports.surfaces.shared.pooled.pooled", pooled)
+    for command in ("mcp", "serve"):
+        abp(command)
+        monkeypatch.setenv(f"ABP_{command.upper()}_BROWSERS", "3")
+        abp(command)
+        abp(command, "--browsers", "4")
+    assert given == [None, 3, 4] * 2
+
+
 def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
 

@@ -16,8 +16,6 @@ __all__ = ["pooled"]
 
 #: Sessions at once in one browser. Before that many, memory is the limit.
 _SESSIONS = 32
-#: Options of :func:`transports.connect` that say which browser it is.
-_OTHER_BROWSERS = frozenset({"browser", "profile", "cdp_url", "browser_server", "page", "context"})
 
 
 @asynccontextmanager
@@ -27,7 +25,7 @@ async def pooled(
     """Give a function like ``connect`` whose sessions with pages share ``browsers``, each with a context of its own;
     without a number, ``connect`` itself.
 
-    All windows are shown or none, as ``headless`` says: a session that asks for the other raises
+    All windows are shown or none, as ``headless`` says: a session that asks for the other, or names a browser, raises
     :class:`~transports.errors.UsageError`."""
     if browsers is None:
         yield connect
@@ -38,10 +36,10 @@ async def pooled(
     async with Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
 
         def connect_pooled(target: str, **options: object) -> Session:
-            if not takes_browser(target) or _OTHER_BROWSERS & options.keys():
+            if not takes_browser(target):
                 return connect(target, **options)
-            if options.get("headless", headless) not in (None, headless):
-                raise UsageError("the browsers are shared here, so headless cannot be chosen; leave it out")
+            if "browser" in options or options.get("headless", headless) not in (None, headless):
+                raise UsageError("the browsers are shared here: leave browser and headless out")
             return connect(target, browser=pool, **options)
 
         yield connect_pooled
