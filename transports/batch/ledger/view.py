@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ...errors import LedgerError
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...errors import LedgerError, first_line
 from .columns import COLUMNS, row_from
 from .database import Cursor, Database, Transactions
 from .entries import Row
@@ -11,6 +14,8 @@ from .schema import VERSION, values_of
 from .tally import Overview, Tally
 
 __all__ = ["LedgerView"]
+
+T = TypeVar("T")
 
 
 class LedgerView:
@@ -40,12 +45,12 @@ class LedgerView:
                 raise LedgerError(f"the run has {what}; `abp batch run` begins one")
             return self._tally.look(self._database, cursor)
 
-        return await self._transactions.run(work, write=False)
+        return await self._ask(work)
 
     async def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs, without the parameters of those that are over 256 KB. Raises
         :class:`~transports.errors.UsageError` for a query that makes no sense."""
-        return await self._transactions.run(lambda cursor: list_jobs(cursor, self._run, query), write=False)
+        return await self._ask(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:
         """Return the job with this key, or ``None``."""
@@ -55,4 +60,12 @@ class LedgerView:
             found = cursor.fetchall()
             return row_from(*found[0]) if found else None
 
-        return await self._transactions.run(work, write=False)
+        return await self._ask(work)
+
+    async def _ask(self, work: Callable[[Cursor], T]) -> T:
+        try:
+            return await self._transactions.run(work, write=False)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise LedgerError(
+                f"the ledger holds what no run has written ({first_line(error)}); look into it"
+            ) from error

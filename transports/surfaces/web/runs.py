@@ -173,4 +173,7 @@ def _numbers(value: object) -> dict[str, float]:
 
 
 def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else iso_utc(seconds, timespec="milliseconds")
+    try:
+        return None if seconds is None else iso_utc(seconds, timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # no time that there is
+        return None
