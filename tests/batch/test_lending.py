@@ -38,17 +38,17 @@ async def test_borrowers_and_calls_share_browsers_and_slots(world: World) -> Non
 
 
 async def test_without_room_a_borrower_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "_GRACE", 0.05)
     monkeypatch.setattr(fleet, "_MEMORY_PATIENCE", 0.05)
-    async with world.pool(1, 1, timeout=0.05) as pool:
+    async with world.pool(1, 1) as pool:
         async with pool.lend():
-            with pytest.raises(TransportError, match="are taken") as raised:
-                async with pool.lend():
-                    pass
+            with monkeypatch.context() as patch:
+                patch.setattr(leases, "_GRACE", 0.05 - pool._leases._open_timeout)
+                with pytest.raises(TransportError, match="are taken") as raised:
+                    async with pool.lend():
+                        pass
             assert raised.value.code == "LIMIT_REACHED" and raised.value.retryable
         async with pool.lend():
             pass
-    monkeypatch.setattr(leases, "_GRACE", 15)
     world.free = 0
     async with world.pool(1, 1) as pool:
         with pytest.raises(TransportError) as raised:

@@ -137,7 +137,7 @@ async def test_a_view_writes_nothing_and_says_what_is_wrong(tmp_path: Path) -> N
         await view.overview()
     assert not [*tmp_path.iterdir()]
     (tmp_path / "jobs.sqlite").write_bytes(b"no database, but long enough to be read as one" * 30)
-    with pytest.raises(LedgerError, match="it is no ledger"):
+    with pytest.raises(LedgerError, match="it is something else, or damaged"):
         await view.overview()
     await view.aclose()
     async with await filled(str(tmp_path / "run"), jobs(1)):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
+from ...database import Cursor, Value
 from ...errors import ABPError, UsageError
 from ...protocol.strict_json import decode_json, encode_json
 from ..jobs import State
 from .columns import COLUMNS, row_from
-from .database import Cursor, Value
 from .entries import Row
 
 __all__ = ["JobPage", "JobQuery", "list_jobs"]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from ...database import Cursor
 from ..jobs import State
-from .database import Cursor, Database
+from .database import Database
 from .schema import INPUT, values_of
 
 __all__ = ["FINAL", "Overview", "Tally"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from ...database import Cursor, Transactions
 from ...errors import LedgerError, first_line
 from .columns import COLUMNS, row_from
-from .database import Cursor, Database, Transactions
+from .database import Database
 from .entries import Row
 from .listing import JobPage, JobQuery, list_jobs
 from .schema import VERSION, values_of
