@@ -204,6 +204,10 @@ async def test_options_that_contradict_each_other_are_refused(page: Page, browse
     contradictions: list[tuple[dict[str, Any], str]] = [
         ({"page": page, "context": page.context}, "page= and context="),
         ({"page": page, "cdp_url": "http://127.0.0.1:9222"}, "page= and cdp_url="),
+        ({"browser_server": "ws://h", "cdp_url": "http://127.0.0.1:9222"}, "cdp_url= and browser_server="),
+        ({"browser_server": "ws://h", "profile": tmp_path}, "profile= and browser_server="),
+        ({"headers": {"X-Team": "blue"}}, "headers= cannot go with a page"),
+        ({"browser_server": "ws://h", "auth": object()}, "auth= cannot go with a page"),
         ({"profile": tmp_path, "browser": browser}, "browser= and profile="),
         ({"page": page, "browser": "firefox"}, "leave browser= out"),
         ({"cdp_url": "http://127.0.0.1:9222", "browser": "chrome"}, "leave browser= out"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.support.batch_run import plant_run
 from tests.support.gallery import PICTURE, open_gallery
 from tests.support.needs import missing
 from tests.support.resources import ResourceApp
@@ -60,7 +61,10 @@ async def test_no_view_has_accessibility_violations(
     context = await browser.playwright.new_context(color_scheme=scheme, bypass_csp=True, reduced_motion="reduce")
     try:
         page = await context.new_page()
-        async with open_gallery(tmp_path, browser, fixture, memory=ResourceApp()) as gallery:
+        async with (
+            await plant_run(tmp_path / "runs" / "charts", jobs=40, ended=30),
+            open_gallery(tmp_path, browser, fixture, memory=ResourceApp(), runs=[str(tmp_path / "runs")]) as gallery,
+        ):
             await page.goto(gallery.url)
             await expect(page.get_by_label("Token")).to_be_visible()
             seen["login"] = await barriers(page, axe)
@@ -111,6 +115,11 @@ async def test_no_view_has_accessibility_violations(
             await expect(page.get_by_role("button", name="Stop watching")).to_be_visible()
             await expect(page.get_by_role("region", name="Text")).to_have_text("short")
             seen["resources"] = await barriers(page, axe)
+
+            await page.get_by_role("link", name="Runs").click()
+            await page.locator(".job > summary").first.click()
+            await expect(page.locator(".job .facts-list")).to_be_visible()
+            seen["runs"] = await barriers(page, axe)
     finally:
         await context.close()
     assert {view: found for view, found in seen.items() if found} == {}

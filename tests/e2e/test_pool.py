@@ -15,17 +15,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from aiohttp import web
+from mcp import Client
 
 from tests.e2e.notebook import notebook
+from tests.support.mcp_clients import ERAS, called
 from tests.support.processes import processes
+from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports import Browser, connect
+from transports.artifacts import open_store
 from transports.batch import Endpoint, Job, Pool, Reuse, State
 from transports.browser.process.find import find_browser
 from transports.errors import ConnectFailed
+from transports.surfaces.shared.pooled import pooled
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -99,6 +105,65 @@ async def test_a_context_is_used_again_without_what_was_stored_in_it(tmp_path: P
                 assert len(member.browser.playwright.contexts) == (0 if reuse == "never" else 1)
     empty = {"cookie": None, "storage": None, "state": None}
     assert seen == {"session": {**empty, "cookie": "mine", "storage": "mine"}, "context": empty, "never": empty}
+
+
+async def test_users_of_a_bridge_share_browsers_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools: list[Pool] = []
+
+    class Kept(Pool):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            pools.append(self)
+
+    monkeypatch.setattr("transports.batch.Pool", Kept)
+    before, nobodys = pids(), {"cookie": None, "storage": None, "state": None}
+
+    async def read(client: Client, session: str) -> object:
+        """What the app has of its own; a call that loses its browser is made again."""
+        async with asyncio.timeout(60):
+            while (
+                answer := await client.call_tool("abp_call", {"capability": "note.read", "session": session})
+            ).is_error:
+                await asyncio.sleep(0.1)
+        assert answer.structured_content is not None
+        return answer.structured_content["data"]
+
+    async with (
+        notebook() as url,
+        pooled(connect, 1, open_store(tmp_path), headless=True) as reach,
+        served(tmp_path, reach) as address,  # type: ignore[arg-type]
+        client_of(address, ANN, ERAS[-1]) as ann,
+        client_of(address, BOB, ERAS[-1]) as bob,
+    ):
+        (pool,) = pools
+        first, second = [(await called(one, "abp_connect", url=url))["session"] for one in (ann, bob)]
+        await called(ann, "abp_call", capability="note.write", params={"text": "mine"}, session=first)
+        assert await read(bob, second) == nobodys
+        assert await read(ann, first) == {**nobodys, "cookie": "mine", "storage": "mine"}
+        (member,) = pool._fleet.slots.members
+        assert member.leased == 2 and member.browser is not None and len(member.browser.playwright.contexts) == 2
+
+        psutil.Process(member.browser._process.pids[-1]).kill()
+        assert await read(ann, first) == await read(bob, second) == nobodys
+        assert pool.stats().recycled == {"ended": 1}
+        (member,) = pool._fleet.slots.members
+        await called(ann, "abp_call", capability="note.write", params={"text": "again"}, session=first)
+        member.calls = 10**6  # it is due
+        pool._fleet.check(member)
+        async with asyncio.timeout(60):
+            while [one.draining for one in pool.stats().browsers] != [False, True]:
+                await asyncio.sleep(0.05)
+        third = (await called(bob, "abp_connect", url=url))["session"]
+        assert [one.leased for one in pool.stats().browsers] == [1, 2]
+        assert await read(bob, third) == nobodys and await read(ann, first) != nobodys
+        await called(ann, "abp_disconnect", session=first)
+        await called(bob, "abp_disconnect", session=second)
+        async with asyncio.timeout(30):
+            while len(pool.stats().browsers) > 1:
+                await asyncio.sleep(0.05)
+    await nothing_new(before)
 
 
 # --- elsewhere --------------------------------------------------------------------------------------------------------
@@ -177,6 +242,9 @@ async def test_files_move_both_ways_without_a_shared_disk(
         result = await pool.call(fixture.url, "file.generate", {"bytes": 64 * MB, "seed": 3})
         assert result.artifact().sha256 == digest(64 * MB, 3)
         assert result.artifact().size_bytes == 64 * MB
+        reach = {"cdp_url": far.cdp_url, "browser_server": far.browser_server, "headers": far.headers}
+        async with connect(fixture.url, store=tmp_path / "out", **reach) as app:  # type: ignore[arg-type]
+            assert (await app.call("file.generate", {"bytes": MB, "seed": 3})).artifact().sha256 == digest(MB, 3)
 
 
 async def test_headers_reach_a_browser_elsewhere_and_no_message_shows_them() -> None:
@@ -197,8 +265,16 @@ async def test_headers_reach_a_browser_elsewhere_and_no_message_shows_them() -> 
             with pytest.raises(ConnectFailed) as raised:
                 async with Browser(**options, headers={"Authorization": "Bearer in-a-header"}):  # type: ignore[arg-type]
                     pass
-            text = f"{raised.value} {raised.value.as_dict()}"
-            assert "in-the-url" not in text and "in-a-header" not in text and "403" in text
-        assert got == ["Bearer in-a-header"] * 2
+            errors = [raised.value]
+            for transport in ("auto", "postmessage"):
+                with pytest.raises(ConnectFailed) as raised:
+                    headers = {"Authorization": "Bearer in-a-header"}
+                    async with connect("http://127.0.0.1:1/", transport=transport, headers=headers, **options):  # type: ignore[arg-type]
+                        pass
+                errors.append(raised.value)
+            for error in errors:
+                text = f"{error} {error.as_dict()}"
+                assert "in-the-url" not in text and "in-a-header" not in text and "403" in text
+        assert got == ["Bearer in-a-header"] * 6
     finally:
         await runner.cleanup()

@@ -7,7 +7,7 @@ import asyncio
 import math
 import struct
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,10 +76,16 @@ class Gallery:
 
 @asynccontextmanager
 async def open_gallery(
-    folder: Path, browser: Browser, fixture: Fixture | None = None, *, port: int = 0, memory: Transport | None = None
+    folder: Path,
+    browser: Browser,
+    fixture: Fixture | None = None,
+    *,
+    port: int = 0,
+    memory: Transport | None = None,
+    runs: Sequence[str] = (),
 ) -> AsyncIterator[Gallery]:
-    """Serve what is in ``folder``; an app is connected if one is given: the reference app through ``browser``, else
-    ``memory``, which is otherwise the app at ``memory:``."""
+    """Serve what is in ``folder``, and batch ``runs``; an app is connected if one is given: the reference app through
+    ``browser``, else ``memory``, which is otherwise the app at ``memory:``."""
 
     def reach(target: str, **options: Any) -> Session:
         if memory is not None and not target.startswith("http"):
@@ -87,7 +93,7 @@ async def open_gallery(
         return connect(target, **options, browser=browser if target.startswith("http") else None)
 
     store = open_store(folder)
-    async with serve(store, Options(token=TOKEN, key=KEY), port=port, connect=reach) as served:
+    async with serve(store, Options(token=TOKEN, key=KEY), port=port, connect=reach, runs=runs) as served:
         target = fixture.url if fixture else "memory:" if memory else None
         app = (await served.apps.connect(target, {})).key if target else ""
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:

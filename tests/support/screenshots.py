@@ -14,6 +14,7 @@ from typing import Any
 from PIL import Image
 from playwright.async_api import Page, ViewportSize
 
+from tests.support.batch_run import plant_run
 from tests.support.gallery import PICTURE, Gallery, open_gallery, tone
 from tests.support.mcp_servers import target
 from tests.support.secret_page import CANARY, secret_page
@@ -116,6 +117,13 @@ async def pictures(page: Page, gallery: Gallery, save: Any) -> None:
         await shown.evaluate("node => node.scrollIntoView()")
     await page.mouse.move(0, 0)
     await save("resources")
+    if wide:
+        await page.get_by_role("link", name="Runs").click()
+        await page.locator(".job[data-status=failed] > summary").first.click()
+        await page.locator(".job .facts-list").wait_for()
+        await page.evaluate("scrollTo(0, 0)")
+        await page.mouse.move(0, 0)
+        await save("run")
 
 
 async def evidence(page: Page, gallery: Gallery, url: str, save: Any) -> None:
@@ -148,7 +156,10 @@ async def main(folder: Path) -> None:
         secret = await stack.enter_async_context(secret_page())
         fixture = await stack.enter_async_context(serve())
         for scheme, size in (("light", WIDE), ("dark", WIDE), ("phone", NARROW)):
-            gallery = await stack.enter_async_context(open_gallery(store / scheme, browser, fixture))
+            runs = store / f"{scheme}-runs"
+            stack.push_async_exit(await plant_run(runs / "charts"))
+            shown = open_gallery(store / scheme, browser, fixture, runs=[str(runs)])
+            gallery = await stack.enter_async_context(shown)
             await work(gallery)
             await gallery.served.apps.connect(target("tableau"), {})
             context = await browser.playwright.new_context(

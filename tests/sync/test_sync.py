@@ -118,6 +118,7 @@ GIVEN = {
 #: Playwright's own objects, which can be awaited in the session's loop only; what sessions tell each other; and a
 #: stream of the loop's: ``stage()`` takes chunks.
 LEFT_OUT = {"Browser.playwright", "Browser.context", "Browser.cdp", "Browser.on_end", "Browser.mark_ended"}
+LEFT_OUT |= {"Pool.lend"}  # what a session asks it
 LEFT_OUT |= {"Browser.note_download"}  # what a download tells it
 LEFT_OUT |= {"NoneStore.describe", "NoneStore.warn_once"}  # what the router asks it
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
@@ -145,7 +146,8 @@ def namesakes() -> Iterator[tuple[str, Any, Any]]:
 
 
 def methods() -> Iterator[tuple[str, Any, Any]]:
-    for name, value, blocking in (*namesakes(), ("Pool", batch.Pool, blocking_batch.Pool)):
+    of_batch = (("Pool", batch.Pool, blocking_batch.Pool), ("run_batch", batch.run_batch, blocking_batch.run_batch))
+    for name, value, blocking in (*namesakes(), *of_batch):
         if not inspect.isclass(value):
             yield name, value, blocking
             continue
@@ -494,3 +496,9 @@ def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
             assert outcome.result
             break
         assert pool.stats().calls >= 8 and pool.size >= 2
+        settled: list[object] = []
+        lines = [batch.Job("echo", {"n": n}, "ws://app.example/") for n in range(3)]
+        report = blocking_batch.run_batch(lines, tmp_path / "run", pool=pool, on_settled=settled.append)
+        assert report["jobs"] == len(settled) == 3 and (tmp_path / "run" / "manifest.jsonl").is_file()
+        with pytest.raises(UsageError, match="another input"):
+            blocking_batch.run_batch(lines[:1], tmp_path / "run", pool=pool)

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +16,7 @@ from .page.agent import PageAgent
 from .page.ended import is_closed
 from .preflight import require_listener
 from .process.launch import Browser
+from .process.lending import BrowserLender
 from .process.runfolder import RunFolder
 from .transfer.cdp_downloads import CdpDownloads
 from .transfer.playwright_downloads import PlaywrightDownloads
@@ -82,11 +83,12 @@ class Tab:
 class PageSource:
     """The options that say where a page comes from.
 
-    At most one of ``browser`` (a running one), ``page``, ``context``, ``profile`` and ``cdp_url`` may be given.
-    Raises :class:`~transports.errors.UsageError` if options contradict each other.
+    At most one of ``browser`` (a running one, or who lends one), ``page``, ``context``, ``profile``, ``cdp_url`` and
+    ``browser_server`` may be given. ``headers`` go to the browser behind one of the last two. Raises
+    :class:`~transports.errors.UsageError` if options contradict each other.
     """
 
-    browser: Browser | str | None = None
+    browser: Browser | BrowserLender | str | None = None
     page: Page | None = None
     context: BrowserContext | None = None
     profile: str | Path | None = None
@@ -94,23 +96,29 @@ class PageSource:
     cdp_url: str | None = None
     extension: Path | None = None
     headless: bool = True
+    browser_server: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         owners = {
-            "browser": self.browser if isinstance(self.browser, Browser) else None,
+            "browser": self.browser if isinstance(self.browser, Browser | BrowserLender) else None,
             "page": self.page,
             "context": self.context,
             "profile": self.profile,
             "cdp_url": self.cdp_url,
+            "browser_server": self.browser_server,
         }
         owner_options = [name for name, value in owners.items() if value is not None]
         if len(owner_options) > 1:
             raise UsageError(f"{'= and '.join(owner_options)}= each say whose page it is; give one of them")
-        elsewhere = owner_options and owner_options[0] in ("page", "context", "cdp_url")
+        owner = owner_options[0] if owner_options else ""
+        elsewhere = owner in ("page", "context", "cdp_url")
         if elsewhere and isinstance(self.browser, str):
-            raise UsageError(f"{owner_options[0]}= is in a browser that runs already; leave browser= out")
-        if elsewhere and self.extension is not None:
-            raise UsageError(f"an extension is loaded into a browser of ours; leave {owner_options[0]}= out")
+            raise UsageError(f"{owner}= is in a browser that runs already; leave browser= out")
+        if (elsewhere or owner == "browser_server") and self.extension is not None:
+            raise UsageError(f"an extension is loaded into a browser of ours; leave {owner}= out")
+        if self.headers is not None and owner not in ("cdp_url", "browser_server"):
+            raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
         shared = isinstance(self.browser, Browser) and self.browser.shares_context
         if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
             raise UsageError("storage_state= is for a new context; one that is there already keeps its own")
@@ -118,9 +126,13 @@ class PageSource:
             _require_async(name, owners[name], kind)
 
     @property
-    def patience(self) -> float:
+    def _patience(self) -> float:
         """Seconds after which a browser that answers nothing is taken for dead."""
-        return _SHARED_PATIENCE if isinstance(self.browser, Browser) else _OWN_PATIENCE
+        return _SHARED_PATIENCE if isinstance(self.browser, Browser | BrowserLender) else _OWN_PATIENCE
+
+    def is_over(self, browser: Browser) -> bool:
+        """Whether no session gets a browser again after ``browser``: its owner has closed it, or who lends it."""
+        return self.browser.closed if isinstance(self.browser, BrowserLender) else browser.closed
 
     async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
         """Return the running browser, or ``None`` if the page or context is the caller's.
@@ -132,9 +144,13 @@ class PageSource:
         if self.page is not None or self.context is not None:
             return None
         if isinstance(self.browser, Browser):
-            await self.browser.ensure_running(patience=self.patience)
+            await self.browser.ensure_running(patience=self._patience)
             return self.browser
-        if not (self.profile or self.cdp_url or self.extension):  # a profile's service worker may answer for the app
+        if isinstance(self.browser, BrowserLender):
+            return await stack.enter_async_context(self.browser.lend())
+        if not (
+            self.profile or self.cdp_url or self.browser_server or self.extension
+        ):  # a profile's service worker may answer for the app
             await require_listener(url)
         browser = Browser(
             headless=self.headless,
@@ -143,8 +159,21 @@ class PageSource:
             profile=self.profile,
             extensions=[self.extension] if self.extension else [],
             cdp_url=self.cdp_url,
+            browser_server=self.browser_server,
+            headers=self.headers,
         )
         return await stack.enter_async_context(browser)
+
+    async def revive(self, stack: AsyncExitStack, browser: Browser, url: str, *, timeout: float) -> Browser:
+        """Return a running browser after a page of ``browser`` was lost: the same one, started again if it has died, or
+        another one if it was lent. Arguments and errors are those of :meth:`start`."""
+        if not isinstance(self.browser, BrowserLender):
+            await browser.ensure_running(patience=self._patience)
+            return browser
+        if not browser.closed and await browser.responds(self._patience):
+            return browser
+        await stack.aclose()
+        return await self.start(stack, url, timeout=timeout) or browser
 
     async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
         """Open the page; what must be closed again is pushed to ``stack``.
@@ -184,7 +213,9 @@ class PageSource:
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
         )
-        if browser is self.browser:  # shared with other sessions; a browser of our own closes its contexts itself
+        if isinstance(
+            self.browser, Browser | BrowserLender
+        ):  # shared with other sessions; a browser of our own closes its contexts itself
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
 

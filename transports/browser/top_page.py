@@ -39,6 +39,7 @@ from .page.received import FoundApp, parse_json
 from .page.scripts import load_script
 from .process.extension import extension_folder, extension_page_in
 from .process.launch import Browser
+from .process.lending import BrowserLender
 from .server_address import ServerAddress
 from .source import PageSource, StorageState
 from .timeouts import playwright_timeout
@@ -62,13 +63,14 @@ class TopPageTransport(PageTransport):
     """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
     page is ``extension_page``).
 
-    ``browser`` is the name of one to start (see :class:`~transports.Browser`), or a running ``Browser`` to share.
+    ``browser`` is the name of one to start (see :class:`~transports.Browser`), a running one to share, or a ``Pool``.
     Without a browser of ours, one of these says where the page is:
 
     - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
       is; a page at another address than ``url`` navigates there. It stays open.
     - ``context``: the caller's own context, in which a page of ours is opened, and closed again.
     - ``cdp_url``: a running Chromium, where a tab of ours is opened, and closed again.
+    - ``browser_server``: a Playwright server, which runs one. ``headers`` go to it, or to ``cdp_url``; none is shown.
 
     ``profile`` is a folder that keeps what a user is signed in to; ``storage_state`` is what
     ``context.storage_state()`` has written. ``timeout`` in seconds covers starting and loading; ``grace`` is how many
@@ -84,8 +86,7 @@ class TopPageTransport(PageTransport):
     ``adapter`` is the file of a script that makes an app of a page that speaks nothing (docs/adapters.md). It runs
     before the page's first script, in every document at the origin of ``url`` and nowhere else.
 
-    Raises :class:`~transports.errors.UsageError` if options contradict each other, and for an adapter that cannot be
-    read.
+    Raises :class:`~transports.errors.UsageError` for contradicting options and for an adapter that cannot be read.
     """
 
     features = Features(listing=True, reconnects=True, cookies=True, appends=True)
@@ -96,12 +97,14 @@ class TopPageTransport(PageTransport):
         self,
         url: str,
         *,
-        browser: Browser | str | None = None,
+        browser: Browser | BrowserLender | str | None = None,
         page: Page | None = None,
         context: BrowserContext | None = None,
         profile: str | Path | None = None,
         storage_state: StorageState | None = None,
         cdp_url: str | None = None,
+        browser_server: str | None = None,
+        headers: Mapping[str, str] | None = None,
         extension_page: str | None = None,
         headless: bool = True,
         timeout: float = 30.0,
@@ -115,7 +118,9 @@ class TopPageTransport(PageTransport):
         if extension_page is not None and folder is None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
         self._extension_page = extension_page_in(folder, extension_page) if folder else ""
-        source = PageSource(browser, page, context, profile, storage_state, cdp_url, folder, headless)
+        source = PageSource(
+            browser, page, context, profile, storage_state, cdp_url, folder, headless, browser_server, headers
+        )
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
         self._submitting: set[str] = set()

@@ -145,7 +145,7 @@ class PageTransport(Transport):
 
     def _can_reopen(self, lost: TransportError) -> bool:
         """Whether the app can be opened again after ``lost``; a browser that is not ours only its owner can start."""
-        if isinstance(lost, BrowserCrashed) if self._browser is None else self._browser.closed:
+        if isinstance(lost, BrowserCrashed) if self._browser is None else self._source.is_over(self._browser):
             self.features = replace_field(self.features, reconnects=False)
         return self.features.reconnects
 
@@ -154,9 +154,9 @@ class PageTransport(Transport):
 
     async def _reopen(self) -> PageAgent:
         await self._page_stack.aclose()
-        browser = self._browser
-        if browser is not None:
-            await browser.ensure_running(patience=self._source.patience)
+        if self._browser is not None:
+            browser = await self._source.revive(self._stack, self._browser, self._target, timeout=self._timeout)
+            self._browser = browser
             if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
                 self._tab, self._tab_stack = None, contextlib.AsyncExitStack()  # they ended with their browser
         return await self._open_page()

@@ -49,6 +49,7 @@ def _percent(sql: str) -> bytes:
 
 class PostgresConnection:
     """One connection to the server at ``url``, for what messages call ``name``; ``error`` is the type that it raises.
+    One that is ``read_only`` writes nothing.
 
     Raises :class:`~transports.errors.UsageError` without psycopg."""
 
@@ -57,11 +58,12 @@ class PostgresConnection:
     skip_locked = "FOR UPDATE SKIP LOCKED"
     find_relation = "SELECT 1 WHERE to_regclass(?) IS NOT NULL"
 
-    def __init__(self, url: str, name: str, error: type[ABPError]) -> None:
+    def __init__(self, url: str, name: str, error: type[ABPError], *, read_only: bool = False) -> None:
         self.name = name
         self.error = error
         self._shown = without_password(url)
         self._url = url
+        self._read_only = "on" if read_only else "off"
         self._secrets = _secrets(url)
         try:
             import psycopg
@@ -88,7 +90,8 @@ class PostgresConnection:
                     keepalives_idle=10,  # a connection that only waits for an answer is given up as soon
                     keepalives_interval=5,
                     keepalives_count=2,
-                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on",
+                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c synchronous_commit=on "
+                    f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",
                 ),
             )

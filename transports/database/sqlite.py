@@ -22,32 +22,36 @@ _WAIT = 30.0
 
 class SqliteConnection:
     """The file at ``path``, for what messages call ``name``; ``error`` is the type that it raises. ``advice`` says what
-    to do about a file that cannot be used."""
+    to do about a file that cannot be used. One that is ``read_only`` must be there, and stays as it is."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     text = "TEXT"
     skip_locked = ""
     find_relation = "SELECT 1 FROM sqlite_master WHERE name = ?"
 
-    def __init__(self, path: Path, name: str, error: type[ABPError], advice: str) -> None:
+    def __init__(self, path: Path, name: str, error: type[ABPError], advice: str, *, read_only: bool = False) -> None:
         self.name = name
         self.error = error
         self._path = path
         self._advice = advice
+        self._read_only = read_only
         self._db: sqlite3.Connection | None = None
 
     def connect(self) -> None:
-        """Open the file, and make it if there is none."""
+        """Open the file, and make it if there is none and it may be written."""
         if self._db is not None:
             return
+        uri = self._path.absolute().as_uri() + "?mode=ro" * self._read_only
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+            if not self._read_only:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(uri, uri=True, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise self._failed(error) from error
         try:
-            db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
+            if not self._read_only:
+                db.execute("PRAGMA journal_mode=WAL").fetchone()
+                db.execute("PRAGMA synchronous=FULL")  # a lease that a power cut takes back would be a call sent twice
         except sqlite3.Error as error:
             db.close()
             raise self._failed(error) from error

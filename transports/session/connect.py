@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ..adapters.recording import Recording
     from ..browser.process.launch import Browser
+    from ..browser.process.lending import BrowserLender
     from ..browser.source import StorageState
     from .evidence import Evidence
 
@@ -37,10 +38,11 @@ def connect(
     transport: str | Transport = "auto",
     store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
     headless: bool | None = None,
-    browser: Browser | str | None = None,
+    browser: Browser | BrowserLender | str | None = None,
     profile: str | Path | None = None,
     storage_state: StorageState | None = None,
     cdp_url: str | None = None,
+    browser_server: str | None = None,
     page: Page | None = None,
     context: BrowserContext | None = None,
     extension_page: str | None = None,
@@ -72,12 +74,14 @@ def connect(
     ``timeout`` in seconds is for connecting (``ABP_BROWSER_TIMEOUT``) and, where a call gives none, for calls
     (``ABP_CALL_TIMEOUT``); ``math.inf`` waits for ever.
 
-    For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, or a running
-    :class:`~transports.Browser` to share; ``profile`` a folder that keeps what a user is signed in to;
-    ``storage_state`` cookies and storage to begin with, or a file of them; ``cdp_url`` a running Chromium to attach to;
-    ``page`` and ``context`` the caller's own, of ``playwright.async_api``; ``extension_page`` the page of an extension
-    that speaks ABP; ``adapter`` a script of the caller's that makes an app of a page that speaks nothing
-    (docs/adapters.md). See :class:`~transports.PlaywrightTransport`.
+    For pages: ``browser`` is ``"chromium"``, ``"chrome"``, ``"msedge"``, ``"firefox"`` or ``"webkit"``, a running
+    :class:`~transports.Browser` to share, or a :class:`~transports.batch.Pool` that lends one of its own; ``profile`` a
+    folder that keeps what a user is signed in to; ``storage_state`` cookies and storage to begin with, or a file of
+    them; ``cdp_url`` a running Chromium to attach to; ``browser_server`` a Playwright server, which runs one;
+    ``headers`` go to what these two name, and are never shown; ``page`` and ``context`` the caller's own, of
+    ``playwright.async_api``; ``extension_page`` the page of an extension that speaks ABP; ``adapter`` a script of the
+    caller's that makes an app of a page that speaks nothing (docs/adapters.md). See
+    :class:`~transports.PlaywrightTransport`.
 
     For WebSockets and MCP servers behind an address: ``headers`` go with what is sent, and are never shown. For the
     latter, ``auth`` is an ``httpx2.Auth``, such as the MCP SDK's ``OAuthClientProvider``.
@@ -104,6 +108,7 @@ def connect(
         "profile": profile,
         "storage_state": storage_state,
         "cdp_url": cdp_url,
+        "browser_server": browser_server,
         "page": page,
         "context": context,
         "extension_page": extension_page,

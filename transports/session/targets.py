@@ -70,6 +70,9 @@ def transport_for(
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
         reject_options(_only(request_options, "auth"), "a WebSocket; give headers=")
         return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
+    if browser_options.keys() & {"cdp_url", "browser_server"}:
+        browser_options = {**browser_options, **_only(request_options, "headers")}
+        request_options = _only(request_options, "auth")
     reject_options(request_options, "a page; sign in with storage_state= or profile=")
     headless = settings.headless if headless is None else headless
     if chosen == "postmessage":

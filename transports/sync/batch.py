@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from ..batch import pool
+import os
+from typing import TypeAlias
+
+from ..batch import RunOptions, pool
 from ..batch.pool import PoolStats
-from .bridge import blocking, described, iterating, taking_parameters_of
+from ..batch.run import batch, runner
+from ..batch.run.batch import Source, ignore
+from ..batch.run.runner import OnSettled
+from ..protocol.strict_json import JSONValue
+from .bridge import Blocking, blocking, blocking_function, described, iterating, taking_parameters_of
 from .lifetime import Resource, closing
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "run_batch"]
 
 
 class Pool(Resource[pool.Pool]):
@@ -29,6 +36,11 @@ class Pool(Resource[pool.Pool]):
     close = closing(pool.Pool.aclose)
 
     @property
+    def closed(self) -> bool:
+        """Whether the pool is not open: not yet, or not any more."""
+        return self.wrapped.closed
+
+    @property
     def size(self) -> int:
         """How many calls the pool makes at once."""
         return self.wrapped.size
@@ -41,3 +53,24 @@ class Pool(Resource[pool.Pool]):
             return self.wrapped.stats()
 
         return self._runner.run(look())
+
+
+Driver: TypeAlias = Pool | runner.Driver
+_run_batch = blocking_function(batch.run_batch)
+
+
+@described(batch.run_batch)
+def run_batch(
+    jobs: Source,
+    out: str | os.PathLike[str],
+    *,
+    pool: Driver,
+    target: str | None = None,
+    extend: bool = False,
+    options: RunOptions | None = None,
+    on_settled: OnSettled = ignore,
+) -> dict[str, JSONValue]:
+    """As :func:`transports.batch.run_batch`, whose docstring replaces this one."""
+    __tracebackhide__ = True
+    driver = pool.wrapped if isinstance(pool, Blocking) else pool
+    return _run_batch(jobs, out, pool=driver, target=target, extend=extend, options=options, on_settled=on_settled)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
     from ..adapters.recording import Recording
+    from ..browser.process.lending import BrowserLender
     from ..browser.source import StorageState
     from ..protocol.declarations import AppInfo, Capability
     from ..session.evidence import Evidence
@@ -116,10 +117,11 @@ def connect(
     transport: str | Transport = "auto",
     store: ArtifactStore | HostStore | HostFacade | str | Path | None = None,
     headless: bool | None = None,
-    browser: Browser | str | None = None,
+    browser: Browser | BrowserLender | str | None = None,
     profile: str | Path | None = None,
     storage_state: StorageState | None = None,
     cdp_url: str | None = None,
+    browser_server: str | None = None,
     page: Page | None = None,
     context: BrowserContext | None = None,
     extension_page: str | None = None,

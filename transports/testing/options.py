@@ -126,5 +126,5 @@ def is_page(target: str) -> bool:
 
 def starts_browser(target: str, options: Mapping[str, object]) -> bool:
     """Whether a session needs a browser, and its options name none."""
-    named = {"page", "browser", "profile", "cdp_url", "context", "storage_state", "headless"}
+    named = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
     return is_page(target) and not named & set(options)

@@ -92,6 +92,47 @@ def test_headers_that_cannot_be_sent_are_refused(abp: CommandLine, args: tuple[s
         assert "s3cret" not in ran.err.replace("@/no/s3cret", "").replace("/no/s3cret", "")
 
 
+def test_a_browser_elsewhere_is_given_its_address_and_headers(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[object] = []
+
+    def connect(target: str, **options: object) -> None:
+        given.append((options["cdp_url"], options["browser_server"], options["headers"]))
+        raise UsageError("enough")
+
+    page, headers = "http://127.0.0.1:9/", {"X-Team": "blue", "Authorization": "Bearer s3cret"}
+    commands = [("call", page, "x"), ("capabilities", page), ("bench", page, "x"), ("shell", page)]
+    more = ("--header", "X-Team: blue", "--token", "s3cret")
+    mixed = abp("call", page, "x", "--browser-server", "ws://h", "--profile", str(tmp_path))
+    assert mixed.status == 2 and "--profile and --browser-server each say whose page it is" in mixed.err
+    monkeypatch.setattr("transports.session.connect.connect", connect)
+    for command in commands:
+        abp(*command, "--browser-server", "ws://127.0.0.1:3000", *more)
+        abp(*command, "--cdp-url", "wss://h/", *more)
+    assert given == [(None, "ws://127.0.0.1:3000", headers), ("wss://h/", None, headers)] * 4
+
+
+def test_servers_are_told_how_many_browsers_to_share_and_which_runs_to_show(
+    abp: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    missing = abp("serve", "--batch", str(tmp_path / "no-run"))
+    assert missing.status == 2 and "name a run's folder, or one that runs are in" in missing.err
+    given: list[object] = []
+
+    def pooled(connect: object, browsers: int | None, store: object, **_: object) -> None:
+        given.append(browsers)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("transports.surfaces.shared.pooled.pooled", pooled)
+    for command in ("mcp", "serve"):
+        abp(command)
+        monkeypatch.setenv(f"ABP_{command.upper()}_BROWSERS", "3")
+        abp(command)
+        abp(command, "--browsers", "4")
+    assert given == [None, 3, 4] * 2
+
+
 def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
 

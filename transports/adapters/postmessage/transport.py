@@ -16,6 +16,7 @@ from ...browser.page.agent import PageAgent
 from ...browser.page.listening import listener
 from ...browser.page.problems import not_abp, read_problems
 from ...browser.process.launch import Browser
+from ...browser.process.lending import BrowserLender
 from ...browser.server_address import ServerAddress
 from ...browser.source import PageSource, StorageState
 from ...browser.transport import PageTransport
@@ -64,11 +65,13 @@ class PostMessageTransport(PageTransport):
         self,
         url: str,
         *,
-        browser: Browser | str | None = None,
+        browser: Browser | BrowserLender | str | None = None,
         context: BrowserContext | None = None,
         profile: str | Path | None = None,
         storage_state: StorageState | None = None,
         cdp_url: str | None = None,
+        browser_server: str | None = None,
+        headers: Mapping[str, str] | None = None,
         headless: bool = True,
         timeout: float = 30.0,
         sandbox: str | None = _SANDBOX,
@@ -79,7 +82,9 @@ class PostMessageTransport(PageTransport):
             raise UsageError(f"harness= is 'same' or 'other', not {harness!r}")
         if sandbox is not None and not {"allow-scripts", "allow-same-origin"} <= set(sandbox.lower().split()):
             raise UsageError("sandbox= needs allow-scripts and allow-same-origin, or the app cannot be spoken with")
-        source = PageSource(browser, None, context, profile, storage_state, cdp_url, headless=headless)
+        source = PageSource(
+            browser, None, context, profile, storage_state, cdp_url, None, headless, browser_server, headers
+        )
         super().__init__(url, source=source, timeout=timeout)
         self._sandbox = sandbox
         self._allow = allow

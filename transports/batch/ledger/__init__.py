@@ -2,6 +2,23 @@
 
 from .entries import Added, Counts, Leased, Row, Settlement
 from .ledger import Ledger
-from .opening import open_ledger
+from .listing import JobPage, JobQuery
+from .opening import open_ledger, open_view
+from .tally import FINAL, Overview
+from .view import LedgerView
 
-__all__ = ["Added", "Counts", "Leased", "Ledger", "Row", "Settlement", "open_ledger"]
+__all__ = [
+    "FINAL",
+    "Added",
+    "Counts",
+    "JobPage",
+    "JobQuery",
+    "Leased",
+    "Ledger",
+    "LedgerView",
+    "Overview",
+    "Row",
+    "Settlement",
+    "open_ledger",
+    "open_view",
+]

@@ -8,11 +8,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ...errors import UsageError
 from ...protocol.urls import redact_url
+from .database import Database
 from .ledger import Ledger
 from .postgres import PostgresDatabase
 from .sqlite import SqliteDatabase
+from .view import LedgerView
 
-__all__ = ["open_ledger"]
+__all__ = ["open_ledger", "open_view"]
 
 
 def open_ledger(where: str | os.PathLike[str], *, existing: bool = False) -> Ledger:
@@ -23,14 +25,24 @@ def open_ledger(where: str | os.PathLike[str], *, existing: bool = False) -> Led
     opening raises :class:`~transports.errors.LedgerError` for a run without an input, and writes nothing. Raises
     :class:`~transports.errors.UsageError` for another kind of address, or without the extra ``postgres``.
     """
-    text = os.fspath(where)
-    scheme, colon, _ = text.partition("://")
+    return Ledger(*_database_at(os.fspath(where)), existing=existing)
+
+
+def open_view(where: str | os.PathLike[str]) -> LedgerView:
+    """Return what looks into the ledger of a run that is there already, and changes nothing. ``where`` is as in
+    :func:`open_ledger`, and so is what is raised."""
+    return LedgerView(*_database_at(os.fspath(where), read_only=True))
+
+
+def _database_at(where: str, *, read_only: bool = False) -> tuple[Database, str]:
+    """The database of an address, and the name that the run has in it."""
+    scheme, colon, _ = where.partition("://")
     if not colon:
-        return Ledger(SqliteDatabase(Path(text)), "", existing=existing)
+        return SqliteDatabase(Path(where), read_only=read_only), ""
     if scheme not in ("postgresql", "postgres"):
-        raise UsageError(f"{redact_url(text)} is no ledger; name a folder, or postgresql://host/database?run=NAME")
-    parts = urlsplit(text)
+        raise UsageError(f"{redact_url(where)} is no ledger; name a folder, or postgresql://host/database?run=NAME")
+    parts = urlsplit(where)
     query = parse_qsl(parts.query, keep_blank_values=True)
     run = next((value for name, value in reversed(query) if name == "run"), "") or "default"
     rest = urlencode([(name, value) for name, value in query if name != "run"])
-    return Ledger(PostgresDatabase(urlunsplit(parts._replace(query=rest))), run, existing=existing)
+    return PostgresDatabase(urlunsplit(parts._replace(query=rest)), read_only=read_only), run

@@ -13,8 +13,8 @@ __all__ = ["PostgresDatabase"]
 class PostgresDatabase(PostgresConnection):
     """The tables of all runs in one database."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url, "the ledger", LedgerError)
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        super().__init__(url, "the ledger", LedgerError, read_only=read_only)
 
     def begin_work(self, worker: str) -> None:
         """Do nothing: a worker is known by its lease alone."""

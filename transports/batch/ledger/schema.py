@@ -8,12 +8,12 @@ from .database import Database
 __all__ = ["INPUT", "VERSION", "make_tables", "put_value", "values_of"]
 
 #: A ledger of another version is refused.
-VERSION = "1"
+VERSION = "2"
 #: What the names of a run's inputs begin with.
 INPUT = "input "
 
 #: What is made last, and is there if all is.
-_LAST = "abp_jobs_position"
+_LAST = "abp_jobs_ended"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS abp_runs (run TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, "
     "PRIMARY KEY (run, name))",
@@ -39,7 +39,9 @@ _SCHEMA = (
     PRIMARY KEY (run, key)
 )""",
     "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
-    f"CREATE INDEX IF NOT EXISTS {_LAST} ON abp_jobs (run, position)",
+    "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
+    # of jobs that have ended alone: it grows at its end, with each of them once
+    f"CREATE INDEX IF NOT EXISTS {_LAST} ON abp_jobs (run, state, finished, position) WHERE finished IS NOT NULL",
 )
 
 

@@ -15,10 +15,12 @@ __all__ = ["SqliteDatabase"]
 
 
 class SqliteDatabase(SqliteConnection):
-    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker."""
+    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is ``read_only``
+    must be there, and stays as it is."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "jobs.sqlite", "the ledger", LedgerError, "name another folder with --out")
+    def __init__(self, folder: Path, *, read_only: bool = False) -> None:
+        advice = "name another folder with --out"
+        super().__init__(folder / "jobs.sqlite", "the ledger", LedgerError, advice, read_only=read_only)
         self._locks = folder / "workers"
         self._own_lock: tuple[int, Path] | None = None
 

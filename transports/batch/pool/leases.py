@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
-from ...errors import ABPError, BrowserCrashed, CallTimeout, CapabilityError, Disconnected, format_seconds
+from ...browser.process.launch import Browser
+from ...errors import (
+    ABPError,
+    BrowserCrashed,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    TransportError,
+    format_seconds,
+)
 from ...routing import Result
 from ...session.session import Session
 from ...session.targets import takes_browser
@@ -68,6 +78,46 @@ class Leases:
         result = await self._within_lease(slot, work(slot.held.session), seconds + _GRACE, capability)
         slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
         return result
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Browser]:
+        """Lend a browser for one session of a caller's own, which counts as one call. A browser that is replaced
+        meanwhile stays until its last borrower is done.
+
+        Raises what opening raises, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if no browser has
+        room for one more session within the time for opening."""
+        slot, browser = await self._borrow()
+        slot.member.calls += 1
+        try:
+            yield browser
+        finally:
+            self._fleet.slots.release(slot)
+            self._fleet.check(slot.member)
+
+    async def _borrow(self) -> tuple[Slot, Browser]:
+        """Return a slot without a session, and its browser, which answers."""
+        try:
+            async with asyncio.timeout(self._open_timeout + _GRACE):
+                while True:
+                    slot = await self._fleet.slots.acquire("")
+                    try:
+                        browser = slot.member.browser
+                        assert browser is not None
+                        await slot.empty()
+                        if slot.member.serving and await browser.responds():
+                            return slot, browser
+                    except BaseException:
+                        self._fleet.slots.release(slot)
+                        raise
+                    self._fleet.retire(slot.member, "ended")
+                    self._fleet.slots.release(slot)
+        except TimeoutError:
+            raise TransportError(
+                "all sessions of the pool's browsers are taken; disconnect an app, or give it more browsers",
+                code="LIMIT_REACHED",
+                retryable=True,
+                details={"sent": False},
+            ) from None
 
     async def _within_lease(
         self, slot: Slot, work: Coroutine[Any, Any, Result], seconds: float, capability: str

@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
@@ -106,6 +107,11 @@ class Pool:
         self._store = store
         self._stack = contextlib.AsyncExitStack()
         self._open = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the pool is not open: not yet, or not any more."""
+        return not self._open
 
     @property
     def size(self) -> int:
@@ -228,6 +234,19 @@ class Pool:
                 raise failure
         finally:
             await cancel_and_wait(workers)
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Browser]:
+        """Lend a browser of the pool for the length of a block, with room for one session: ``connect(url,
+        browser=pool)`` does so for as long as it lasts, and moves to another one if its own dies. It has a browser
+        context to itself.
+
+        Raises what starting a browser raises, and :class:`~transports.errors.TransportError` (``LIMIT_REACHED``) if all
+        sessions are taken.
+        """
+        self._require_open()
+        async with self._leases.lend() as browser:
+            yield browser
 
     def stats(self) -> PoolStats:
         """Return the state of the pool as of now."""

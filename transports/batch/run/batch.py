@@ -11,13 +11,13 @@ from ...errors import LedgerError
 from ...protocol.strict_json import JSONValue
 from ...tasks import in_thread
 from ..jobs import Job
-from ..ledger import Added, Ledger, open_ledger
+from ..ledger import Added, Ledger, Settlement, open_ledger
 from .options import RunOptions
 from .outputs import export_run
 from .reading import fingerprint, read_jobs, spool_jobs
 from .runner import Driver, OnSettled, Runner
 
-__all__ = ["add_input", "open_run", "run_batch"]
+__all__ = ["Source", "add_input", "ignore", "open_run", "run_batch"]
 
 Source = str | os.PathLike[str] | Iterable[Job]
 
@@ -52,6 +52,10 @@ async def add_input(
     return await ledger.add(partial(read_jobs, path, target), name, extend=extend)
 
 
+def ignore(_: Settlement) -> None:
+    """Do nothing with an outcome."""
+
+
 async def run_batch(
     jobs: Source,
     out: str | os.PathLike[str],
@@ -60,7 +64,7 @@ async def run_batch(
     target: str | None = None,
     extend: bool = False,
     options: RunOptions | None = None,
-    on_settled: OnSettled = lambda _: None,
+    on_settled: OnSettled = ignore,
 ) -> dict[str, JSONValue]:
     """Run all jobs of an input, and return the report that is also in ``out/report.json``.
 

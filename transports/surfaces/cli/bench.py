@@ -18,6 +18,7 @@ from ...protocol.plain_text import plain_line
 from .options import (
     AdapterFile,
     BrowserName,
+    BrowserServer,
     CdpUrl,
     Connection,
     Headed,
@@ -75,6 +76,7 @@ def bench(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    browser_server: BrowserServer = None,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
@@ -96,6 +98,7 @@ def bench(
             profile=profile,
             storage_state=storage_state,
             cdp_url=cdp_url,
+            browser_server=browser_server,
             adapter=adapter,
             token=token,
             headers=header,

@@ -17,13 +17,14 @@ from . import artifacts, batch, bench, calls, conformance, demo, discover, docto
 from .artifact_lookup import Id, find
 from .artifact_store import Folder, Json, store_at
 from .completion import complete
-from .options import AdapterFile
+from .options import AdapterFile, SharedBrowsers
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
 from .retention import Limits, Ttl, open_limited_store
 from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ..shared.apps import Connect
     from ..web import Served
 
 __all__ = ["app", "command_for", "run"]
@@ -73,6 +74,7 @@ def mcp(
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,
+    browsers: SharedBrowsers = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Trust abp.toml here as it is now, say what it sets, and end.")
     ] = False,
@@ -90,6 +92,7 @@ def mcp(
         from ...session.connect import connect
         from ...session.retention import BRIDGE_RETENTION
         from ..shared.listening import parse_address
+        from ..shared.pooled import pooled
 
         try:
             from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
@@ -97,7 +100,7 @@ def mcp(
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
             ) from error
-        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token)
+        options = Options.load(config=config, apps=apps or None, adapter=adapter, token=token, browsers=browsers)
         store = open_limited_store(ttl, limits, config=config, own=BRIDGE_RETENTION)
         routed = partial(connect, routing=read_routing(config))
         users: dict[str, str] = {}
@@ -108,11 +111,13 @@ def mcp(
                 print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
-            served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
+            pool = pooled(routed, options.browsers, store, headless=options.headless)
+            reach = await stack.enter_async_context(pool)
+            served = await stack.enter_async_context(_gallery(store, users, reach)) if gallery else None
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
-            bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
+            bridge = Bridge(options, store, connect=reach, activity=activity, link=link)
             if http is None:
                 await serve_stdio(bridge)
             else:
@@ -144,14 +149,14 @@ def _trust_found_file() -> int:
 
 
 @asynccontextmanager
-async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
+async def _gallery(store: ArtifactStore, users: Mapping[str, str], connect: Connect) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options
     from ..web import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    async with serve_web(store, Options.load(), users=scopes) as served:
+    async with serve_web(store, Options.load(), users=scopes, connect=connect) as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
 
@@ -174,6 +179,11 @@ def serve(
         Path | None,
         typer.Option("--config", metavar="FILE", help="File with a table [retention] (default: abp.toml here)."),
     ] = None,
+    browsers: SharedBrowsers = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Option("--batch", metavar="RUN", help="Show this run, or the runs in this folder (repeatable)."),
+    ] = None,
     ttl: Ttl = None,
     limits: Limits = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
@@ -182,15 +192,18 @@ def serve(
 
     async def work() -> int:
         from ...artifacts import sweeping
+        from ...session.connect import connect
         from ..shared.apps import adapter_options
+        from ..shared.pooled import pooled
         from ..web import Options
         from ..web import serve as serve_web
 
-        connecting = adapter_options(targets or (), adapter)
+        connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            serve_web(store, Options.load(token=token), host=host, port=port) as served,
+            pooled(connect, options.browsers, store) as reach,
+            serve_web(store, options, host=host, port=port, connect=reach, runs=runs or ()) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)

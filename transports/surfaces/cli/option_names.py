@@ -20,6 +20,7 @@ _OPTIONS = {
     "storage_state=": "--storage-state",
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
+    "browser_server=": "--browser-server",
     "adapter=": "--adapter",
 }
 #: Not in an option, or in the query of an address.

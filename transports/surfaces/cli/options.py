@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdapterFile",
     "BrowserName",
+    "BrowserServer",
     "CdpUrl",
     "Connection",
     "EvidenceText",
@@ -28,6 +29,7 @@ __all__ = [
     "Json",
     "Output",
     "Profile",
+    "SharedBrowsers",
     "StorageState",
     "Target",
     "Timeout",
@@ -68,17 +70,28 @@ StorageState = Annotated[
 CdpUrl = Annotated[
     str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
 ]
+BrowserServer = Annotated[
+    str | None,
+    typer.Option("--browser-server", metavar="URL", help="Playwright server that runs the browser: ws://HOST:3000"),
+]
+SharedBrowsers = Annotated[
+    int | None, typer.Option("--browsers", metavar="N", min=1, help="Share N browsers (default: one for each app).")
+]
 AdapterFile = Annotated[
     Path | None,
     typer.Option("--adapter", metavar="FILE", help="Script that makes an app of a page without a protocol."),
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", metavar="TOKEN", help="Bearer token for a WebSocket or an MCP server; @FILE reads it."),
+    typer.Option(
+        "--token", metavar="TOKEN", help="Bearer token for a WebSocket, an MCP server or a browser; @FILE reads it."
+    ),
 ]
 Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", metavar="'NAME: VALUE'", help="Header for a WebSocket or an MCP server; repeatable."),
+    typer.Option(
+        "--header", metavar="'NAME: VALUE'", help="Header for a WebSocket, an MCP server or a browser; repeatable."
+    ),
 ]
 EvidenceText = Annotated[
     str,
@@ -102,6 +115,7 @@ class Connection:
     profile: Path | None = None
     storage_state: Path | None = None
     cdp_url: str | None = None
+    browser_server: str | None = None
     adapter: Path | None = None
     headless: bool | None = None
     headers: dict[str, str] | None = field(default=None, repr=False)
@@ -143,6 +157,7 @@ def connection(
     profile: Path | None = None,
     storage_state: Path | None = None,
     cdp_url: str | None = None,
+    browser_server: str | None = None,
     adapter: Path | None = None,
     token: str | None = None,
     headers: Sequence[str] | None = None,
@@ -158,6 +173,7 @@ def connection(
         profile=profile,
         storage_state=storage_state,
         cdp_url=cdp_url,
+        browser_server=browser_server,
         adapter=adapter,
         headless=False if headed else None,
         headers=headers_of(token, headers or ()),

@@ -13,6 +13,7 @@ from .answers import print_result
 from .options import (
     AdapterFile,
     BrowserName,
+    BrowserServer,
     CdpUrl,
     Headed,
     Headers,
@@ -53,6 +54,7 @@ def shell(
     profile: Profile = None,
     storage_state: StorageState = None,
     cdp_url: CdpUrl = None,
+    browser_server: BrowserServer = None,
     adapter: AdapterFile = None,
     token: Token = None,
     header: Headers = None,
@@ -70,6 +72,7 @@ def shell(
             profile=profile,
             storage_state=storage_state,
             cdp_url=cdp_url,
+            browser_server=browser_server,
             adapter=adapter,
             token=token,
             headers=header,

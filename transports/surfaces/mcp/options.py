@@ -75,6 +75,8 @@ class Options(BaseSettings):
     adapter: Path | None = None
     #: Whether browsers run without a window; if it is set, a model cannot choose.
     headless: bool | None = None
+    #: Browsers that all sessions share, of all users, each with a context of its own; if unset, each starts its own.
+    browsers: int | None = Field(default=None, gt=0)
     #: What is kept of each call besides its answer: ``trace=on-failure,har=on-failure`` (docs/evidence.md).
     evidence: str = ""
     #: Hosts that a model may connect, and those it may not, as patterns: ``*.example.com``, ``127.0.0.1:8000``.

@@ -207,6 +207,12 @@ class Activity:
         for artifact_id, scope in change.removed:
             self._log_entry("artifact_removed", {"id": artifact_id}, scope)
 
+    # --- batch runs ---------------------------------------------------------------------------------------------------
+
+    def run_changed(self, subject: Mapping[str, object]) -> None:
+        """Log ``run_changed``, which belongs to nobody: the operator alone sees it."""
+        self._log_entry("run_changed", subject, Scope())
+
     # --- following the log --------------------------------------------------------------------------------------------
 
     @property

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope, is_named, search
 from ...artifacts.query import age_key
-from ...errors import Corrupt
+from ...errors import ArtifactNotFound, Corrupt
 from ...protocol.timestamps import iso_utc
 from ..shared.store_watcher import StoreWatcher
 from .access import Visitor
@@ -17,6 +17,7 @@ from .artifact_meta import artifact_meta
 from .content import serve_content
 from .metrics import Metrics
 from .responses import RequestRefused, json_response, read_json
+from .served_runs import ServedRuns
 from .signing import MAX_SECONDS, Expired, Signer
 
 __all__ = ["ArtifactRoutes", "seconds_in"]
@@ -29,10 +30,14 @@ list_ = list  # there is a method of that name
 
 
 class ArtifactRoutes:
-    """Handlers for the artifacts of one store. Each visitor sees those of their scope."""
+    """Handlers for the artifacts of one store. Each visitor sees those of their scope. The operator may look at the
+    files of ``runs``, too, which no list holds."""
 
-    def __init__(self, store: ArtifactStore, watcher: StoreWatcher, signer: Signer, metrics: Metrics) -> None:
+    def __init__(
+        self, store: ArtifactStore, watcher: StoreWatcher, signer: Signer, metrics: Metrics, runs: ServedRuns
+    ) -> None:
         self._store = store
+        self._runs = runs
         self._watcher = watcher
         self._signer = signer
         self._metrics = metrics
@@ -45,8 +50,7 @@ class ArtifactRoutes:
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts/{id}`` with the content."""
-        view = self.view(visitor)
-        return await serve_content(request, view, await view.stat(request.match_info["id"]), self._metrics)
+        return await serve_content(request, *await self._find(request, visitor), self._metrics)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
         """Answer ``GET /artifacts/{id}?link=…`` with the content: the link stands for a token. 410 for a link that has
@@ -58,12 +62,23 @@ class ArtifactRoutes:
             raise RequestRefused(410, error.code, f"this link is over: {error.message}") from None
         if not opens:
             raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link leads nowhere")
-        return await serve_content(request, self._store, await self._store.stat(artifact_id), self._metrics)
+        return await serve_content(request, *await self._find(request), self._metrics)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts/{id}/meta``: the document of lists and events, with ``source`` and ``scope``."""
-        ref = await self.view(visitor).stat(request.match_info["id"])
+        _, ref = await self._find(request, visitor)
         return json_response({**artifact_meta(ref), "source": dict(ref.source), "scope": dict(ref.scope.items())})
+
+    async def _find(self, request: web.Request, visitor: Visitor | None = None) -> tuple[ArtifactStore, ArtifactRef]:
+        """The artifact of a request, and the store that it is in. Without a visitor, a link has opened it."""
+        artifact_id = request.match_info["id"]
+        view = self.view(visitor) if visitor else self._store
+        try:
+            return view, await view.stat(artifact_id)
+        except ArtifactNotFound:
+            if (visitor is None or visitor.operator) and (found := await self._runs.artifact(artifact_id)):
+                return found
+            raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
@@ -112,8 +127,7 @@ class ArtifactRoutes:
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /artifacts/{id}/verify``: read all of the content again and compare its size and SHA-256."""
-        view = self.view(visitor)
-        ref = await view.stat(request.match_info["id"])
+        view, ref = await self._find(request, visitor)
         digest, size = hashlib.sha256(), 0
         try:
             async with aclosing(view.open(ref.id)) as pieces:
@@ -127,7 +141,7 @@ class ArtifactRoutes:
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /artifacts/{id}/link`` with a signed link. It expires no later than the visitor's token."""
-        ref = await self.view(visitor).stat(request.match_info["id"])
+        _, ref = await self._find(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._signer.clock() + seconds
         if visitor.expires_at is not None:

@@ -29,6 +29,8 @@ class Options(BaseSettings):
     max_upload_bytes: int = Field(default=1 << 30, gt=0)
     #: MIME types that may be uploaded, as patterns with commas between them: ``image/*, application/pdf``.
     upload_types: str = "*/*"
+    #: Browsers that all apps share, each with a context of its own; if unset, each starts its own.
+    browsers: int | None = Field(default=None, gt=0)
     #: Apps that may be connected at a time.
     max_apps: int = Field(default=16, gt=0)
     #: Clients that may listen to ``/events`` at a time.
@@ -74,11 +76,12 @@ class Options(BaseSettings):
         return {token: Scope(tenant=tenant.strip()) for tenant, _, token in parts}
 
     @classmethod
-    def load(cls, *, token: str | None = None) -> Options:
-        """Read the environment; ``token`` goes before it.
+    def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
+        """Read the environment; arguments that are not ``None`` go before it.
 
         Raises :class:`~transports.errors.UsageError`, which names the variable at fault."""
         try:
-            return cls() if token is None else cls(token=token)
+            given = {"token": token, "browsers": browsers}
+            return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error

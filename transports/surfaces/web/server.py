@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -24,6 +24,8 @@ from ..shared.listening import cannot_listen
 from ..shared.store_watcher import StoreWatcher
 from .access import Access
 from .options import Options
+from .runs import states_document
+from .served_runs import ServedRuns
 from .signing import Signer
 from .site import Site
 from .state import registered, signing_key
@@ -73,11 +75,13 @@ async def serve(
     activity: Activity | None = None,
     users: Mapping[str, Scope] | None = None,
     signer: Signer | None = None,
+    runs: Sequence[str] = (),
 ) -> AsyncIterator[Served]:
     """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
 
     ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
-    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies.
+    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies; ``runs`` are
+    the folders and addresses of batch runs that it shows.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
@@ -93,12 +97,14 @@ async def serve(
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
-    site = Site(store, options, activity, watcher, apps, signer, access)
+    served_runs = ServedRuns(runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)))
+    site = Site(store, options, activity, watcher, apps, signer, access, served_runs)
     use_global_providers()
     async with AsyncExitStack() as stack:
         stack.enter_context(site.metrics.recording())
         await watcher.start()
         stack.push_async_callback(watcher.aclose)
+        stack.push_async_callback(served_runs.aclose)
         activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
         connections = Connections()

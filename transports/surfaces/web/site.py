@@ -25,6 +25,8 @@ from .metrics import CONTENT_TYPE, Metrics
 from .options import Options
 from .resources import ResourceRoutes
 from .responses import RequestRefused, error_response, json_response, read_json, scope_in
+from .runs import RunRoutes
+from .served_runs import ServedRuns
 from .signing import Signer
 from .thumbnails import ThumbnailRoutes
 from .tracing import trace_request
@@ -65,19 +67,21 @@ class Site:
         apps: Apps,
         signer: Signer,
         access: Access,
+        runs: ServedRuns,
     ) -> None:
         self._access = access
         self._signer = signer
         self._activity = activity
         #: The numbers of this server; they count while :func:`~.server.serve` takes measurements.
         self.metrics = self._metrics = Metrics()
-        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics)
+        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics, runs)
         self._thumbnails = ThumbnailRoutes(self._artifacts)
         self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
         self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps)
         self._calls = CallRoutes(activity, self._apps, self._artifacts, question_timeout=options.question_timeout)
         self._resources = ResourceRoutes(activity)
+        self._runs = RunRoutes(runs)
         self._metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
@@ -85,7 +89,7 @@ class Site:
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
-        resources, fetch = self._resources, authorized(artifacts.fetch)
+        resources, runs, fetch = self._resources, self._runs, authorized(artifacts.fetch)
 
         async def fetch_or_link(request: web.Request) -> web.StreamResponse:
             return await (artifacts.fetch_by_link(request) if "link" in request.query else fetch(request))
@@ -102,6 +106,10 @@ class Site:
                 web.get("/resources/{namespace}", authorized(resources.list)),
                 web.post("/resources/{namespace}", authorized(resources.watch)),
                 web.get("/resources/{namespace}/{uri:.+}", authorized(resources.read), allow_head=False),
+                web.get("/runs", authorized(runs.list)),
+                web.get("/runs/{run}", authorized(runs.show)),
+                web.get("/runs/{run}/jobs", authorized(runs.jobs)),
+                web.get("/runs/{run}/jobs/{key}", authorized(runs.job)),
                 web.get("/metrics", authorized(self._show_metrics)),
                 web.get("/events", authorized(self._events.listen), allow_head=False),
                 web.get("/artifacts", authorized(artifacts.list)),

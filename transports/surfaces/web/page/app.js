@@ -5,21 +5,22 @@ import { follow, on, unfollow } from './events.js';
 import { startGrid } from './grid.js';
 import { openCall, startTimeline } from './timeline.js';
 
-const VIEWS = ['artifacts', 'calls', 'apps', 'resources'];
+const VIEWS = ['artifacts', 'calls', 'apps', 'resources', 'runs'];
 let signedIn = false;
 let current = 'artifacts'; // the view behind an open artifact
 
-/** The view that the address names and, for `#artifact=ID` and `#call=ID`, what is open in it. */
+/** The view that the address names and, for `#artifact=ID`, `#call=ID` and `#run=ID`, what is open in it. */
 function parseHash() {
   const [name, id = ''] = location.hash.slice(1).split('=');
   if (name === 'artifact') return { view: current, artifact: decodeURIComponent(id) };
   if (name === 'call') return { view: 'calls', call: decodeURIComponent(id) };
+  if (name === 'run') return { view: 'runs', run: decodeURIComponent(id) };
   return { view: VIEWS.includes(name) ? name : 'artifacts' };
 }
 
 // Modules that most visits do not need are loaded on demand: the forms of the apps, the dialog with its previews.
 async function show() {
-  const { view, artifact, call } = signedIn ? parseHash() : { view: 'login' };
+  const { view, artifact, call, run } = signedIn ? parseHash() : { view: 'login' };
   if (signedIn) current = view;
   for (const name of ['login', ...VIEWS]) byId(`view-${name}`).hidden = name !== view;
   for (const link of document.querySelectorAll('nav a')) {
@@ -27,9 +28,10 @@ async function show() {
     else link.removeAttribute('aria-current');
   }
   for (const node of document.querySelectorAll('[data-signed-in]')) node.hidden = !signedIn;
-  document.title = `${{ login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps', resources: 'Resources' }[view]} · ABP gallery`;
+  document.title = `${{ login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps', resources: 'Resources', runs: 'Runs' }[view]} · ABP gallery`;
   if (view === 'apps') (await import('./apps.js')).startApps(byId('view-apps'));
   if (view === 'resources') (await import('./resources.js')).startResources(byId('view-resources'));
+  if (view === 'runs') (await import('./runs.js')).showRun(byId('view-runs'), run);
   const details = artifact || document.querySelector('dialog.details[open]') ? await import('./details.js') : null;
   if (artifact) details.openDetails(artifact);
   else details?.closeDetails();
@@ -40,6 +42,7 @@ function enter() {
   signedIn = true;
   show();
   follow();
+  get('/runs').then(({ served }) => (byId('runs-link').hidden = !served)).catch(() => null);
 }
 
 function leave() {

@@ -3,7 +3,7 @@
 const NAMES = [
   'artifact_stored', 'artifact_updated', 'artifact_removed', 'resource_updated', 'resources_changed',
   'app_connected', 'app_disconnected', 'capabilities_changed',
-  'call_started', 'call_progress', 'call_asked', 'call_finished', 'reset',
+  'call_started', 'call_progress', 'call_asked', 'call_finished', 'run_changed', 'reset',
 ];
 const listeners = new Map();
 

@@ -1,0 +1,111 @@
+"""Browsers that a pool lends to sessions which are not its own. Nothing here starts one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from tests.batch.planted import PAGE, World, until
+from transports import Disconnected, TransportError, UsageError
+from transports.artifacts import MemoryStore
+from transports.batch.pool import fleet, leases
+from transports.browser.process.lending import BrowserLender
+from transports.errors import BrowserNotFound
+from transports.surfaces.shared.pooled import pooled
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+async def test_borrowers_and_calls_share_browsers_and_slots(world: World) -> None:
+    async with world.pool(2, 2) as pool:
+        assert isinstance(pool, BrowserLender) and not pool.closed
+        await pool.call(PAGE, "work")
+        async with pool.lend() as one, pool.lend() as two, pool.lend() as three, pool.lend() as four:
+            assert {*map(id, (one, two, three, four))} == {*map(id, world.browsers)} and len(world.browsers) == 2
+            assert (pool.stats().leased, pool.stats().sessions) == (4, 0)  # the warm session made room
+            call = asyncio.ensure_future(pool.call(PAGE, "work"))
+            await until(lambda: pool.stats().waiting == 1)
+        assert (await call).data and pool.stats().leased == 0
+    with pytest.raises(UsageError, match="not open"):
+        async with pool.lend():
+            pass
+    assert pool.closed and not world.running()
+
+
+async def test_without_room_a_borrower_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_MEMORY_PATIENCE", 0.05)
+    async with world.pool(1, 1) as pool:
+        async with pool.lend():
+            with monkeypatch.context() as patch:
+                patch.setattr(leases, "_GRACE", 0.05 - pool._leases._open_timeout)
+                with pytest.raises(TransportError, match="are taken") as raised:
+                    async with pool.lend():
+                        pass
+            assert raised.value.code == "LIMIT_REACHED" and raised.value.retryable
+        async with pool.lend():
+            pass
+    world.free = 0
+    async with world.pool(1, 1) as pool:
+        with pytest.raises(TransportError) as raised:
+            async with pool.lend():
+                pass
+        assert raised.value.code == "OUT_OF_MEMORY"
+    world.free, world.launches_fail = 1 << 40, 1
+    async with world.pool(1, 1) as pool:
+        with pytest.raises(BrowserNotFound):
+            async with pool.lend():
+                pass
+
+
+async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borrowers(world: World) -> None:
+    async with world.pool(1, 4, recycle_after=2) as pool, pool.lend():
+        world.browsers[0].answers = False
+        async with pool.lend() as second:
+            assert id(second) == id(world.browsers[1])
+        async with pool.lend():  # the second of that browser
+            await until(lambda: pool.stats().recycled.get("calls"))
+            assert [one.draining for one in pool.stats().browsers] == [False, True]
+            async with pool.lend() as third:
+                assert id(third) == id(world.browsers[2]) and not world.browsers[1].closed
+        await until(lambda: world.browsers[1].closed)
+        assert world.browsers[0].closed and sum(pool.stats().recycled.values()) == 2
+
+
+async def test_closing_the_pool_ends_who_waits_and_who_has_one(world: World) -> None:
+    async with world.pool(1, 1) as pool:
+        stack = pool.lend()
+        await stack.__aenter__()
+        waiting = asyncio.ensure_future(pool.lend().__aenter__())
+        await until(lambda: pool.stats().waiting)
+    with pytest.raises(Disconnected, match="closed"):
+        await waiting
+    await stack.__aexit__(None, None, None)
+    assert not world.running()
+
+
+async def test_only_pages_without_a_browser_of_their_own_share(world: World) -> None:
+    given: list[tuple[str, dict[str, object]]] = []
+
+    def connect(target: str, **options: object) -> object:
+        given.append((target, options))
+        return None
+
+    store = MemoryStore()
+    async with pooled(connect, 1, store, headless=True) as reach:  # type: ignore[arg-type]
+        reach(PAGE)
+        reach(PAGE, transport="postmessage", headless=True)
+        reach("ws://a/")
+        reach("mcp+stdio:x")
+        for wrong in ({"headless": False}, {"browser": "chrome"}):
+            with pytest.raises(UsageError, match="leave browser and headless out"):
+                reach(PAGE, **wrong)
+    pools = [options.pop("browser", None) for _, options in given]
+    assert pools[0] is pools[1] and isinstance(pools[0], BrowserLender) and pools[2:] == [None] * 2
+    assert [options for _, options in given] == [{}, {"transport": "postmessage", "headless": True}, {}, {}]
+    async with pooled(cast("leases.Connect", connect), None, store) as reach:
+        assert reach is connect

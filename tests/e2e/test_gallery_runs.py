@@ -1,0 +1,68 @@
+"""The page of a batch run in the gallery: live, searchable, and deaf to script in jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.e2e.visits import visiting
+from tests.support.batch_run import TARGET, plant_run
+from tests.support.gallery import open_gallery
+from transports import Browser
+from transports.batch import Job, Outcome, State
+from transports.batch.ledger import Settlement
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+CANARY = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path, browser: Browser) -> None:
+    async with (
+        await plant_run(tmp_path / "runs" / "charts", jobs=90, ended=70) as ledger,
+        open_gallery(tmp_path / "store", browser, runs=[str(tmp_path / "runs")]) as gallery,
+        visiting(gallery, browser) as page,
+    ):
+        alerts: list[str] = []
+        page.on("dialog", lambda dialog: alerts.append(dialog.message))
+        await page.get_by_role("link", name="Runs").click()
+        board, jobs = (
+            page.locator("#run-board"),
+            page.get_by_role("list", name="Jobs", exact=True).get_by_role("listitem"),
+        )
+        await expect(board).to_contain_text("70 of 90 jobs ended · running")
+        await expect(board.get_by_role("img", name="Jobs that ended over")).to_be_visible()
+        await expect(board).to_contain_text("3 browsers: memory 2, calls 1")
+        await expect(jobs).to_have_count(50)
+        await page.get_by_role("button", name="More jobs").click()
+        await expect(jobs).to_have_count(70)
+
+        await board.get_by_role("button", name="RENDER_FAILED").click()
+        await expect(jobs).to_have_count(6)
+        await page.get_by_label("Error", exact=True).select_option("")
+        await page.get_by_label("State", exact=True).select_option("queued")
+        await expect(jobs).to_have_count(18)
+        await page.get_by_label("State", exact=True).select_option("")
+        await page.get_by_label("Search jobs").fill("chart-0004")
+        await expect(jobs).to_have_count(1)
+        await jobs.locator("summary").first.click()
+        await jobs.get_by_text("Parameters").click()
+        await expect(jobs.get_by_role("region", name="Parameters")).to_contain_text('"year": 1991')
+        await jobs.get_by_role("link", name="chart.png").click()
+        await expect(page.get_by_role("dialog", name="chart.png").locator("img.picture")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await page.get_by_label("Search jobs").fill("")
+
+        canary = Job(CANARY, {CANARY: CANARY}, TARGET + CANARY, CANARY)
+        await ledger.add(lambda: [[canary]], "two", extend=True)
+        leased = [one for one in await ledger.lease(90, 60) if one.key == canary.key]
+        await ledger.settle([Settlement(leased[0].key, Outcome(canary, State.FAILED, None, CANARY, CANARY))])
+        row = jobs.filter(has_text=CANARY)  # it comes by itself
+        await expect(row).to_have_count(1)
+        await expect(board).to_contain_text("71 of 91 jobs ended")
+        await row.locator("summary").first.click()
+        await row.get_by_text("Parameters").click()
+        await expect(row.get_by_role("region", name="Parameters")).to_contain_text(CANARY)
+        assert await page.locator("#view-runs :is(script, img[src])").count() == 0 == len(alerts)
