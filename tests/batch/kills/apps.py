@@ -126,7 +126,7 @@ class PageApp(Counting):
 
     async def _page(self, request: web.Request) -> web.Response:
         page = await pages.index(request)
-        assert page.text is not None
+        assert isinstance(page, web.Response) and page.text is not None
         page.text = page.text.replace("<head>", f"<head>{_TELL}", 1)
         return page
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ...batch import Ledger, Pool, RunOptions
     from ...batch.engines import Engine
-    from ...batch.engines.ray_worker import MakePool
     from ...batch.ledger import Counts
     from ...protocol.strict_json import JSONValue
 
@@ -70,7 +69,13 @@ def in_this_process(pool: Pool, options: RunOptions) -> MakeEngine:
 
 
 def on_ray(
-    place: str, make_pool: MakePool, options: RunOptions, *, address: str | None, browsers: int | None, shared: bool
+    place: str,
+    make_pool: Callable[..., Pool],
+    options: RunOptions,
+    *,
+    address: str | None,
+    browsers: int | None,
+    shared: bool,
 ) -> MakeEngine:
     """Return what makes the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
     from ...batch.engines import RayEngine, require_ray
