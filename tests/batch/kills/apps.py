@@ -130,6 +130,10 @@ class PageApp(Counting):
         page.text = page.text.replace("<head>", f"<head>{_TELL}", 1)
         return page
 
+    async def counted(self, n: int) -> None:
+        """Called for each call, before it begins."""
+        self.count(n)
+
     async def _told(self, request: web.Request) -> web.Response:
-        self.count(int(request.match_info["n"]))
+        await self.counted(int(request.match_info["n"]))
         return web.Response()

@@ -32,6 +32,8 @@ class Crew:
         #: Cleared while nothing may be started.
         self.may_start = asyncio.Event()
         self.may_start.set()
+        #: Set when the run has its jobs: the first command brings them, the others would find none.
+        self.has_jobs = asyncio.Event()
         self._commands, self._env, self._log = commands, env, log
         self._chance = random.Random(seed)
         self._running: dict[int, asyncio.subprocess.Process] = {}
@@ -41,6 +43,8 @@ class Crew:
         await asyncio.gather(*map(self._keep, range(len(self._commands))))
 
     async def _keep(self, number: int) -> None:
+        if number:
+            await self.has_jobs.wait()
         status = -signal.SIGKILL.value
         while status == -signal.SIGKILL.value:
             await self.may_start.wait()
