@@ -17,7 +17,7 @@ from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, open_ledger
 from transports.batch.outcome import Outcome
 from transports.batch.pool import PoolStats
-from transports.errors import ConnectFailed, LedgerError, UsageError
+from transports.errors import Disconnected, LedgerError, UsageError
 
 
 class Cluster:
@@ -65,9 +65,7 @@ class Cluster:
         return [answer for answer in answers if answer.done()]
 
     async def result(self, answer: Any) -> object:
-        if answer.cancelled():
-            raise ConnectFailed("the actor died")
-        return answer.result()
+        return Disconnected("the actor ended") if answer.cancelled() else answer.result()
 
 
 class Driver:

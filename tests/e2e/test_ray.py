@@ -72,7 +72,7 @@ async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goe
                 process.kill()
                 await process.wait()
     assert process.returncode == 3
-    report = json.loads(out.splitlines()[-1])
+    *_, report = [json.loads(line) for line in out.splitlines()]
     assert report["event"] == "report" and report["browsers"]["recycled"] == {"ended": 1}
     manifest = [json.loads(line) for line in (tmp_path / "run" / "manifest.jsonl").read_text().splitlines()]
     states = {line["id"]: line["status"] for line in manifest}

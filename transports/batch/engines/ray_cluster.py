@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 
 from ...browser.process.runfolder import short_folder
-from ...errors import ConnectFailed, UsageError, first_line
+from ...errors import ConnectFailed, Disconnected, UsageError, first_line
 from ...protocol.urls import redact_url
 
 __all__ = ["RayCluster", "require_ray"]
@@ -85,6 +85,9 @@ class RayCluster:
 
     def _connect(self) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)
+        # Ray prints to stdout, whatever `log_to_driver` says, that a process of the cluster was lost: we say so.
+        if inner := getattr(getattr(self._ray, "_private", None), "worker", None):
+            inner._worker_logs_enabled = False
         common: Mapping[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is not None:
             self._ray.init(address=self._address, **common)
@@ -146,8 +149,19 @@ class RayCluster:
         return list(ready)
 
     async def result(self, answer: Any) -> object:
-        """Return an answer that is there. Raises :class:`~transports.errors.ConnectFailed` if its actor was lost."""
-        return await self._do(lambda: self._ray.get(answer, timeout=_ANSWER), _ANSWER)
+        """Return an answer that is there, or the error for an actor that was lost."""
+        errors = self._ray.exceptions
+
+        def get() -> object:
+            try:
+                return self._ray.get(answer, timeout=_ANSWER)
+            except errors.RayActorError as error:
+                lines = str(error).strip().splitlines() or [""]  # an error of its start stands in the last one
+                return Disconnected(f"an actor on Ray ended: {lines[-1 if 'creation task' in lines[0] else 0]}")
+            except errors.RayTaskError as error:
+                return Disconnected(f"an actor on Ray failed: {first_line(error.cause or error)}")
+
+        return await self._do(get, _ANSWER)
 
     async def _do(self, work: Callable[[], T], seconds: float) -> T:
         """Do something in Ray's thread. Whatever Ray raises becomes an error of ours."""

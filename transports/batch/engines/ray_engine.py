@@ -140,10 +140,7 @@ class RayEngine:
             if actor.answer not in ready:
                 continue
             del self._actors[at]
-            try:
-                told = await self._cluster.result(actor.answer)
-            except ConnectFailed as error:
-                told = error
+            told = await self._cluster.result(actor.answer)
             await self._cluster.kill(actor.handle)
             if isinstance(told, WorkReport):
                 self._calls += told.calls
@@ -154,7 +151,7 @@ class RayEngine:
     def _lost(self, error: ABPError) -> None:
         self._recycled["ended"] += 1
         self._failures += 1
-        logger.warning("a worker on Ray was lost: %s", error.message)
+        logger.warning("a worker was lost: %s", error.message)
         if self._failures >= _MAX_FAILURES:
             raise error
         self._not_before = time.monotonic() + backoff_delay(self._failures)
