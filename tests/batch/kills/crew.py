@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,8 @@ __all__ = ["Crew", "left_behind"]
 
 #: Seconds for one start of a command, at most.
 _PATIENCE = 3600.0
+#: Seconds after its start within which a worker may not have reached its ledger yet.
+_EARLY = 15.0
 #: Exit statuses of a worker whose run has ended.
 _ENDED = (0, 3)
 
@@ -45,10 +48,11 @@ class Crew:
     async def _keep(self, number: int) -> None:
         if number:
             await self.has_jobs.wait()
-        status = -signal.SIGKILL.value
-        while status == -signal.SIGKILL.value:
+        again = True
+        while again:
             await self.may_start.wait()
             self.starts += 1
+            started = time.monotonic()
             with self._log.open("ab") as log:
                 process = await asyncio.create_subprocess_exec(
                     *self._commands[number], env=self._env, stdout=log, stderr=log, start_new_session=True
@@ -61,6 +65,9 @@ class Crew:
                     process.kill()
                     await process.wait()
                 del self._running[number]
+            # one that the database's end found while it started has not reached it, and says so
+            early = not self.may_start.is_set() and time.monotonic() - started < _EARLY
+            again = status == -signal.SIGKILL.value or (early and status == 1)
         if status not in _ENDED:
             said = self._log.read_text(errors="replace")[-2000:]
             self.problems.append(f"{' '.join(self._commands[number])} ended with {status}: {said}")
