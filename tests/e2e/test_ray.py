@@ -43,7 +43,8 @@ async def until(condition: Any) -> None:
 async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goes_on(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         missing("Ray", "pip install ray")
-    app = Holding({0, 1})
+    app, home = Holding({0, 1}), Path.home() / ".ray"
+    before = home.exists()
     lines = [{"id": str(n), **app.call(n), "idempotent": n == 0} for n in range(10)]
     lines.append({"id": "bad", "capability": "no.such", "params": {"title": "99"}})
     (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -66,6 +67,7 @@ async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goe
             assert not alive
             app.go_on.set()
             cluster = processes(below=main)
+            assert all("RAY_AUTH_TOKEN" in one.environ() for one in cluster if one.name() == "raylet")
             out, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
         finally:
             if process.returncode is None:
@@ -81,4 +83,5 @@ async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goe
     assert all(Path(line["uri"] and line["artifacts"][0]["path"]).is_file() for line in manifest[2:10])
     _, alive = await asyncio.to_thread(psutil.wait_procs, cluster, 30)
     assert not alive
+    assert home.exists() == before
     assert not list(Path("/tmp").glob(f"abp-run-{process.pid}-*"))

@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 import logging
 import os
+import queue
+import secrets
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from ...browser.process.runfolder import short_folder
@@ -26,7 +30,7 @@ _OBJECT_STORE = 80 << 20
 #: Bytes of the path of a folder below which Ray puts its sockets.
 _LONGEST_FOLDER = 43
 #: What a cluster of our own runs with. The first has the raylet end what an actor leaves behind when it is killed: a
-#: Chromium, which is in a process group of its own, and its driver. The second has nothing sent to Ray's makers.
+#: Chromium, which is in a process group of its own, and its driver. Nothing is sent to Ray's makers.
 _ENVIRONMENT = {
     "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper": "true",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -57,8 +61,8 @@ class RayCluster:
         self._ray = require_ray()
         self._address = address or os.environ.get("RAY_ADDRESS") or None
         self._actors = actors
-        # Ray ends the processes of its cluster with the thread that started them.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="abp-ray")
+        self._thread = _RayThread()
+        self._hangs = False
         self._stack = contextlib.ExitStack()
 
     @property
@@ -69,6 +73,7 @@ class RayCluster:
     async def __aenter__(self) -> Self:
         try:
             await self._do(self._connect, _START)
+            _take_signals_back()
         except BaseException:
             await self.aclose()
             raise
@@ -79,9 +84,10 @@ class RayCluster:
 
     async def aclose(self) -> None:
         """Leave the cluster, and end it if it is our own. Never raises."""
-        with contextlib.suppress(ConnectFailed):
-            await self._do(self._close, _ANSWER)
-        self._thread.shutdown(wait=False)
+        if not self._hangs:
+            with contextlib.suppress(ConnectFailed):
+                await self._do(self._close, _ANSWER)
+        self._thread.end()
 
     def _connect(self) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -93,15 +99,17 @@ class RayCluster:
             self._ray.init(address=self._address, **common)
             return
         folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
-        with _environment(_ENVIRONMENT):
-            self._ray.init(
-                address="local",
-                num_cpus=self._actors,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE,
-                _temp_dir=str(folder),
-                **common,
-            )
+        # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. Ray asks for this one, instead of
+        # one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
+        self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}))
+        self._ray.init(
+            address="local",
+            num_cpus=self._actors,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE,
+            _temp_dir=str(folder),
+            **common,
+        )
 
     def _close(self) -> None:
         try:
@@ -168,8 +176,9 @@ class RayCluster:
         where = "the Ray cluster" if self._address is None else f"the Ray cluster at {redact_url(self._address)}"
         try:
             async with asyncio.timeout(seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+                return await asyncio.wrap_future(self._thread.submit(work))
         except TimeoutError as error:
+            self._hangs = True
             raise ConnectFailed(f"{where} gave no answer within {seconds:g} s; look at `ray status`") from error
         except ImportError as error:
             raise UsageError(f"{where} needs more of Ray ({error}); pip install 'abp-transports[ray]'") from error
@@ -177,13 +186,52 @@ class RayCluster:
             raise ConnectFailed(f"{where} cannot be used: {first_line(error)}; look at `ray status`") from error
 
 
+class _RayThread:
+    """The one thread that calls Ray, which ends the processes of its cluster with the thread that started them. Where
+    Ray hangs, the thread keeps no program from ending."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="abp-ray", daemon=True).start()
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Have the thread do something."""
+        future: Future[T] = Future()
+        self._work.put((future, work))
+        return future
+
+    def end(self) -> None:
+        """End the thread after what it was given."""
+        self._work.put(None)
+
+    def _serve(self) -> None:
+        while (item := self._work.get()) is not None:
+            future, work = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work())
+                except BaseException as error:  # noqa: BLE001 - Ray ends a program by SystemExit, too
+                    future.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+
+def _take_signals_back() -> None:
+    """Set this process's handlers of signals again: Ray has replaced that of SIGTERM by one that aborts."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            handler = signal.getsignal(number)
+            if handler is not None:
+                signal.signal(number, handler)
+
+
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process that are not set yet, while the block lasts."""
-    new = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(new)
+    """Set variables of this process that are not set yet, while the block lasts. Those of Ray that are set inside of it
+    go with them."""
+    before = {*os.environ}
+    os.environ.update({name: value for name, value in variables.items() if name not in before})
     try:
         yield
     finally:
-        for name in new:
-            os.environ.pop(name, None)
+        for name in {*os.environ} - before:
+            if name.startswith("RAY_"):
+                os.environ.pop(name, None)
