@@ -57,7 +57,8 @@ async def test_an_actor_that_is_killed_takes_its_browser_with_it_and_the_run_goe
             cwd=tmp_path,
         )
         try:
-            await until(lambda: {0, 1} <= app.runs.keys())
+            await until(lambda: {0, 1} <= app.runs.keys() or process.returncode is not None)
+            assert process.returncode is None
             main = psutil.Process(process.pid)
             (actor,) = [one for one in processes(below=main) if "ray::RayWorker" in "".join(one.cmdline())]
             below = processes(below=actor)

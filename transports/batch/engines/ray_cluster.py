@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ...browser.process.runfolder import short_folder
@@ -99,16 +100,23 @@ class RayCluster:
             self._ray.init(address=self._address, **common)
             return
         folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
-        # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. Ray asks for this one, instead of
+        # Whoever reaches a Ray cluster may run code in it, unless it asks for a token. It asks for this one, instead of
         # one that it would keep in the user's home, if RAY_AUTH_MODE is not set here.
         self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}))
+        try:
+            self._start(folder, **common)
+        except Exception:  # noqa: BLE001 - Ray waits 30 seconds for its own processes, which a busy machine may exceed
+            self._ray.shutdown()
+            self._start(folder, **common)
+
+    def _start(self, folder: Path, **options: object) -> None:
         self._ray.init(
             address="local",
             num_cpus=self._actors,
             include_dashboard=False,
             object_store_memory=_OBJECT_STORE,
             _temp_dir=str(folder),
-            **common,
+            **options,
         )
 
     def _close(self) -> None:

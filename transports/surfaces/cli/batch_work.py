@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,10 +41,12 @@ def pool_of(
     adapter: Path | None,
     token: str | None,
     headers: Sequence[str] | None,
+    evidence: str,
 ) -> Pool:
     """Return a pool with a session for each of ``concurrency`` jobs."""
     from ...batch import Pool
     from ...session.connect import connect
+    from ...session.evidence import keeping
 
     count = browsers or min(concurrency, os.cpu_count() or 1)
     return Pool(
@@ -52,7 +55,7 @@ def pool_of(
         store=store,
         headless=False if headed else None,
         timeout=timeout,
-        connect=partial(connect, adapter=adapter, headers=headers_of(token, headers or ())),
+        connect=keeping(partial(connect, adapter=adapter, headers=headers_of(token, headers or ())), evidence),
     )
 
 
@@ -98,9 +101,11 @@ def on_ray(
     return make
 
 
-async def work_off(ledger: Ledger, make_engine: MakeEngine, *, as_json: bool) -> tuple[int, Mapping[str, JSONValue]]:
+async def work_off(
+    ledger: Ledger, make_engine: MakeEngine, *, as_json: bool, metrics: str | None
+) -> tuple[int, Mapping[str, JSONValue]]:
     """Run jobs until none is left or a signal comes; the first one lets the jobs that run end. Return the exit status,
-    and what the engine tells of its browsers."""
+    and what the engine tells of its browsers. ``metrics`` is the HOST:PORT that numbers are served at meanwhile."""
     loop = asyncio.get_running_loop()
     progress = BatchProgress(await ledger.counts(), as_json=as_json)
     engine = make_engine(ledger, progress)
@@ -112,10 +117,24 @@ async def work_off(ledger: Ledger, make_engine: MakeEngine, *, as_json: bool) ->
         )
 
     with draining(drain) as signalled, progress:
-        report = await engine.run()
+        async with _metrics_at(metrics):
+            report = await engine.run()
         stopped = signalled()
     told: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
     return (stopped.status if stopped else exit_status(await ledger.counts())), told
+
+
+@asynccontextmanager
+async def _metrics_at(address: str | None) -> AsyncIterator[None]:
+    if address is None:
+        yield
+        return
+    from ..shared.listening import parse_address
+    from ..shared.metrics_server import serve_metrics
+
+    async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
+        print_note(f"numbers for Prometheus: {url}", always=True)
+        yield
 
 
 def exit_status(counts: Counts) -> int:

@@ -34,8 +34,14 @@ Facts: TypeAlias = dict[str, Fact]
 
 #: A distribution of each extra, by which it is recognised.
 _EXTRAS = {
-    **{"cloud": "obstore", "images": "pillow", "mcp": "mcp", "parquet": "pyarrow", "pdf": "pypdfium2"},
-    **{"postgres": "psycopg", "ray": "ray", "test": "pytest-playwright"},
+    "cloud": "obstore",
+    "images": "pillow",
+    "mcp": "mcp",
+    "parquet": "pyarrow",
+    "pdf": "pypdfium2",
+    "postgres": "psycopg",
+    "ray": "ray",
+    "test": "pytest-playwright",
 }
 #: Variables whose values are printed; of others the names alone, as the values may be secrets.
 _PRINTED_VARIABLES = (
@@ -165,6 +171,7 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
+    from ...browser.evidence.ffmpeg import find_ffmpeg, no_ffmpeg
     from ...browser.process.find import find_browser
     from ...browser.process.launch import Browser
 
@@ -172,6 +179,8 @@ async def _browser(facts: Facts) -> None:
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
     if choice := find_browser():
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
+    ffmpeg, there = find_ffmpeg()
+    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)
         await _self_test(browser, facts)
