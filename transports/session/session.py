@@ -22,7 +22,7 @@ from ..protocol.capabilities import with_suggestions
 from ..protocol.ids import new_id
 from ..protocol.messages import Message
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from .calls import Calls
+from .calls import Calls, Repeats
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
 from .handshake import Handshake
@@ -178,6 +178,7 @@ class Session:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         idempotent: bool = False,
+        once: bool = False,
         call_id: str | None = None,
     ) -> Result:
         """Call a capability and store what it answers.
@@ -190,14 +191,14 @@ class Session:
         A call that the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
         ``timeout``, after the time the app asks for. A call that may have run (the connection broke, any other
         ``retryable`` error) is sent again only if the caller says that it is ``idempotent``. Where the transport
-        reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event.
+        reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event. With
+        ``once`` nothing that was sent is sent again.
 
         Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
         A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
         the answer, ``progress`` and ``total`` are bytes.
 
-        ``call_id`` names the call in events and in what it stores, and must be unique; a call gets a random one
-        otherwise.
+        ``call_id`` names the call in events and in what it stores, and must be unique; by default it is random.
 
         Raises :class:`~transports.errors.UsageError` if the parameters do not fit the capability's schema,
         :class:`~transports.errors.CapabilityError` if the app says no, :class:`~transports.errors.CallTimeout`,
@@ -209,7 +210,7 @@ class Session:
         self._require_open()
         seconds = self._timeout_or_default(timeout)
         call = call_id or new_id()
-        work = self._call(call, capability, params, seconds, on_progress, idempotent)
+        work = self._call(call, capability, params, seconds, on_progress, Repeats.of(idempotent, once))
         return await self._calls.with_events(call, capability, work, on_progress)
 
     async def _call(
@@ -219,7 +220,7 @@ class Session:
         params: Mapping[str, object] | None,
         seconds: float,
         on_progress: OnProgress | None,
-        idempotent: bool,
+        repeats: Repeats,
     ) -> Result:
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params)) if params else ({}, [])
@@ -230,7 +231,7 @@ class Session:
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, data = await self._calls.request(
-                call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
+                call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self.capabilities, prepared) from None
