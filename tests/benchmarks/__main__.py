@@ -17,11 +17,13 @@ from tests.benchmarks import (
     batch,
     embedded,
     kept,
+    ledgers,
     limits,
     mcp,
     opening,
     routing,
     rungs,
+    runs,
     sockets,
     speed,
     stores,
@@ -63,6 +65,9 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
     "batch": batch.pooled_calls,
+    "runs": runs.whole_runs,
+    "lines": runs.long_input,
+    "ledger": ledgers.ledger_work,
 }
 
 

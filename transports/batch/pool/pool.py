@@ -204,7 +204,8 @@ class Pool:
         ``concurrency`` is how many run at once, by default as many as the pool has sessions. A job is read when one of
         these is free, and not before outcomes are taken: any number of jobs needs little memory. A call that the app
         refused, or an idempotent one whose error may pass, is sent again as by :meth:`Session.call
-        <transports.Session.call>`. A loop that is left early cancels the jobs that run. Raises what ``jobs`` raise, after the outcomes of those before.
+        <transports.Session.call>`. A loop that is left early cancels the jobs that run. Raises what ``jobs`` raise,
+        after the outcomes of those before.
         """
         if concurrency is not None and concurrency < 1:
             raise UsageError("concurrency= is at least 1")

@@ -1,0 +1,150 @@
+"""Limits of a run over twenty seconds of a held clock: hosts of different speed, one that refuses, one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Counts, Leased, Ledger, Settlement
+from transports.batch.outcome import Outcome
+from transports.batch.run import Runner, RunOptions, limits, runner
+from transports.errors import CallTimeout, CapabilityError
+
+SECONDS = 20.0
+RATE, PER_HOST = 100.0, 4
+#: Seconds that a call takes, by host.
+TAKES = {"fast": 0.001, "middle": 0.05, "slow": 0.4, "refuses": 0.005, "hangs": 5.0}
+#: Calls a second that one host allows, and the pause that it asks for when there are more.
+ALLOWED, PAUSE = 5, 1.0
+
+
+class HeldLoop(asyncio.SelectorEventLoop):
+    """Nothing is waited for: the clock jumps to the next moment at which something happens."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        class Selector(selectors.SelectSelector):
+            def select(selector, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+                self.now += timeout or 0.0
+                return super().select(0)
+
+        super().__init__(Selector())
+
+    def time(self) -> float:
+        return self.now
+
+
+class Queue:
+    """The ledger's rules for leasing, without a database: hosts in turn, ``per_host`` of each at most."""
+
+    def __init__(self, loop: HeldLoop, jobs: Sequence[Job]) -> None:
+        self.loop = loop
+        self.waiting = {host: deque((0.0, job, 1) for job in jobs if job.target == host) for host in TAKES}
+        self.held: dict[str, tuple[Job, int]] = {}
+        self.ended: Counter[tuple[str, State]] = Counter()
+        self.turn = 0
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        leased: list[Leased] = []
+        given = True
+        while given and len(leased) < count:
+            given = False
+            for step in range(len(TAKES)):
+                host = [*TAKES][(self.turn + step) % len(TAKES)]
+                at_work = sum(job.target == host for job, _ in self.held.values())
+                free = host not in closed and at_work < (per_host or count) and len(leased) < count
+                if free and (ready := next((one for one in self.waiting[host] if one[0] <= self.loop.now), None)):
+                    self.waiting[host].remove(ready)
+                    _, job, attempts = ready
+                    self.held[job.key] = job, attempts
+                    leased.append(Leased(job.key, job, attempts))
+                    given = True
+            self.turn += 1
+        return leased
+
+    async def settle(self, settlements: Sequence[Settlement]) -> int:
+        for one in settlements:
+            job, attempts = self.held.pop(one.key)
+            if one.again_after is None:
+                self.ended[job.target or "", one.outcome.state] += 1
+            else:
+                self.waiting[job.target or ""].appendleft((self.loop.now + one.again_after, job, attempts + 1))
+        return len(settlements)
+
+    async def heartbeat(self, seconds: float) -> int:
+        return len(self.held)
+
+    async def expire(self) -> tuple[int, int]:
+        return 0, 0
+
+    async def counts(self) -> Counts:
+        return Counts({State.QUEUED: sum(map(len, self.waiting.values())), State.LEASED: len(self.held)})
+
+
+class Apps:
+    """All hosts: what they were sent and when, and how much was at work at once."""
+
+    def __init__(self, loop: HeldLoop) -> None:
+        self.loop = loop
+        self.sent: dict[str, list[float]] = {host: [] for host in TAKES}
+        self.refused: list[float] = []
+        self.served: list[float] = []
+        self.at_work: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.busy = dict.fromkeys(TAKES, 0.0)
+
+    async def run(self, job: Job) -> Outcome:
+        host, sent = str(job.target), self.sent[str(job.target)]
+        sent.append(self.loop.now)
+        self.at_work[host] += 1
+        self.most[host] = max(self.most[host], self.at_work[host])
+        await asyncio.sleep(TAKES[host])
+        self.at_work[host] -= 1
+        self.busy[host] += TAKES[host]
+        if host == "hangs":
+            return Outcome.of_error(job, CallTimeout("no answer"))
+        if host == "refuses":
+            if len(self.served) - bisect_left(self.served, self.loop.now - 1.0) >= ALLOWED:
+                self.refused.append(self.loop.now)
+                busy = CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=PAUSE)
+                return Outcome.of_error(job, busy)
+            self.served.append(self.loop.now)
+        return Outcome(job, State.SUCCEEDED)
+
+
+def most_in(times: Sequence[float], seconds: float) -> int:
+    """The most of ``times`` that any stretch of so many seconds has."""
+    return max(bisect_left(times, start + seconds) - at for at, start in enumerate(times))
+
+
+def test_a_rate_and_limits_per_host_are_kept_while_hosts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = HeldLoop()
+    clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time)
+    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(runner, "time", clock)
+    jobs = [Job("do", {"n": n}, host) for n in range(1500) for host in TAKES]
+    apps, queue = Apps(loop), Queue(loop, jobs)
+    options = RunOptions(concurrency=20, per_host=PER_HOST, rate=RATE, deadline=SECONDS)
+    with asyncio.Runner(loop_factory=lambda: loop) as run:
+        run.run(Runner(cast(Ledger, queue), apps, options).run())
+    sent = sorted(moment for moments in apps.sent.values() for moment in moments)
+    assert 0.95 <= len(sent) / (RATE * SECONDS) <= 1.05
+    assert max(most_in(sent, seconds) / (RATE * seconds) for seconds in (3.0, 5.0, 10.0)) <= 1.05
+    assert max(apps.most.values()) == PER_HOST
+    for host in ("slow", "hangs"):  # their limit is used, too
+        assert apps.busy[host] >= 0.95 * PER_HOST * SECONDS, host
+    for refused in apps.refused:  # what was under way then had been sent before
+        assert not any(refused < moment < refused + PAUSE for moment in apps.sent["refuses"])
+    assert len(apps.served) >= 0.4 * ALLOWED * SECONDS
+    assert set(queue.ended) == {(host, State.UNKNOWN if host == "hangs" else State.SUCCEEDED) for host in TAKES}
