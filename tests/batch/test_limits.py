@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from tests.batch.rates import most_in
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, Leased, Ledger, Settlement
 from transports.batch.outcome import Outcome
@@ -122,11 +123,6 @@ class Apps:
                 return Outcome.of_error(job, busy)
             self.served.append(self.loop.now)
         return Outcome(job, State.SUCCEEDED)
-
-
-def most_in(times: Sequence[float], seconds: float) -> int:
-    """The most of ``times`` that any stretch of so many seconds has."""
-    return max(bisect_left(times, start + seconds) - at for at, start in enumerate(times))
 
 
 def simulate(patch: pytest.MonkeyPatch, jobs: Sequence[Job], options: RunOptions) -> tuple[Apps, Queue]:

@@ -1,4 +1,4 @@
-"""What somebody writes who has no ``abp batch``: the jobs of a file in so many sessions of one browser, a line kept for each.
+"""What somebody writes who has no ``abp batch``: the jobs of a file in so many sessions of one browser.
 
 ``python -m tests.benchmarks.by_hand URL JOBS FOLDER SESSIONS``; with 0 sessions each job has a browser of its own."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -101,7 +100,9 @@ async def read_lines(jobs: str, folder: str) -> None:
     from transports.batch.run import add_input
 
     def peak() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        # not ru_maxrss, which begins with what the process that started this one had
+        status = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
     async with open_ledger(folder) as ledger:
         idle = peak()
