@@ -14,7 +14,7 @@ import pytest
 
 from tests.batch.rates import most_in
 from transports.batch.jobs import Job, State
-from transports.batch.ledger import Counts, Leased, Ledger, Settlement
+from transports.batch.ledger import Leased, Ledger, Settlement
 from transports.batch.outcome import Outcome
 from transports.batch.run import Runner, RunOptions, limits, runner
 from transports.errors import CallTimeout, CapabilityError
@@ -90,8 +90,8 @@ class Queue:
     async def expire(self) -> tuple[int, int]:
         return 0, 0
 
-    async def counts(self) -> Counts:
-        return Counts({State.QUEUED: sum(map(len, self.waiting.values())), State.LEASED: len(self.held)})
+    async def is_done(self) -> bool:
+        return not self.held and not any(self.waiting.values())
 
 
 class Apps:

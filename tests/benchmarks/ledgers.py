@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -21,11 +22,13 @@ from transports.batch.ledger.database import Cursor, Database
 from transports.batch.ledger.postgres import PostgresDatabase
 from transports.batch.ledger.sqlite import SqliteDatabase
 
-__all__ = ["TITLE", "ledger_work"]
+__all__ = ["HELD", "TITLE", "ledger_work"]
 
 #: The table that the model of many workers reads.
 TITLE = "Ledger: one transaction, and each job of one for several workers at once"
 _HOSTS = 4
+#: Leases that others hold while one worker keeps its own.
+HELD = (8, 4000)
 _REF = ArtifactRef("a" * 32, "artifact://" + "a" * 32, None, "data.json", "application/json", 900, "0" * 64, {})
 
 
@@ -46,6 +49,8 @@ async def ledger_work(bench: Bench) -> tuple[list[Row], list[Table]]:
             for workers in (1, 4, 16):
                 each = await _several(place(), workers, 400 if bench.quick else 4000)
                 cells[name][f"{workers} at once"] = each * 1000
+            for held in HELD:
+                cells[name][f"kept beside {held:,}"] = await _kept(place(), held) * 1000
     columns = tuple(dict.fromkeys(column for row in cells.values() for column in row))
     return rows, [Table(TITLE, columns, cells)]
 
@@ -81,7 +86,7 @@ async def _one_worker(
                 for _ in range(jobs // 8 // at_once):
                     batch = [next(keys) for _ in range(at_once)]
                     for _ in range(2):
-                        database.transaction(lambda cursor, keys=batch: _touch(cursor, run, keys), write=True)
+                        database.transaction(partial(_touch, run=run, keys=batch), write=True)
 
             async def alone(at_once: int) -> Sequence[float]:
                 started = time.perf_counter()
@@ -136,6 +141,21 @@ async def _several(place: str, workers: int, jobs: int) -> float:
         seconds = time.perf_counter() - started
     assert sum(done) == jobs, done
     return seconds / jobs
+
+
+async def _kept(place: str, held: int) -> float:
+    """The seconds in which a worker renews its leases and ends those of others, beside so many."""
+    async with open_ledger(place) as ledger, open_ledger(place) as other:
+        await _fill(ledger, held + 8)
+        await other.lease(held, 60.0)
+        await ledger.lease(8, 60.0)
+        taken = []
+        for _ in range(9):
+            started = time.perf_counter()
+            await ledger.heartbeat(60.0)
+            await ledger.expire()
+            taken.append(time.perf_counter() - started)
+    return sorted(taken)[4]
 
 
 async def _fill(ledger: Ledger, jobs: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ async def test_a_delay_longer_than_the_timeout_is_not_waited_for(app_of: Connect
     ids=lambda value: f"{value.code}-{value.retryable}" if isinstance(value, CapabilityError) else str(value),
 )
 async def test_a_call_that_may_have_run_is_sent_again_only_if_it_is_idempotent(
-    app_of: Connect, error: CapabilityError, options: dict[str, bool], attempts: int
+    app_of: Connect, error: CapabilityError, options: dict[str, Any], attempts: int
 ) -> None:
     handle, called = failing(1, error)
     async with app_of({"work": handle}) as app:

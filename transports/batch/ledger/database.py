@@ -47,6 +47,8 @@ class Database(Protocol):
     find_tables: str
     #: What follows a SELECT whose rows this transaction will change.
     skip_locked: str
+    #: Whether it can tell that another worker has ended.
+    sees_workers: bool
 
     def connect(self) -> None:
         """Open the connection, unless it is open. Raises :class:`~transports.errors.LedgerError`, ``retryable`` where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -12,10 +13,10 @@ from typing import Self, TypeVar, cast
 from ...errors import LedgerError, UsageError
 from ..jobs import Job, State
 from .columns import COLUMNS, new_row, row_from
-from .database import Cursor, Database, Transactions
+from .database import Cursor, Database, Transactions, Value
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
-from .schema import INPUT, VERSION, make_tables, put_value, values_of
+from .schema import INPUT, LEASED, VERSION, make_tables, put_value, values_of
 from .texts import cell, encoded
 
 __all__ = ["Ledger"]
@@ -77,8 +78,6 @@ class Ledger:
         """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
         await self._transactions.aclose()
 
-    # --- the input ----------------------------------------------------------------------------------------------------
-
     async def add(
         self, source: Callable[[], Iterable[Sequence[Job]]], fingerprint: str, *, extend: bool = False
     ) -> Added:
@@ -128,15 +127,13 @@ class Ledger:
 
         Of each host at most ``per_host`` jobs are leased at once, by all workers together; of the ``closed`` ones none.
         """
-        lease = uuid.uuid4().hex
+        lease, attempts = uuid.uuid4().hex, itertools.count()
 
         def work(cursor: Cursor) -> tuple[list[Leased], str]:
             self._database.begin_work(self.worker)
-            return lease_jobs(
-                self._database,
-                cursor,
-                LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after),
-            )
+            again = next(attempts) > 0
+            asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after, again)
+            return lease_jobs(self._database, cursor, asked)
 
         jobs, self._after = await self._transactions.run(work)
         return jobs
@@ -146,9 +143,8 @@ class Ledger:
 
         def work(cursor: Cursor) -> int:
             cursor.execute(
-                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? "
-                "WHERE run = ? AND state = ? AND worker = ?",
-                (seconds, self._run, State.LEASED.value, self.worker),
+                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? WHERE run = ? AND {LEASED} AND worker = ?",
+                (seconds, self._run, self.worker),
             )
             return cursor.rowcount
 
@@ -196,24 +192,27 @@ class Ledger:
     async def expire(self) -> tuple[int, int]:
         """End the leases whose time is up or whose worker is gone; return how many jobs are queued again, and how many
         are ``unknown``."""
-        ended = f"run = ? AND state = ? AND (lease_until < {self._database.now} OR worker = ?)"
 
         def work(cursor: Cursor) -> tuple[int, int]:
-            leased = (self._run, State.LEASED.value)
-            cursor.execute("SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND state = ?", leased)
-            others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
+            others: list[str] = []
+            if self._database.sees_workers:
+                cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
+                others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
             again = unknown = 0
-            for worker in ["", *self._database.lost_workers(others)]:
+            for ended, values in (
+                (f"lease_until < (SELECT {self._database.now})", ()),  # asked once: an index may be used
+                *(("worker = ?", (worker,)) for worker in self._database.lost_workers(others)),
+            ):
                 cursor.execute(
                     "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
-                    f"WHERE {ended} AND idempotent = 1 AND attempts < ?",
-                    (State.QUEUED.value, *leased, worker, _MAX_LOST),
+                    f"WHERE run = ? AND {LEASED} AND {ended} AND idempotent = 1 AND attempts < ?",
+                    (State.QUEUED.value, self._run, *values, _MAX_LOST),
                 )
                 again += cursor.rowcount
                 cursor.execute(
                     f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
-                    f"lease = NULL, lease_until = NULL WHERE {ended}",
-                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker),
+                    f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {ended}",
+                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, self._run, *values),
                 )
                 unknown += cursor.rowcount
             if again:
@@ -261,14 +260,20 @@ class Ledger:
 
         return await self._transactions.run(work)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
-
     async def counts(self) -> Counts:
         """Return how many jobs are in which state."""
+        found = await self._read("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
+        return Counts({State(str(state)): cast(int, count) for state, count in found})
 
-        def work(cursor: Cursor) -> Counts:
-            cursor.execute("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", (self._run,))
-            return Counts({State(str(state)): cast(int, count) for state, count in cursor.fetchall()})
+    async def is_done(self) -> bool:
+        """Return whether every job has a final state."""
+        first = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN (?, ?) LIMIT 1"
+        return not await self._read(first, self._run, State.QUEUED.value, State.LEASED.value)
+
+    async def _read(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
+        def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:
+            cursor.execute(sql, values)
+            return cursor.fetchall()
 
         return await self._transactions.run(work, write=False)
 

@@ -52,6 +52,7 @@ class PostgresDatabase:
 
     now = "(extract(epoch FROM clock_timestamp())::float8)"
     skip_locked = "FOR UPDATE SKIP LOCKED"
+    sees_workers = False  # a machine that cannot be reached may still be at work
     find_tables = "SELECT 1 WHERE to_regclass('abp_jobs_position') IS NOT NULL"
 
     def __init__(self, url: str) -> None:
@@ -120,7 +121,7 @@ class PostgresDatabase:
         """Do nothing: a worker is known by its lease alone."""
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return none: a machine that cannot be reached may still be at work."""
+        """Return none."""
         return []
 
     def _failed(self, error: Exception, *, retryable: bool = False) -> LedgerError:

@@ -27,6 +27,7 @@ class SqliteDatabase:
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     skip_locked = ""
+    sees_workers = True
     find_tables = "SELECT 1 FROM sqlite_master WHERE name = 'abp_jobs_position'"
 
     def __init__(self, folder: Path) -> None:

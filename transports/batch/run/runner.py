@@ -88,7 +88,7 @@ class Runner:
                 if not self._running and not self._ended:
                     if self._stopped:
                         return self._stopped
-                    if not leased and not (await self._ledger.counts()).open:
+                    if not leased and await self._ledger.is_done():
                         return Ended.DONE
                 await self._wait(end)
         finally:
