@@ -157,3 +157,32 @@ def test_an_app_that_limits_its_rate_gets_every_job_in_the_end(monkeypatch: pyte
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=20))
     assert queue.ended == {("refuses", State.SUCCEEDED): 100}
     assert len(apps.refused) > 200  # most jobs more often than an error may be repeated
+
+
+class HeldByOthers(Queue):
+    """A run whose last jobs other workers have for a minute."""
+
+    looks = 0
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        self.looks += 1
+        return []
+
+    async def is_done(self) -> bool:
+        return self.loop.now > 60.0
+
+
+def test_a_worker_that_waits_for_others_asks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.Queue", HeldByOthers)
+    apps, queue = simulate(monkeypatch, [], RunOptions())
+    assert isinstance(queue, HeldByOthers) and not apps.sent["fast"]
+    assert queue.looks < 25 and queue.loop.now < 60.0 + RunOptions().lease_seconds / 4 + 1.0
+
+
+def test_a_job_is_sent_again_as_soon_as_its_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the ledger had nothing for this worker before."""
+    monkeypatch.setitem(TAKES, "hangs", 40.0)
+    apps, _ = simulate(monkeypatch, [Job("do", {"n": 1}, "hangs", idempotent=True)], RunOptions())
+    assert len(apps.sent["hangs"]) == 4 and apps.sent["hangs"][-1] < 3 * 40.0 + 2.0
