@@ -27,8 +27,9 @@ class Costs:
     #: Processor time of a job in the worker's Python, and in the driver and the browser.
     python: float
     page: float = 0.0
-    #: Until a worker asks a ledger again that had nothing for it, and until it renews its leases.
-    idle: float = 0.5
+    #: Until a worker asks a ledger again that had nothing for it, doubled each time, and until it renews its leases.
+    idle: float = 0.3
+    idle_most: float = 15.0
     renew: float = 15.0
 
 
@@ -98,7 +99,7 @@ class _Worker:
         self._cores = Resource(world.clock, world.setup.cores)
         self._python = Resource(world.clock, 1)
         self._wake = Bell(world.clock)
-        self._running = self._ended = 0
+        self._running = self._ended = self._found_nothing = 0
 
     def loop(self) -> Process:
         """What :meth:`transports.batch.run.Runner.run` does."""
@@ -117,11 +118,12 @@ class _Worker:
                 yield costs.lease + leased * costs.lease_job
                 world.lock.release()
                 self._running += leased
+                self._found_nothing = 0 if leased else self._found_nothing + 1
                 for _ in range(leased):
                     world.clock.go_on(self._job())
             if not self._ended:
                 if self._running < setup.sessions:
-                    self._wake.ring_in(costs.idle)
+                    self._wake.ring_in(min(costs.idle * 2.0 ** min(self._found_nothing, 10), costs.idle_most))
                 yield self._wake
 
     def keep(self) -> Process:
