@@ -65,6 +65,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
     "batch": batch.pooled_calls,
+    "memory": batch.session_memory,
     "runs": runs.whole_runs,
     "lines": runs.long_input,
     "ledger": ledgers.ledger_work,

@@ -41,7 +41,7 @@ def _arguments() -> argparse.Namespace:
 def courses(arguments: argparse.Namespace) -> Mapping[str, Sequence[Point]]:
     """What each number of workers does: with a ledger alone, with an object store, and with hosts that have limits."""
     ledger, runs, _ = load()
-    page = next(run for run in runs if run.kind == "page")
+    page = min((run for run in runs if run.kind == "page"), key=lambda run: run.python + run.page)
     costs = costs_of(ledger["PostgreSQL"], page, crowded=True)
     base = Setup(
         1,
@@ -77,9 +77,10 @@ def main() -> None:
         asyncio.run(measure(arguments.measure))
     found = courses(arguments)
 
+    machine_price, put_price = float(arguments.machine_price), float(arguments.put_price)
+
     def price(point: Point, puts: int) -> float:
-        machines = 1000 / max(point.per_second, 1e-9) * point.workers * arguments.machine_price / 3600
-        return machines + puts * arguments.put_price
+        return 1000 / max(point.per_second, 1e-9) * point.workers * machine_price / 3600 + puts * put_price
 
     prices = {name: [price(p, _PUTS if "files" in name else 0) for p in points] for name, points in found.items()}
     for name, values in prices.items():

@@ -17,16 +17,16 @@ from tests.batch.rates import Host
 from tests.benchmarks.ledgers import HELD, TITLE, ledger_work
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
-from tests.scale_model.model import Costs, Setup
+from tests.scale_model.model import Costs
 from transports import Browser
 from webapp_fixture import serve
 
-__all__ = ["MEASURED", "Measured", "costs_of", "load", "measure", "setup_of"]
+__all__ = ["MEASURED", "Measured", "costs_of", "load", "measure"]
 
 #: The file with what was measured.
 MEASURED = Path(__file__).with_name("measured.json")
 #: Runs of ``abp batch run`` with SQLite and no store: sessions and the seconds that the app waits, for a socket;
-#: sessions, for a page. The first of each gives the constants, the others are what the model has to find by itself.
+#: sessions, for a page. The first gives the processor time of a job, the other sockets are what the model has to find.
 _SOCKETS = ((32, 0.02), (1, 0.02), (8, 0.02), (1, 0.1), (8, 0.1), (32, 0.1))
 _PAGES = (4, 1, 8)
 #: Rounds, one after the other; the best of each run is kept, since other work of a machine only takes away.
@@ -72,18 +72,13 @@ def costs_of(ledger: dict[str, float], run: Measured, *, crowded: bool = False) 
     )
 
 
-def setup_of(run: Measured, cores: int) -> Setup:
-    """A measured run, for the model. The app's server has the same cores."""
-    return Setup(1, run.sessions, cores, work=run.app, wait=run.wait)
-
-
 async def measure(scale: float) -> None:
     """Measure everything for about two minutes times ``scale``, and write the file."""
     ledger: dict[str, dict[str, float]] = {}
     runs: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="abp-model-") as folder:
         async with Browser() as browser:
-            told = machine(browser.version)
+            told = {**machine(browser.version), "cores": str(psutil.cpu_count())}
             bench = Bench("", browser, Path(folder), quick=scale < 1)
             _, tables = await ledger_work(bench)
             ledger = {name: dict(row) for table in tables if table.title == TITLE for name, row in table.cells.items()}
@@ -101,7 +96,7 @@ async def measure(scale: float) -> None:
 
 
 def _rounded(run: Measured) -> dict[str, object]:
-    values = {name: getattr(run, name) for name in Measured.__slots__}  # type: ignore[attr-defined]
+    values = {name: getattr(run, name) for name in Measured.__slots__}
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in values.items()}
 
 
