@@ -52,6 +52,9 @@ class Course:
         return {
             "jobs": count,
             "ms around job": {job: round(self.around(job), 2) for job in (_FIRST, *compared)},
+            "median of the last fifth against the first": round(
+                median(self.milliseconds[-(count // 5) :]) / median(self.milliseconds[: count // 5]), 3
+            ),
             "against the first": {job: round(self.around(job) / self.around(_FIRST), 3) for job in compared},
             "MB, second tenth and last tenth": {
                 name: [round(self.held(name, slice(tenth, 2 * tenth))), round(self.held(name, slice(-tenth, None)))]
@@ -94,7 +97,7 @@ async def run(folder: Path, jobs: int, size: int, options: list[str]) -> Course:
 async def _watch(course: Course, process: psutil.Process) -> None:
     while True:
         await asyncio.sleep(_EVERY)
-        if course.milliseconds:
+        if course.milliseconds and not course.report:  # its end is no part of it
             course.memory.append((len(course.milliseconds), await asyncio.to_thread(resident, process)))
 
 
@@ -107,7 +110,7 @@ def picture(course: Course) -> str:
 
     times = [(job, course.around(job)) for job in range(_WINDOW // 2, count, _WINDOW)]
     style = "font-family: system-ui, sans-serif; font-size: 13px; fill: #222"
-    first = course.around(_FIRST)
+    first, tenth = course.around(_FIRST), max(len(course.memory) // 10, 1)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} 560" role="img" style="{style}">',
@@ -115,10 +118,13 @@ def picture(course: Course) -> str:
             f'<rect width="{_WIDTH}" height="560" fill="#fff"/>',
             *_panel("Milliseconds of a job, the median of a hundred", 30, x, {"a job": times}, around=first),
             *_panel(
-                "Resident memory in MB, the median of ten looks",
+                "Resident memory, in % of what it was after a tenth of the jobs, the median of ten looks",
                 290,
                 x,
-                {name: _smooth(course, name) for name in ("browser", "driver", "python")},
+                {
+                    f"{name}, {course.held(name, slice(tenth, 2 * tenth)):,.0f} MB": _smooth(course, name, tenth)
+                    for name in ("browser", "driver", "python")
+                },
             ),
             *(text(x(job), 530, f"{job:,}", anchor="middle") for job in range(0, count + 1, max(count // 10, 1))),
             text(_RIGHT, 550, "jobs that have ended", anchor="end"),
@@ -127,9 +133,10 @@ def picture(course: Course) -> str:
     )
 
 
-def _smooth(course: Course, name: str) -> list[tuple[int, float]]:
+def _smooth(course: Course, name: str, tenth: int) -> list[tuple[int, float]]:
     parts = [course.memory[at : at + 10] for at in range(0, len(course.memory), 10)]
-    return [(part[len(part) // 2][0], median(held[name] for _, held in part) / MB) for part in parts]
+    first = course.held(name, slice(tenth, 2 * tenth)) * MB / 100
+    return [(part[len(part) // 2][0], median(held[name] for _, held in part) / first) for part in parts]
 
 
 def _panel(
@@ -150,16 +157,21 @@ def _panel(
         high, low = y(1.1 * around), y(0.9 * around)
         yield f'<rect x="{_LEFT}" y="{high:.1f}" width="{_RIGHT - _LEFT}" height="{low - high:.1f}" fill="#e8f0fb"/>'
         yield text(_RIGHT + 10, high + 4, "10 % of job 100", extra=' style="font-size: 11px"')
-    step = 10.0 ** len(str(int(most / 4))) / (1 if most >= 4 * 10 ** len(str(int(most / 4))) else 2)
+    step = next((one for one in (1, 2, 5, 10, 20, 50, 100, 200, 500) if most / one <= 5), 1000)
     value = 0.0
     while value <= most:
         yield line(_LEFT, y(value), _RIGHT, y(value), "#ddd" if value else "#222")
         yield text(_LEFT - 8, y(value) + 4, f"{value:g}", anchor="end")
         value += step
+    labels: list[float] = []
     for colour, (name, points) in zip(COLOURS, lines.items(), strict=False):
         path = " ".join(f"{x(job):.1f},{y(value):.1f}" for job, value in points)
         yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        yield text(_RIGHT + 10, y(points[-1][1]) + 4, name, extra=f' fill="{colour}"')
+        height = y(points[-1][1])
+        while any(abs(height - other) < 16 for other in labels):
+            height += 4
+        labels.append(height)
+        yield text(_RIGHT + 10, height + 4, name, extra=f' fill="{colour}"')
 
 
 def main() -> None:
