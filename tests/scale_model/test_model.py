@@ -12,7 +12,7 @@ from tests.scale_model.model import Costs, Setup, simulate
 from tests.scale_model.picture import Point, picture
 
 #: How far the model may be from what was measured.
-ERROR = 0.25
+ERROR = 0.15
 FREE = Costs(lease=0.0, lease_job=0.0, settle=0.0, settle_job=0.0, keep=0.0, keep_lease=0.0, python=0.0)
 
 
