@@ -91,13 +91,14 @@ async def run(folder: Path, jobs: int, size: int, options: list[str]) -> Course:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+    course.memory = [look for look in course.memory if look[0] < jobs]  # the end of the run is no part of it
     return course
 
 
 async def _watch(course: Course, process: psutil.Process) -> None:
     while True:
         await asyncio.sleep(_EVERY)
-        if course.milliseconds and not course.report:  # its end is no part of it
+        if course.milliseconds:
             course.memory.append((len(course.milliseconds), await asyncio.to_thread(resident, process)))
 
 

@@ -113,6 +113,6 @@ async def session_memory(bench: Bench) -> tuple[list[Row], list[Table]]:
             figure=each,
             unit="MB",
             measured=f"a browser with its driver and the first session {first:.0f} MB, with {most} sessions "
-            f"{sizes[most]:.0f}; {(1024 - first + each) / each:.0f} sessions in the first GB",
+            f"{sizes[most]:.0f}; {int((1024 - first) / each) + 1} sessions in the first GB",
         )
     ], []
