@@ -189,10 +189,9 @@ class Session:
         cancels the call in the app.
 
         A call that the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
-        ``timeout``, after the time the app asks for. A call that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if the caller says that it is ``idempotent``. Where the transport
-        reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event. With
-        ``once`` nothing that was sent is sent again.
+        ``timeout``, after the time the app asks for. One that may have run (the connection broke, any other
+        ``retryable`` error) is sent again only if it is ``idempotent``; with ``once`` none is. Where the transport
+        reconnects by itself, a call waits for that. Each repetition is a :class:`~transports.Retrying` event.
 
         Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
         A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
