@@ -10,14 +10,15 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
 
+from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import LedgerError, UsageError
 from ..jobs import Job, State
 from .columns import COLUMNS, new_row, row_from
-from .database import Cursor, Database, Transactions, Value
+from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
 from .schema import INPUT, LEASED, VERSION, make_tables, put_value, values_of
-from .texts import cell, encoded
+from .texts import encoded
 
 __all__ = ["Ledger"]
 
@@ -118,8 +119,6 @@ class Ledger:
 
         return await self._transactions.run(work, cancelled.set)
 
-    # --- the work -----------------------------------------------------------------------------------------------------
-
     async def lease(
         self, count: int, seconds: float, *, per_host: int | None = None, closed: Collection[str] = ()
     ) -> list[Leased]:
@@ -172,9 +171,9 @@ class Ledger:
                         (outcome.state if again is None else State.QUEUED).value,
                         again or 0.0,
                         outcome.milliseconds,
-                        cell(outcome.error_code),
-                        cell(outcome.error),
-                        cell(encoded([ref.as_dict() for ref in outcome.artifacts])),
+                        without_nul(outcome.error_code),
+                        without_nul(outcome.error),
+                        without_nul(encoded([ref.as_dict() for ref in outcome.artifacts])),
                         self._run,
                         one.key,
                         self.worker,
@@ -267,8 +266,8 @@ class Ledger:
 
     async def is_done(self) -> bool:
         """Return whether every job has a final state."""
-        first = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN (?, ?) LIMIT 1"
-        return not await self._read(first, self._run, State.QUEUED.value, State.LEASED.value)
+        still = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
+        return not await self._read(still, self._run)
 
     async def _read(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
         def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:

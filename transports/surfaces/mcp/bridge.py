@@ -48,6 +48,7 @@ from .options import Options
 from .pending_call import Context
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
 from .subscribers import connection_key
+from .telemetry import observe
 from .tool_results import error_result, for_version
 from .tools import Tools
 from .user import User
@@ -126,6 +127,7 @@ class Bridge:
         if store.retention:
             self.server.instructions = f"{self.server.instructions} Each artifact is {store.retention}."
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
+        observe(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
         )

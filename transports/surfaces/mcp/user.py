@@ -17,6 +17,7 @@ from ...protocol.plain_text import plain_tree
 from ...protocol.strict_json import JSONValue
 from ...protocol.urls import redact_url
 from ...session.events import ConnectionChanged, Event
+from ...session.evidence import keeping
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect, PendingCall
@@ -41,7 +42,7 @@ class User:
         self, store: ArtifactStore, connect: Connect, options: Options, activity: Activity | None = None
     ) -> None:
         self.store = store
-        self.apps = Apps(store, connect, self, limit=options.max_sessions)
+        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions)
         self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []
