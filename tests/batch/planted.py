@@ -75,7 +75,7 @@ class App(MemoryTransport):
     """One session's way to the app, perhaps in a browser."""
 
     def __init__(self, world: World, target: str, browser: Browser | None) -> None:
-        super().__init__({name: getattr(self, name) for name in ("work", "wait", "refuse", "stubborn")})
+        super().__init__({name: getattr(self, name) for name in ("work", "wait", "refuse", "busy", "stubborn")})
         self.world, self.target, self.browser = world, target, browser
 
     async def open(self) -> None:
@@ -113,6 +113,11 @@ class App(MemoryTransport):
     async def refuse(self, params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError("not today", code="PERMISSION_DENIED")
 
+    async def busy(self, params: Mapping[str, object], call: Call) -> object:
+        """Refuses, with the code of the parameters, before anything has run."""
+        self.world.refused += 1
+        raise CapabilityError("later", code=str(params["code"]), retryable=True, retry_after=0.0)
+
     async def stubborn(self, params: Mapping[str, object], call: Call) -> object:
         return None
 
@@ -136,7 +141,7 @@ class World:
         self.launch_error: Exception = BrowserNotFound("no browser starts today")
         self.launches_fail = self.launching = self.most_launching = 0
         self.waiting = self.ignored = self.open_now = self.most_sessions = self.most_browsers = 0
-        self.running_now = self.most_calls = 0
+        self.running_now = self.most_calls = self.refused = 0
         self.free = 1 << 40
         patch.setattr("transports.batch.pool.pool.Browser", lambda **_: Browser(self))
         patch.setattr("transports.batch.pool.memory.free_memory", lambda: self.free)

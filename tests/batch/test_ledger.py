@@ -7,8 +7,9 @@ import itertools
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
 from transports.batch.jobs import Job, State
 from transports.batch.ledger import Counts, Leased, Ledger, Settlement, open_ledger
+from transports.batch.ledger.sqlite import SqliteDatabase
 from transports.batch.outcome import Outcome
 from transports.errors import UsageError
 
@@ -274,3 +276,27 @@ async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None
         assert (await two.counts()).total == 0
         await two.add(lambda: [jobs(3)], "other")
         assert len(await one.lease(9, 60)) == 2
+
+
+async def test_the_work_of_a_worker_does_not_grow_with_what_others_hold(tmp_path: Path) -> None:
+    """Counted in steps of the database's own machine, for few jobs and for many."""
+    steps: dict[int, Counter[str]] = {}
+    for count in (40, 1000):
+        other = await filled(str(tmp_path / str(count)), jobs(count))
+        await other.lease(count // 2, 60)
+        async with open_ledger(tmp_path / str(count)) as ledger:
+            database, used = ledger._database, Counter[str]()
+            assert isinstance(database, SqliteDatabase) and database._db is not None
+            database.sees_workers = False  # workers of other machines, who are known by their leases alone
+            steps[count] = used
+            work: dict[str, Callable[[], Awaitable[object]]] = {
+                "lease": partial(ledger.lease, 8, 60),
+                "heartbeat": partial(ledger.heartbeat, 60),
+                "expire": ledger.expire,
+                "is_done": ledger.is_done,
+            }
+            for name, do in work.items():
+                database._db.set_progress_handler(partial(used.update, [name]), 10)
+                await do()
+        await other.aclose()
+    assert all(steps[1000][name] <= 1.5 * steps[40][name] + 5 for name in steps[40]), steps

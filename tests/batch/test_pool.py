@@ -172,6 +172,22 @@ async def test_what_an_error_means_for_a_job(world: World) -> None:
         await pool.call(PAGE, "work")
 
 
+@pytest.mark.parametrize(("code", "opened"), [("RATE_LIMITED", 1), ("SESSION_EXPIRED", 2)])
+async def test_a_job_is_sent_once_and_its_outcome_says_that_it_may_be_sent_again(
+    world: World, code: str, opened: int
+) -> None:
+    """What repeats jobs counts each attempt. ``map`` has nobody behind it who would send a job again."""
+    job = Job("busy", {"code": code}, PAGE)
+    async with world.pool(1, 1) as pool:
+        outcome = await pool.run(job)
+        assert (outcome.state, outcome.retryable, outcome.retry_after) == (State.FAILED, True, 0.0)
+        assert world.refused == 1
+        await pool.call(PAGE, "work")
+        assert len(world.opened) == opened  # an app that has forgotten the session is opened again
+        assert [one.error_code async for one in pool.map([job])] == [code]
+        assert world.refused == 5
+
+
 async def test_wrong_use_is_refused(world: World) -> None:
     wrong: list[dict[str, Any]] = [
         {"browsers": 0}, {"sessions": 0}, {"reuse": "always"}, {"recycle_after": 0}, {"max_age": 0},

@@ -18,11 +18,13 @@ from tests.benchmarks import (
     embedded,
     indexed,
     kept,
+    ledgers,
     limits,
     mcp,
     opening,
     routing,
     rungs,
+    runs,
     sockets,
     speed,
     stores,
@@ -65,6 +67,10 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
     "batch": batch.pooled_calls,
+    "memory": batch.session_memory,
+    "runs": runs.whole_runs,
+    "lines": runs.long_input,
+    "ledger": ledgers.ledger_work,
 }
 
 

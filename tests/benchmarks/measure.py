@@ -37,9 +37,8 @@ async def in_turns(
     return times
 
 
-def _processes() -> dict[str, list[psutil.Process]]:
-    """Python is this process, the driver its children, the browser what they started."""
-    own = psutil.Process()
+def _processes(own: psutil.Process) -> dict[str, list[psutil.Process]]:
+    """Python is the process itself, the driver its children, the browser what they started."""
     drivers = own.children()
     browser: list[psutil.Process] = []
     for driver in drivers:
@@ -48,10 +47,11 @@ def _processes() -> dict[str, list[psutil.Process]]:
     return {"python": [own], "driver": drivers, "browser": browser}
 
 
-def resident() -> dict[str, int]:
-    """Resident bytes of ``python``, ``driver`` and ``browser`` (all its processes; pages they share count in each)."""
+def resident(process: psutil.Process | None = None) -> dict[str, int]:
+    """Resident bytes of ``python``, ``driver`` and ``browser`` (all its processes; pages they share count in each), of
+    this process or of another one."""
     found: dict[str, int] = {}
-    for name, processes in _processes().items():
+    for name, processes in _processes(process or psutil.Process()).items():
         found[name] = 0
         for process in processes:
             with contextlib.suppress(psutil.Error):

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -69,27 +70,30 @@ async def test_a_delay_longer_than_the_timeout_is_not_waited_for(app_of: Connect
 
 
 @pytest.mark.parametrize(
-    ("error", "idempotent", "attempts"),
+    ("error", "options", "attempts"),
     [
-        (refusal("OPERATION_FAILED"), False, 1),
-        (refusal("OPERATION_FAILED"), True, 2),
-        (refusal("OPERATION_FAILED", retryable=False), True, 1),
-        (refusal("TIMEOUT"), False, 1),
-        (refusal("RATE_LIMITED", retryable=False), False, 1),
-        (refusal("RATE_LIMITED"), False, 2),
+        (refusal("OPERATION_FAILED"), {}, 1),
+        (refusal("OPERATION_FAILED"), {"idempotent": True}, 2),
+        (refusal("OPERATION_FAILED", retryable=False), {"idempotent": True}, 1),
+        (refusal("TIMEOUT"), {}, 1),
+        (refusal("RATE_LIMITED", retryable=False), {}, 1),
+        (refusal("RATE_LIMITED"), {}, 2),
+        (refusal("RATE_LIMITED"), {"once": True}, 1),
+        (refusal("SESSION_EXPIRED"), {"once": True}, 1),
+        (refusal("OPERATION_FAILED"), {"idempotent": True, "once": True}, 1),
     ],
     ids=lambda value: f"{value.code}-{value.retryable}" if isinstance(value, CapabilityError) else str(value),
 )
 async def test_a_call_that_may_have_run_is_sent_again_only_if_it_is_idempotent(
-    app_of: Connect, error: CapabilityError, idempotent: bool, attempts: int
+    app_of: Connect, error: CapabilityError, options: dict[str, Any], attempts: int
 ) -> None:
     handle, called = failing(1, error)
     async with app_of({"work": handle}) as app:
         if attempts == 1:
             with pytest.raises(CapabilityError):
-                await app.call("work", idempotent=idempotent)
+                await app.call("work", **options)
         else:
-            await app.call("work", idempotent=idempotent)
+            await app.call("work", **options)
     assert len(called) == attempts
 
 

@@ -18,6 +18,7 @@ from ..errors import (
     StoreError,
 )
 from ..routing import Result
+from ..session.calls import NOT_RUN
 from .jobs import Job, State
 
 __all__ = ["NOT_SENT", "Outcome"]
@@ -29,8 +30,6 @@ NOT_SENT = "nothing of the job was sent"
 _LOST = (CallTimeout, Disconnected, OutcomeUnknown)
 #: Errors of an answer: the call has run, and what it made is not in the store.
 _UNUSABLE = (BinaryError, ProtocolError, StoreError)
-#: The one code of an app that says that it refused before it ran anything.
-_REFUSED = "RATE_LIMITED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Outcome:
         if not isinstance(error, CapabilityError):  # an app writes its own details, and it did get the call
             sent = sent and error.details.get("sent") is not False
         lost = _LOST if job.idempotent else _LOST + _UNUSABLE
-        refused = isinstance(error, CapabilityError) and error.code == _REFUSED
+        refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         may_pass = error.retryable or isinstance(error, ConnectFailed)
         stored = error.result.artifacts.values() if error.result is not None else ()
         return cls(

@@ -9,7 +9,9 @@ import math
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from itertools import count
+from typing import Self
 
 from ..base import PageTools, Transport
 from ..binary.detect import Found
@@ -37,7 +39,7 @@ from .handshake import Handshake
 from .timeouts import seconds_left
 from .traced_params import annotate_params
 
-__all__ = ["Calls"]
+__all__ = ["NOT_RUN", "SESSION_LOST", "Calls", "Repeats"]
 
 logger = logging.getLogger("transports")
 
@@ -52,9 +54,25 @@ _MAX_ATTEMPTS = 4
 #: Calls of the kit's own on a page, beside an app's capabilities.
 _PAGE_TOOLS = ("render_to_pdf", "screenshot")
 #: Codes that say that the app has forgotten the session: it is initialized before the call is sent again.
-_SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
+SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
 #: Codes that say that the app refused before it ran anything. After any other error the call may have run.
-_NOT_RUN = _SESSION_LOST | {"RATE_LIMITED"}
+NOT_RUN = SESSION_LOST | {"RATE_LIMITED"}
+
+
+class Repeats(Enum):
+    """Which calls are sent again."""
+
+    #: None that was sent.
+    NEVER = "never"
+    #: Those that cannot have run.
+    NOT_RUN = "not run"
+    #: Those that may have run, too.
+    IDEMPOTENT = "idempotent"
+
+    @classmethod
+    def of(cls, idempotent: bool, once: bool) -> Self:
+        """Return what these parameters of a call mean."""
+        return cls("never" if once else "idempotent" if idempotent else "not run")
 
 
 class Calls:
@@ -142,7 +160,7 @@ class Calls:
         *,
         timeout: float,
         on_progress: OnProgress | None,
-        idempotent: bool,
+        repeats: Repeats,
     ) -> tuple[Message, object]:
         """Return the transport's reply to a call and the ``data`` that the app answered.
 
@@ -168,7 +186,7 @@ class Calls:
                 )
                 return reply, answered_data(reply.payload, capability)
             except ABPError as error:
-                delay = self._retry_delay(error, attempt, idempotent)
+                delay = self._retry_delay(error, attempt, repeats)
                 if delay is None or time.monotonic() + delay >= deadline:
                     raise
                 logger.info("%s; it is sent again in %.1f s", error.message, delay)
@@ -176,21 +194,27 @@ class Calls:
                 if isinstance(error, Disconnected):
                     self._ready.clear()  # until the transport reports that it has reconnected
                 await asyncio.sleep(delay)
-                if error.code in _SESSION_LOST:
+                if error.code in SESSION_LOST:
                     await self._initialize_once(handshakes, deadline)
                 seconds = seconds_left(deadline)
         raise AssertionError("unreachable")
 
-    def _retry_delay(self, error: ABPError, attempt: int, idempotent: bool) -> float | None:
+    def _retry_delay(self, error: ABPError, attempt: int, repeats: Repeats) -> float | None:
         """Return the seconds until the call may be sent again; ``None`` if it must not be."""
+        idempotent = repeats is Repeats.IDEMPOTENT
         if isinstance(error, Disconnected):
             unsent = error.details.get("sent") is False
             return 0.0 if self._transport.features.reconnects and (idempotent or unsent) else None
-        if not error.retryable or attempt >= _MAX_ATTEMPTS or not (idempotent or error.code in _NOT_RUN):
+        if (
+            repeats is Repeats.NEVER
+            or not error.retryable
+            or attempt >= _MAX_ATTEMPTS
+            or not (idempotent or error.code in NOT_RUN)
+        ):
             return None
         if error.retry_after is not None:
             return min(error.retry_after, MAX_DELAY)
-        return 0.0 if error.code in _SESSION_LOST else backoff_delay(attempt)
+        return 0.0 if error.code in SESSION_LOST else backoff_delay(attempt)
 
     async def _initialize_once(self, handshakes: int, deadline: float) -> None:
         """Repeat the handshake, unless another call has done so since there were ``handshakes`` of them."""

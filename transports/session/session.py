@@ -20,7 +20,7 @@ from ..errors.tracebacks import short_traceback
 from ..protocol.capabilities import with_suggestions
 from ..protocol.ids import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
-from .calls import Calls
+from .calls import Calls, Repeats
 from .connection import Connection
 from .event_dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
 from .handshake import Handshake
@@ -177,19 +177,19 @@ class Session:
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         idempotent: bool = False,
+        once: bool = False,
         call_id: str | None = None,
     ) -> Result:
         """Call a capability and store what it answers.
 
-        ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may
-        stand anywhere in them. ``timeout`` in seconds is for the app's answer. ``None`` means the session's default,
-        else ``ABP_CALL_TIMEOUT``; ``math.inf`` waits for ever and gives the app no limit. Cancelling the awaiting task
-        cancels the call in the app.
+        ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may stand
+        anywhere in them. ``timeout`` in seconds is for the app's answer, by default the session's, else
+        ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels the call in the app.
 
         A call that the app refused before it ran (``RATE_LIMITED``, a session it has forgotten) is sent again within
-        ``timeout``, after the time the app asks for. A call that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if the caller says that it is ``idempotent``. Where the transport
-        reconnects by itself, a call waits for that. Every repetition is a :class:`~transports.Retrying` event.
+        ``timeout``, after the time the app asks for. One that may have run (the connection broke, any other
+        ``retryable`` error) is sent again only if it is ``idempotent``; with ``once`` none is. Where the transport
+        reconnects by itself, a call waits for that. Each repetition is a :class:`~transports.Retrying` event.
 
         Callbacks get every event that came before the answer before this returns. One that blocks is not waited for.
         A file behind a ``downloadUrl`` is progress of the call, too: ``stage`` is "download", ``status`` its place in
@@ -205,9 +205,9 @@ class Session:
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
         self._require_open()
-        seconds = self._timeout_or_default(timeout)
+        seconds, again = self._timeout_or_default(timeout), Repeats.of(idempotent, once)
         call = call_id or new_id()
-        work: Awaitable[Result] = self._call(call, capability, params, seconds, on_progress, idempotent)
+        work: Awaitable[Result] = self._call(call, capability, params, seconds, on_progress, again)
         if self._evidence is not None:
             work = self._evidence.around(call, capability, params, work)
         return await self._calls.with_events(call, capability, work, on_progress)
@@ -219,7 +219,7 @@ class Session:
         params: Mapping[str, object] | None,
         seconds: float,
         on_progress: OnProgress | None,
-        idempotent: bool,
+        repeats: Repeats,
     ) -> Result:
         started = time.perf_counter()
         prepared, content = prepare_params(dict(params)) if params else ({}, [])
@@ -230,7 +230,7 @@ class Session:
         payload: dict[str, object] = {"capability": capability, "params": prepared}
         try:
             reply, data = await self._calls.request(
-                call, capability, payload, content, timeout=seconds, on_progress=on_progress, idempotent=idempotent
+                call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
             )
         except CapabilityError as error:
             raise with_suggestions(error, capability, self.capabilities, prepared) from None

@@ -14,6 +14,9 @@ class Database(Connection, Protocol):
     """A connection that knows which workers are at work. The lock of a run is for leasing,
     where limits per host are counted and then used, and for cancelling."""
 
+    #: Whether it can tell that another worker has ended.
+    sees_workers: bool
+
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return those of ``workers`` that are certain to have ended."""
 

@@ -21,7 +21,7 @@ _HOSTS = 64
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a worker asks for. ``lease`` names this request: asked again after a lost connection, it gets the same jobs.
+    """What a worker asks for. ``lease`` names this request: ``again`` after a lost connection, it gets the same jobs.
     ``after`` is the host that was served last."""
 
     run: str
@@ -32,16 +32,20 @@ class LeaseRequest:
     per_host: int | None
     closed: Collection[str]
     after: str
+    again: bool
 
 
 def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> tuple[list[Leased], str]:
     """Return the leased jobs, and the host that was served last."""
     database.lock(cursor, asked.run)
-    cursor.execute(
-        "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
-        (asked.run, State.LEASED.value, asked.lease),
-    )
-    found, after = list(cursor.fetchall()), asked.after
+    found: list[tuple[Value, ...]] = []
+    after = asked.after
+    if asked.again:  # it looks at all leases: too much for each time
+        cursor.execute(
+            "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
+            (asked.run, State.LEASED.value, asked.lease),
+        )
+        found += cursor.fetchall()
     if not found:
         room = _room(database, cursor, asked)
         while room and len(found) < asked.count:

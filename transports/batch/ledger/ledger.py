@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import threading
@@ -9,14 +10,14 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from typing import Self, TypeVar, cast
 
-from ...database import Cursor, Transactions, without_nul
+from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import LedgerError, UsageError
 from ..jobs import Job, State
 from .columns import COLUMNS, new_row, row_from
 from .database import Database
 from .entries import Added, Counts, Leased, Row, Settlement
 from .leasing import LeaseRequest, lease_jobs
-from .schema import INPUT, VERSION, make_tables, put_value, values_of
+from .schema import INPUT, LEASED, VERSION, make_tables, put_value, values_of
 from .texts import encoded
 
 __all__ = ["Ledger"]
@@ -78,8 +79,6 @@ class Ledger:
         """Close the database. What this worker has leased stays leased until the lease ends. Idempotent."""
         await self._transactions.aclose()
 
-    # --- the input ----------------------------------------------------------------------------------------------------
-
     async def add(
         self, source: Callable[[], Iterable[Sequence[Job]]], fingerprint: str, *, extend: bool = False
     ) -> Added:
@@ -120,8 +119,6 @@ class Ledger:
 
         return await self._transactions.run(work, cancelled.set)
 
-    # --- the work -----------------------------------------------------------------------------------------------------
-
     async def lease(
         self, count: int, seconds: float, *, per_host: int | None = None, closed: Collection[str] = ()
     ) -> list[Leased]:
@@ -129,15 +126,13 @@ class Ledger:
 
         Of each host at most ``per_host`` jobs are leased at once, by all workers together; of the ``closed`` ones none.
         """
-        lease = uuid.uuid4().hex
+        lease, attempts = uuid.uuid4().hex, itertools.count()
 
         def work(cursor: Cursor) -> tuple[list[Leased], str]:
             self._database.begin_work(self.worker)
-            return lease_jobs(
-                self._database,
-                cursor,
-                LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after),
-            )
+            again = next(attempts) > 0
+            asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._after, again)
+            return lease_jobs(self._database, cursor, asked)
 
         jobs, self._after = await self._transactions.run(work)
         return jobs
@@ -147,9 +142,8 @@ class Ledger:
 
         def work(cursor: Cursor) -> int:
             cursor.execute(
-                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? "
-                "WHERE run = ? AND state = ? AND worker = ?",
-                (seconds, self._run, State.LEASED.value, self.worker),
+                f"UPDATE abp_jobs SET lease_until = {self._database.now} + ? WHERE run = ? AND {LEASED} AND worker = ?",
+                (seconds, self._run, self.worker),
             )
             return cursor.rowcount
 
@@ -197,25 +191,28 @@ class Ledger:
     async def expire(self) -> tuple[int, int]:
         """End the leases whose time is up or whose worker is gone; return how many jobs are queued again, and how many
         are ``unknown``."""
-        ended = f"run = ? AND state = ? AND (lease_until < {self._database.now} OR worker = ?)"
 
         def work(cursor: Cursor) -> tuple[int, int]:
-            leased = (self._run, State.LEASED.value)
-            cursor.execute("SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND state = ?", leased)
-            others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
+            others: list[str] = []
+            if self._database.sees_workers:
+                cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
+                others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
             again = unknown = 0
             may_run_again = "(idempotent = 1 AND attempts < ?)"  # asked twice: a lease may end between the statements
-            for worker in ["", *self._database.lost_workers(others)]:
+            for ended, values in (
+                (f"lease_until < (SELECT {self._database.now})", ()),  # asked once: an index may be used
+                *(("worker = ?", (worker,)) for worker in self._database.lost_workers(others)),
+            ):
                 cursor.execute(
                     "UPDATE abp_jobs SET state = ?, worker = NULL, lease = NULL, lease_until = NULL "
-                    f"WHERE {ended} AND {may_run_again}",
-                    (State.QUEUED.value, *leased, worker, _MAX_LOST),
+                    f"WHERE run = ? AND {LEASED} AND {ended} AND {may_run_again}",
+                    (State.QUEUED.value, self._run, *values, _MAX_LOST),
                 )
                 again += cursor.rowcount
                 cursor.execute(
                     f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
-                    f"lease = NULL, lease_until = NULL WHERE {ended} AND NOT {may_run_again}",
-                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, *leased, worker, _MAX_LOST),
+                    f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {ended} AND NOT {may_run_again}",
+                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, self._run, *values, _MAX_LOST),
                 )
                 unknown += cursor.rowcount
             if again:
@@ -263,14 +260,20 @@ class Ledger:
 
         return await self._transactions.run(work)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
-
     async def counts(self) -> Counts:
         """Return how many jobs are in which state."""
+        found = await self._read("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
+        return Counts({State(str(state)): cast(int, count) for state, count in found})
 
-        def work(cursor: Cursor) -> Counts:
-            cursor.execute("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", (self._run,))
-            return Counts({State(str(state)): cast(int, count) for state, count in cursor.fetchall()})
+    async def is_done(self) -> bool:
+        """Return whether every job has a final state."""
+        still = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
+        return not await self._read(still, self._run)
+
+    async def _read(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
+        def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:
+            cursor.execute(sql, values)
+            return cursor.fetchall()
 
         return await self._transactions.run(work, write=False)
 

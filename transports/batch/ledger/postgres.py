@@ -13,6 +13,8 @@ __all__ = ["PostgresDatabase"]
 class PostgresDatabase(PostgresConnection):
     """The tables of all runs in one database."""
 
+    sees_workers = False  # a machine that cannot be reached may still be at work
+
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(url, "the ledger", LedgerError, read_only=read_only)
 
@@ -20,5 +22,5 @@ class PostgresDatabase(PostgresConnection):
         """Do nothing: a worker is known by its lease alone."""
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return none: a machine that cannot be reached may still be at work."""
+        """Return none."""
         return []

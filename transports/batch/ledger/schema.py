@@ -5,10 +5,12 @@ from __future__ import annotations
 from ...database import Cursor
 from .database import Database
 
-__all__ = ["INPUT", "VERSION", "make_tables", "put_value", "values_of"]
+__all__ = ["INPUT", "LEASED", "VERSION", "make_tables", "put_value", "values_of"]
 
 #: A ledger of another version is refused.
 VERSION = "2"
+#: A condition that is written out, so that both databases know which index has these rows.
+LEASED = "state = 'leased'"
 #: What the names of a run's inputs begin with.
 INPUT = "input "
 
@@ -40,6 +42,9 @@ _SCHEMA = (
 )""",
     "CREATE INDEX IF NOT EXISTS abp_jobs_queue ON abp_jobs (run, state, host, position)",
     "CREATE INDEX IF NOT EXISTS abp_jobs_position ON abp_jobs (run, position)",
+    # what a worker holds, and what ends next: however much others hold
+    f"CREATE INDEX IF NOT EXISTS abp_jobs_worker ON abp_jobs (run, worker) WHERE {LEASED}",
+    f"CREATE INDEX IF NOT EXISTS abp_jobs_ends ON abp_jobs (run, lease_until) WHERE {LEASED}",
     # of jobs that have ended alone: it grows at its end, with each of them once
     f"CREATE INDEX IF NOT EXISTS {_LAST} ON abp_jobs (run, state, finished, position) WHERE finished IS NOT NULL",
 )

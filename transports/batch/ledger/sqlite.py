@@ -18,6 +18,8 @@ class SqliteDatabase(SqliteConnection):
     """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker. One that is ``read_only``
     must be there, and stays as it is."""
 
+    sees_workers = True
+
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         advice = "name another folder with --out"
         super().__init__(folder / "jobs.sqlite", "the ledger", LedgerError, advice, read_only=read_only)

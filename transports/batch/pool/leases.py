@@ -20,6 +20,7 @@ from ...errors import (
     format_seconds,
 )
 from ...routing import Result
+from ...session.calls import SESSION_LOST
 from ...session.session import Session
 from ...session.targets import takes_browser
 from ...tasks import cancel_and_wait, spawn
@@ -214,7 +215,8 @@ class Leases:
 
 
 def _survives(error: BaseException | None) -> bool:
-    """Whether a session can be used after a call that ended so. After a timeout the app may be at work still."""
+    """Whether a session can be used after a call that ended so. After a timeout the app may be at work still; an app
+    that has forgotten the session is opened again."""
     if error is None or isinstance(error, CapabilityError):
-        return True
+        return error is None or error.code not in SESSION_LOST
     return isinstance(error, ABPError) and error.session_survives and not isinstance(error, CallTimeout)

@@ -155,8 +155,8 @@ class Pool:
         of the pool. Waits for one that is free, and for as long as the calls before it take.
 
         ``files`` are put into ``params`` at their places (``image``, ``pages.cover``). Raises what opening a session
-        and calling raise; ``details["sent"]`` is ``False`` if the call was never sent. A call that was sent is not sent
-        again. Raises :class:`~transports.errors.CallTimeout`, too, if the session does not end the call when its
+        and calling raise; ``details["sent"]`` is ``False`` if the call was never sent. A call that may have run is not
+        sent again. Raises :class:`~transports.errors.CallTimeout`, too, if the session does not end the call when its
         time is up, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
         """
         if files:
@@ -167,9 +167,13 @@ class Pool:
     async def run(self, job: Job) -> Outcome:
         """Make the call of a job and return what became of it. Never raises for what the job does.
 
-        Raises :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. If it
-        is cancelled before anything was sent, the error of that has the text ``nothing of the job was sent``.
+        The call is sent once; the outcome of one that may be sent again is ``retryable``. Raises
+        :class:`~transports.errors.UsageError` for a job without a target and for a pool that is not open. If it is
+        cancelled before anything was sent, the error of that has the text ``nothing of the job was sent``.
         """
+        return await self._run(job, once=True)
+
+    async def _run(self, job: Job, *, once: bool) -> Outcome:
         self._require_open()
         if job.target is None:
             raise UsageError("the job has no target; give Job(target=…)")
@@ -182,7 +186,13 @@ class Pool:
         try:
             params = await asyncio.to_thread(job.call_params) if job.files else job.params
             result = await self._call(
-                job.target, job.capability, params, job.timeout, idempotent=job.idempotent, on_session=on_session
+                job.target,
+                job.capability,
+                params,
+                job.timeout,
+                idempotent=job.idempotent,
+                once=once,
+                on_session=on_session,
             )
         except asyncio.CancelledError:
             if sent:
@@ -198,8 +208,10 @@ class Pool:
         """Run jobs and yield the outcome of each as it ends, in any order.
 
         ``concurrency`` is how many run at once, by default as many as the pool has sessions. A job is read when one of
-        these is free, and not before outcomes are taken: any number of jobs needs little memory. A loop that is left
-        early cancels the jobs that run. Raises what ``jobs`` raise, after the outcomes of those before.
+        these is free, and not before outcomes are taken: any number of jobs needs little memory. A call that the app
+        refused, or an idempotent one whose error may pass, is sent again as by :meth:`Session.call
+        <transports.Session.call>`. A loop that is left early cancels the jobs that run. Raises what ``jobs`` raise,
+        after the outcomes of those before.
         """
         if concurrency is not None and concurrency < 1:
             raise UsageError("concurrency= is at least 1")
@@ -215,7 +227,7 @@ class Pool:
                         job = await anext(waiting, None)
                     if job is None:
                         break
-                    await outcomes.put(await self.run(job))
+                    await outcomes.put(await self._run(job, once=False))
             except Exception as error:  # noqa: BLE001 - of the jobs' source, raised below
                 await outcomes.put(error)
             else:
@@ -272,6 +284,7 @@ class Pool:
         timeout: float | None,
         *,
         idempotent: bool,
+        once: bool = False,
         on_session: Callable[[], object] = lambda: None,
     ) -> Result:
         """``on_session`` is told when a session is there: before that nothing of the call has left."""
@@ -280,7 +293,7 @@ class Pool:
 
         def work(session: Session) -> Coroutine[Any, Any, Result]:
             on_session()
-            return session.call(capability, params, timeout=timeout, idempotent=idempotent)
+            return session.call(capability, params, timeout=timeout, idempotent=idempotent, once=once)
 
         return await self._leases.run(target, capability, work, seconds)
 

@@ -16,6 +16,8 @@ __all__ = ["HostPauses", "Rate", "Retries"]
 _MAX_RETRY_AFTER = 3600.0
 #: Retries that every run has, and how many more for each job that has ended.
 _FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
+#: Refusals that say when to come back and count as one retry.
+_REFUSALS_PER_RETRY = 5
 
 
 class Rate:
@@ -76,21 +78,26 @@ class HostPauses:
 class Retries:
     """Which jobs are sent again, and after how long. A job is sent again ``limit`` times at most. All jobs together
     share a budget, a fifth of what has ended and 20 more, so that an app that is down is not called ``limit`` times for
-    each job. A refusal that says when to come back costs nothing of it."""
+    each job. A refusal that says when to come back costs nothing of it, and five of them are one of ``limit``: of
+    jobs that are sent at once, an app that takes so many in a second refuses the same one again and again."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._spent = 0
         self._ended = 0
 
+    @property
+    def _budget(self) -> float:
+        return _FREE_RETRIES + _RETRIES_PER_JOB * self._ended
+
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
         """Return the seconds until the job is sent again, ``None`` if this outcome is its last."""
         wait = outcome.retry_after
-        if outcome.retryable and attempts <= self._limit and (wait is None or wait <= _MAX_RETRY_AFTER):
-            if wait is not None:
-                return max(wait, 0.0) + backoff_delay(1)
-            if self._spent < _FREE_RETRIES + _RETRIES_PER_JOB * self._ended:
-                self._spent += 1
-                return backoff_delay(attempts)
+        if outcome.retryable and wait is not None:
+            if attempts <= self._limit * _REFUSALS_PER_RETRY and wait <= _MAX_RETRY_AFTER:
+                return max(wait, backoff_delay(1))  # no later than its host is open: older jobs go first
+        elif outcome.retryable and attempts <= self._limit and self._spent < self._budget:
+            self._spent += 1
+            return backoff_delay(attempts)
         self._ended += 1
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -22,8 +23,9 @@ __all__ = ["Driver", "Ended", "OnSettled", "Runner"]
 
 logger = logging.getLogger("transports.batch")
 
-#: Seconds between two looks at a ledger that has nothing for this worker now.
-_IDLE = 0.5
+#: Seconds between two looks at a ledger that has nothing for this worker now. They double, up to a quarter of a lease:
+#: else a thousand workers that wait for others would keep the ledger busy.
+_IDLE = 0.4
 
 OnSettled: TypeAlias = Callable[[Settlement], object]
 
@@ -65,6 +67,7 @@ class Runner:
         self._wake = asyncio.Event()
         self._stopped: Ended | None = None
         self._renewed = 0.0
+        self._found_nothing = 0
 
     def drain(self) -> None:
         """Begin no more jobs; :meth:`run` returns when those that run have ended."""
@@ -88,7 +91,7 @@ class Runner:
                 if not self._running and not self._ended:
                     if self._stopped:
                         return self._stopped
-                    if not leased and not (await self._ledger.counts()).open:
+                    if not leased and await self._ledger.is_done():
                         return Ended.DONE
                 await self._wait(end)
         finally:
@@ -141,6 +144,7 @@ class Runner:
             if _succeeded(leasing):
                 self._ended += [_given_back(one) for one in leasing.result() if one.key not in self._running]
             raise
+        self._found_nothing = 0 if leased else self._found_nothing + 1
         for one in leased:
             if one.key not in self._running:  # else our own lease had ended meanwhile
                 self._running[one.key] = one, asyncio.create_task(self._run_job(one))
@@ -169,6 +173,8 @@ class Runner:
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._wake.set()
+        if settlement.again_after:
+            asyncio.get_running_loop().call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait(self, end: float | None) -> None:
         """Wait until a job ends, or for as long as nothing can be done."""
@@ -176,13 +182,17 @@ class Runner:
             return
         seconds = self._options.lease_seconds / 4
         if not self._stopped and len(self._running) < self._options.concurrency:
-            seconds = min(_IDLE, self._rate.seconds(), self._pauses.seconds() + 0.001)
+            seconds = min(self._idle(), self._rate.seconds(), self._pauses.seconds() + 0.001)
         if end is not None and not self._stopped:
             seconds = min(seconds, max(end - time.monotonic(), 0.0))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         self._wake.clear()
+
+    def _idle(self) -> float:
+        longest = self._options.lease_seconds / 4
+        return min(_IDLE * 2.0 ** min(self._found_nothing, 10), longest) * random.uniform(0.5, 1.0)
 
     async def _abandon(self) -> None:
         """Cancel what still runs, and write what that leaves behind."""

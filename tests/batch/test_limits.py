@@ -1,0 +1,188 @@
+"""Limits of a run over twenty seconds of a held clock: hosts of different speed, one that refuses, one that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from tests.batch.rates import most_in
+from transports.batch.jobs import Job, State
+from transports.batch.ledger import Leased, Ledger, Settlement
+from transports.batch.outcome import Outcome
+from transports.batch.run import Runner, RunOptions, limits, runner
+from transports.errors import CallTimeout, CapabilityError
+
+SECONDS = 20.0
+RATE, PER_HOST = 100.0, 4
+#: Seconds that a call takes, by host.
+TAKES = {"fast": 0.001, "middle": 0.05, "slow": 0.4, "refuses": 0.005, "hangs": 5.0}
+#: Calls a second that one host allows, and the pause that it asks for when there are more.
+ALLOWED, PAUSE = 5, 1.0
+
+
+class HeldLoop(asyncio.SelectorEventLoop):
+    """Nothing is waited for: the clock jumps to the next moment at which something happens."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        class Selector(selectors.SelectSelector):
+            def select(selector, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+                self.now += timeout or 0.0
+                return super().select(0)
+
+        super().__init__(Selector())
+
+    def time(self) -> float:
+        return self.now
+
+
+class Queue:
+    """The ledger's rules for leasing, without a database: hosts in turn, each in its order, ``per_host`` at most."""
+
+    def __init__(self, loop: HeldLoop, jobs: Sequence[Job]) -> None:
+        self.loop = loop
+        self.waiting = {host: [(0.0, job, 1) for job in jobs if job.target == host] for host in TAKES}
+        self.held: dict[str, tuple[Job, int]] = {}
+        self.ended: Counter[tuple[str, State]] = Counter()
+        self.turn = 0
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        leased: list[Leased] = []
+        given = True
+        while given and len(leased) < count:
+            given = False
+            for step in range(len(TAKES)):
+                host = [*TAKES][(self.turn + step) % len(TAKES)]
+                at_work = sum(job.target == host for job, _ in self.held.values())
+                free = host not in closed and at_work < (per_host or count) and len(leased) < count
+                if free and (ready := next((one for one in self.waiting[host] if one[0] <= self.loop.now), None)):
+                    self.waiting[host].remove(ready)
+                    _, job, attempts = ready
+                    self.held[job.key] = job, attempts
+                    leased.append(Leased(job.key, job, attempts))
+                    given = True
+            self.turn += 1
+        return leased
+
+    async def settle(self, settlements: Sequence[Settlement]) -> int:
+        for one in settlements:
+            job, attempts = self.held.pop(one.key)
+            if one.again_after is None:
+                self.ended[job.target or "", one.outcome.state] += 1
+            else:
+                again = (self.loop.now + one.again_after, job, attempts + 1)
+                insort(self.waiting[job.target or ""], again, key=lambda other: cast(int, other[1].params["n"]))
+        return len(settlements)
+
+    async def heartbeat(self, seconds: float) -> int:
+        return len(self.held)
+
+    async def expire(self) -> tuple[int, int]:
+        return 0, 0
+
+    async def is_done(self) -> bool:
+        return not self.held and not any(self.waiting.values())
+
+
+class Apps:
+    """All hosts: what they were sent and when, and how much was at work at once."""
+
+    def __init__(self, loop: HeldLoop) -> None:
+        self.loop = loop
+        self.sent: dict[str, list[float]] = {host: [] for host in TAKES}
+        self.refused: list[float] = []
+        self.served: list[float] = []
+        self.at_work: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.busy = dict.fromkeys(TAKES, 0.0)
+
+    async def run(self, job: Job) -> Outcome:
+        host, sent = str(job.target), self.sent[str(job.target)]
+        sent.append(self.loop.now)
+        self.at_work[host] += 1
+        self.most[host] = max(self.most[host], self.at_work[host])
+        await asyncio.sleep(TAKES[host])
+        self.at_work[host] -= 1
+        self.busy[host] += TAKES[host]
+        if host == "hangs":
+            return Outcome.of_error(job, CallTimeout("no answer"))
+        if host == "refuses":
+            if len(self.served) - bisect_left(self.served, self.loop.now - 1.0) >= ALLOWED:
+                self.refused.append(self.loop.now)
+                busy = CapabilityError("later", code="RATE_LIMITED", retryable=True, retry_after=PAUSE)
+                return Outcome.of_error(job, busy)
+            self.served.append(self.loop.now)
+        return Outcome(job, State.SUCCEEDED)
+
+
+def simulate(patch: pytest.MonkeyPatch, jobs: Sequence[Job], options: RunOptions) -> tuple[Apps, Queue]:
+    loop = HeldLoop()
+    clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time)
+    patch.setattr(limits, "time", clock)
+    patch.setattr(runner, "time", clock)
+    apps, queue = Apps(loop), Queue(loop, jobs)
+    with asyncio.Runner(loop_factory=lambda: loop) as run:
+        run.run(Runner(cast(Ledger, queue), apps, options).run())
+    return apps, queue
+
+
+def test_a_rate_and_limits_per_host_are_kept_while_hosts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job("do", {"n": n}, host) for n in range(1500) for host in TAKES]
+    options = RunOptions(concurrency=20, per_host=PER_HOST, rate=RATE, deadline=SECONDS)
+    apps, queue = simulate(monkeypatch, jobs, options)
+    sent = sorted(moment for moments in apps.sent.values() for moment in moments)
+    assert 0.95 <= len(sent) / (RATE * SECONDS) <= 1.05
+    assert max(most_in(sent, seconds) / (RATE * seconds) for seconds in (3.0, 5.0, 10.0)) <= 1.05
+    assert max(apps.most.values()) == PER_HOST
+    for host in ("slow", "hangs"):  # their limit is used, too
+        assert apps.busy[host] >= 0.95 * PER_HOST * SECONDS, host
+    for refused in apps.refused:  # what was under way then had been sent before
+        assert not any(refused < moment < refused + PAUSE for moment in apps.sent["refuses"])
+    assert len(apps.served) >= 0.4 * ALLOWED * SECONDS
+    assert set(queue.ended) == {(host, State.UNKNOWN if host == "hangs" else State.SUCCEEDED) for host in TAKES}
+
+
+def test_an_app_that_limits_its_rate_gets_every_job_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job("do", {"n": n}, "refuses") for n in range(100)]
+    apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=20))
+    assert queue.ended == {("refuses", State.SUCCEEDED): 100}
+    assert len(apps.refused) > 200  # most jobs more often than an error may be repeated
+
+
+class HeldByOthers(Queue):
+    """A run whose last jobs other workers have for a minute."""
+
+    looks = 0
+
+    async def lease(
+        self, count: int, seconds: float, *, per_host: int | None, closed: Collection[str] = ()
+    ) -> list[Leased]:
+        self.looks += 1
+        return []
+
+    async def is_done(self) -> bool:
+        return self.loop.now > 60.0
+
+
+def test_a_worker_that_waits_for_others_asks_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.Queue", HeldByOthers)
+    apps, queue = simulate(monkeypatch, [], RunOptions())
+    assert isinstance(queue, HeldByOthers) and not apps.sent["fast"]
+    assert queue.looks < 25 and queue.loop.now < 60.0 + RunOptions().lease_seconds / 4 + 1.0
+
+
+def test_a_job_is_sent_again_as_soon_as_its_pause_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the ledger had nothing for this worker before."""
+    monkeypatch.setitem(TAKES, "hangs", 40.0)
+    apps, _ = simulate(monkeypatch, [Job("do", {"n": 1}, "hangs", idempotent=True)], RunOptions())
+    assert len(apps.sent["hangs"]) == 4 and apps.sent["hangs"][-1] < 3 * 40.0 + 2.0

@@ -1,0 +1,133 @@
+"""``abp batch run``, whole processes: against a loop written by hand, and how much memory a long input takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from itertools import count
+from pathlib import Path
+
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
+
+__all__ = ["long_input", "whole_runs"]
+
+#: Sessions in one browser, on both sides.
+_SESSIONS = 8
+_BATCH = ("-m", "transports.surfaces.cli", "batch", "run")
+
+
+async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """Many small calls whose answers are kept: what a shell waits for, from the start of Python to its end."""
+    many, alone = (100, 2) if bench.quick else (3000, 6)
+    folders = count()
+
+    def folder() -> Path:
+        path = bench.folder / f"run-{next(folders)}"
+        path.mkdir()
+        return path
+
+    jobs = _write_jobs(bench.folder / "jobs.jsonl", range(many))
+    few = _write_jobs(bench.folder / "few.jsonl", range(alone))
+
+    async def batch() -> Sequence[float]:
+        place = ("--out", str(folder()), "--target", bench.url, "--browsers", "1", "--concurrency", str(_SESSIONS))
+        return [await _python(*_BATCH, str(jobs), *place, "-q")]
+
+    async def loop(path: Path = jobs, sessions: int = _SESSIONS) -> Sequence[float]:
+        return [await _python("-m", "tests.benchmarks.by_hand", bench.url, str(path), str(folder()), str(sessions))]
+
+    times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 5, warm=False)
+    (each,) = await loop(few, 0)
+    ours, theirs, each = min(times["batch"]) / many, min(times["loop"]) / many, each / alone
+    measured = f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser"
+    return [
+        Row(
+            work="`abp batch run`, the whole process",
+            baseline="asyncio workers written by hand over one Browser, their whole process, the same jobs and store",
+            figure=theirs / ours,
+            unit="×",
+            at_least=0.8,
+            want=0.9,
+            measured=f"{measured}, against {1 / theirs:,.0f}",
+            reason="each job is written to the ledger three times, and to the manifest",
+        ),
+        Row(
+            work="`abp batch run`, the whole process, beside a browser for each job",
+            baseline="a script that connects anew for each job",
+            figure=each / ours,
+            unit="×",
+            at_least=3,
+            want=3,
+            measured=f"{measured}, against {1 / each:.1f}",
+        ),
+    ], []
+
+
+async def long_input(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """Lines read into a ledger, by a process that does nothing else."""
+    lines = 20_000 if bench.quick else 1_000_000
+    path = await asyncio.to_thread(_write_jobs, bench.folder / "lines.jsonl", range(lines))
+    code = "import asyncio, sys; from tests.benchmarks.runs import read_lines; asyncio.run(read_lines(*sys.argv[1:]))"
+    with tempfile.TemporaryFile() as out:
+        seconds = await _python("-c", code, str(path), str(bench.folder / "lines"), stdout=out.fileno())
+        out.seek(0)
+        found = json.loads(out.read())
+    return [
+        Row(
+            work=f"{lines:,} lines read into a ledger: memory of Python",
+            baseline="nothing: all that the process has resident at its peak, the interpreter included",
+            figure=found["peak"] / MB,
+            unit="MB",
+            at_least=100,
+            want=100,
+            measured=f"{found['idle'] / MB:.0f} MB before the first line; {lines / seconds:,.0f} lines a second, "
+            f"{path.stat().st_size / lines:.0f} bytes each",
+            wrong="" if found["jobs"] == lines else f"{found['jobs']} jobs of {lines} lines",
+        )
+    ], []
+
+
+async def read_lines(jobs: str, folder: str) -> None:
+    """Read an input as ``abp batch run`` does; print how many jobs there are, and the memory before and at the peak."""
+    from transports.batch import open_ledger
+    from transports.batch.run import add_input
+
+    def peak() -> int:
+        # not ru_maxrss, which begins with what the process that started this one had
+        status = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+    async with open_ledger(folder) as ledger:
+        idle = peak()
+        added = await add_input(ledger, jobs, Path(folder), target="ws://127.0.0.1:1/")
+    print(json.dumps({"jobs": added.jobs, "idle": idle, "peak": peak()}))
+
+
+def _write_jobs(path: Path, numbers: Iterable[int]) -> Path:
+    with path.open("w") as file:
+        for number in numbers:
+            params = {"csv": f"number,text\n{number},some words that no other job has, {number}\n"}
+            file.write(json.dumps({"id": str(number), "capability": "data.json", "params": params}) + "\n")
+    return path
+
+
+async def _python(*arguments: str, stdout: int | None = None) -> float:
+    """The seconds of a whole process."""
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    started = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=env, stdout=stdout)
+    try:
+        status = await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert status == 0, (arguments, status)
+    return time.perf_counter() - started
