@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
+    from .session.handles import CallHandle, CallStatus
     from .session.session import Session
 
 #: The module that each public name is loaded from.
@@ -107,6 +108,10 @@ _HOMES = {
         "Event",
         "Retrying",
     ),
+    "session.handles": (
+        "CallHandle",
+        "CallStatus",
+    ),
     "session.session": ("Session",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -119,7 +124,9 @@ __all__ = [
     "BinaryError",
     "Browser",
     "CallFinished",
+    "CallHandle",
     "CallStarted",
+    "CallStatus",
     "CallTimeout",
     "CapabilitiesChanged",
     "Capability",
