@@ -157,12 +157,12 @@ async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: B
         await expect(page.get_by_role("heading", name="No calls yet")).to_be_visible()
         waiting = await gallery.start("job.wait", {})
         row = page.locator(f"#call-{waiting}")
-        await expect(row).to_have_attribute("data-status", "running")
+        await expect(row).to_have_attribute("data-status", "working")
         before = await row.locator(".took").text_content()
         await expect(row.locator(".took")).not_to_have_text(str(before))  # it grows
         chart = await gallery.call("chart.render", csv="a,b\n1,2")
         done = page.locator(f"#call-{chart['id']}")
-        await expect(done).to_have_attribute("data-status", "succeeded")
+        await expect(done).to_have_attribute("data-status", "completed")
         await expect(done.locator(".told")).to_have_text("1 file")
         await expect(done).to_contain_text("playwright")
         bars = [await locator.bounding_box() for locator in (row.locator(".bar"), done.locator(".bar"))]

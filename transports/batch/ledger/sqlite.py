@@ -23,16 +23,20 @@ _WAIT = 30.0
 
 
 class SqliteDatabase:
-    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker."""
+    """The file ``jobs.sqlite`` of a run's folder, with a lock file beside it for each worker.
+
+    ``name`` is that of another file; ``option`` is what names the folder, for error messages. Without a folder it is in
+    memory, and nobody else sees it."""
 
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     skip_locked = ""
     find_tables = "SELECT 1 FROM sqlite_master WHERE name = 'abp_jobs_position'"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None, name: str = "jobs.sqlite", *, option: str = "--out") -> None:
         self._folder = folder
-        self._path = folder / "jobs.sqlite"
-        self._locks = folder / "workers"
+        self._path = folder / name if folder else ":memory:"
+        self._locks = folder / "workers" if folder else None
+        self._option = option
         self._db: sqlite3.Connection | None = None
         self._own_lock: tuple[int, Path] | None = None
 
@@ -41,7 +45,8 @@ class SqliteDatabase:
         if self._db is not None:
             return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            if self._folder:
+                self._folder.mkdir(parents=True, exist_ok=True)
             db = sqlite3.connect(self._path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise self._failed(error) from error
@@ -87,7 +92,7 @@ class SqliteDatabase:
 
     def begin_work(self, worker: str) -> None:
         """Lock this worker's file. The kernel frees the lock when the process ends, however it ends."""
-        if self._own_lock is not None:
+        if self._own_lock is not None or self._locks is None:
             return
         path = self._locks / worker
         try:
@@ -106,23 +111,7 @@ class SqliteDatabase:
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
         """Return the workers whose lock is free, and remove their files."""
-        return [worker for worker in workers if self._has_ended(worker)]
-
-    def _has_ended(self, worker: str) -> bool:
-        try:
-            handle = os.open(self._locks / worker, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        finally:
-            os.close(handle)
-        (self._locks / worker).unlink(missing_ok=True)
-        return True
+        return [worker for worker in workers if self._locks and _has_ended(self._locks / worker)]
 
     def _failed(self, error: Exception) -> LedgerError:
         code = getattr(error, "sqlite_errorcode", 0)
@@ -131,7 +120,25 @@ class SqliteDatabase:
         elif code & 0xFF == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) == errno.ENOSPC:
             advice = "no space is left; make room, then run the same command again"
         elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            advice = "it is no ledger or damaged; name another folder with --out"
+            advice = f"it is no ledger or damaged; name another folder with {self._option}"
         else:
-            advice = "check the folder, or name another one with --out"
+            advice = f"check the folder, or name another one with {self._option}"
         return LedgerError(f"the ledger {self._path} cannot be used: {error}; {advice}")
+
+
+def _has_ended(lock: Path) -> bool:
+    """Whether the worker whose file this is has ended; then its file is removed."""
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    lock.unlink(missing_ok=True)
+    return True

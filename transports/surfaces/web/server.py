@@ -17,7 +17,9 @@ from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
+from ..shared.call_ledger import CallLedger
 from ..shared.connections import Connections
+from ..shared.detached import DetachedCalls
 from ..shared.listening import cannot_listen
 from ..shared.store_watcher import StoreWatcher
 from .access import Access
@@ -41,7 +43,7 @@ _LINK_SECONDS = 86400.0
 @dataclass(frozen=True, slots=True)
 class Served:
     """A running server. ``url`` ends in a slash; ``token`` is the operator's; another server of the process shares its
-    ``connections``."""
+    ``connections`` and its detached ``calls``."""
 
     url: str
     token: str
@@ -49,6 +51,7 @@ class Served:
     activity: Activity
     signer: Signer
     connections: Connections
+    calls: DetachedCalls
 
     @property
     def page(self) -> str:
@@ -71,11 +74,13 @@ async def serve(
     activity: Activity | None = None,
     users: Mapping[str, Scope] | None = None,
     signer: Signer | None = None,
+    ledger: CallLedger | None = None,
 ) -> AsyncIterator[Served]:
     """Serve ``store`` while the context lasts; then calls end, apps are disconnected and connections are closed.
 
     ``activity`` is a log that another surface writes to as well; ``users`` maps tokens beside the operator's to their
-    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies.
+    scopes; ``connect`` stands for :func:`transports.connect`; ``signer`` signs links, tokens and cookies;
+    ``ledger`` keeps the calls that are made here, and is closed at the end. Without one they are kept in memory.
 
     Raises :class:`~transports.errors.UsageError` if other machines can reach ``host`` and ``options`` has no token, and
     if the address cannot be listened on (``ADDRESS_UNAVAILABLE``).
@@ -91,8 +96,11 @@ async def serve(
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, connect, activity, limit=options.max_apps)
     access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
-    site = Site(store, options, activity, watcher, apps, signer, access)
+    calls = DetachedCalls(ledger, activity)
+    site = Site(store, options, activity, calls, watcher, apps, signer, access)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(calls.aclose)
+        await calls.restore()
         await watcher.start()
         stack.push_async_callback(watcher.aclose)
         activity.on_artifacts = watcher.check_now
@@ -118,6 +126,7 @@ async def serve(
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(calls.cancel_all)  # a request may wait for one
         stack.push_async_callback(site.aclose)
         try:
             assert runner.server is not None
@@ -130,7 +139,7 @@ async def serve(
         display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
         url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
         stack.enter_context(registered(url, store.url))
-        yield Served(url, token, apps, activity, signer, connections)
+        yield Served(url, token, apps, activity, signer, connections, calls)
 
 
 def _key() -> str:

@@ -51,7 +51,7 @@ function row(call) {
 
 function outcomeOf(call) {
   if (call.status === 'failed') return call.error?.code ?? 'failed';
-  if (call.status === 'asking') return 'asks a question';
+  if (call.status === 'input_required') return 'asks a question';
   if (running(call)) return call.progress?.text || (share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`);
   return call.artifacts.length ? plural(call.artifacts.length, 'file') : STATES[call.status][1].toLowerCase();
 }
