@@ -172,7 +172,8 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}
     async with running(store, activity=activity, users=scopes) as web:
         bridge_users = {
-            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), activity) for scope in scopes.values()
+            scope.user or "": User(store.scoped(scope), Apps(APP), Options(), web.served.calls, activity)
+            for scope in scopes.values()
         }
         apps = {
             user: await bridge_user.apps.connect("ws://app.test/abp", {}) for user, bridge_user in bridge_users.items()

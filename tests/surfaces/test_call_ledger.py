@@ -98,7 +98,7 @@ async def test_answers_expire_by_number_size_and_age_and_say_so(
         assert await kept() == {"n1": True, "n2": True, "n3": False, "n4": False, "n5": False}
         await end("large", 7, b'"' + b"x" * 48 + b'"')
         assert await kept() == {"n2": True, "n3": True, "n4": True, "n5": True, "large": False}
-        monkeypatch.setattr(call_ledger, "_MAX_AGE", -1.0)
+        monkeypatch.setattr(call_ledger, "MAX_AGE", -1.0)
         assert (await kept())["large"]
         assert (gone := await ledger.get("bob's", BOB)) and gone.expired  # looking is enough
 

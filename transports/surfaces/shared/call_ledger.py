@@ -21,14 +21,14 @@ from ...session.handles import CallStatus
 from .call_record import CallRecord
 from .state_folder import make_private
 
-__all__ = ["CallLedger", "KeptCall", "KeptConnection"]
+__all__ = ["MAX_AGE", "CallLedger", "KeptCall", "KeptConnection"]
 
 T = TypeVar("T")
 
 #: Calls of one owner (a tenant and a user) that may be under way.
 _MAX_WORKING = 32
 #: Answers of one owner that are kept: how many, their bytes together, and the seconds after the end of the call.
-_MAX_ANSWERS, _MAX_BYTES, _MAX_AGE = 200, 64 << 20, 86_400.0
+_MAX_ANSWERS, _MAX_BYTES, MAX_AGE = 200, 64 << 20, 86_400.0
 #: Calls of one owner that are known at all: those without an answer say that it is gone.
 _MAX_CALLS = 1000
 #: Connections of one owner that are kept.
@@ -151,7 +151,7 @@ class CallLedger:
         total = 0
         for count, (call, age, size) in enumerate(cursor.fetchall(), 1):
             total += cast(int, size)
-            if count > _MAX_ANSWERS or total > _MAX_BYTES or cast(float, age) > _MAX_AGE:
+            if count > _MAX_ANSWERS or total > _MAX_BYTES or cast(float, age) > MAX_AGE:
                 cursor.execute("UPDATE calls SET answer = NULL, content = NULL WHERE id = ?", (call,))
         cursor.execute(
             f"DELETE FROM calls WHERE owner = ? AND {_ENDED} AND id NOT IN "

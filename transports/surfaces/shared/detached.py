@@ -158,8 +158,8 @@ class DetachedCalls:
     async def cancel(self, call: str, scope: Scope) -> KeptCall:
         """Cancel a call, in the app too, and return what became of it. One that has ended stays as it is.
 
-        Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that another
-        server of the same state runs."""
+        Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that
+        another server of the same state runs."""
         if live := self.live(call, scope):
             live.task.cancel()
             await asyncio.wait((live.task,), timeout=_CLOSE_TIMEOUT)
