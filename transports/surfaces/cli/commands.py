@@ -13,15 +13,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import artifacts, batch, bench, calls, conformance, demo, discover, doctor, fixture, init, resources, shell
+from . import (
+    artifacts,
+    batch,
+    bench,
+    calls,
+    conformance,
+    demo,
+    detached,
+    discover,
+    doctor,
+    fixture,
+    init,
+    resources,
+    shell,
+)
 from .artifact_lookup import Id, find
 from .options import AdapterFile
 from .output import print_json, print_note, print_text, report_error, run_async, start_output, version_of
-from .retention import Limits, Ttl, open_limited_store
+from .retention import Limits, State, Ttl, open_limited_store
+from .trust import trust_found_file
 from .verbosity import add_options
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
+    from ..shared.call_ledger import CallLedger
     from ..web import Served
 
 __all__ = ["app", "command_for", "run"]
@@ -48,6 +64,7 @@ app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(batch.app, name="batch")
+app.add_typer(detached.app, name="calls")
 app.add_typer(init.app, name="init")
 
 
@@ -77,10 +94,11 @@ def mcp(
     ] = False,
     ttl: Ttl = None,
     limits: Limits = None,
+    state: State = None,
 ) -> int:
     """Serve apps as tools of the Model Context Protocol, on stdin and stdout."""
     if trust:
-        return _trust_found_file()
+        return trust_found_file()
 
     async def work() -> int:
         from ...artifacts import sweeping
@@ -88,6 +106,8 @@ def mcp(
         from ...session.config_file import read_routing
         from ...session.connect import connect
         from ...session.retention import BRIDGE_RETENTION
+        from ..shared.call_ledger import CallLedger
+        from ..shared.detached import DetachedCalls
 
         try:
             from ..mcp import Bridge, Options, parse_address, parse_tokens, serve_http, serve_stdio
@@ -106,11 +126,14 @@ def mcp(
                 print_note(f"clients need this token: {tokens}", always=True)
             users = parse_tokens(tokens) if tokens else {}
         async with store, sweeping(store), AsyncExitStack() as stack:
-            served = await stack.enter_async_context(_gallery(store, users)) if gallery else None
+            ledger = await stack.enter_async_context(CallLedger(state))
+            served = await stack.enter_async_context(_gallery(store, users, ledger)) if gallery else None
+            calls = served.calls if served else DetachedCalls(ledger)
+            stack.push_async_callback(calls.cancel_all)
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
-            bridge = Bridge(options, store, connect=routed, activity=activity, link=link)
+            bridge = Bridge(options, store, connect=routed, activity=activity, link=link, calls=calls)
             if http is None:
                 await serve_stdio(bridge)
             else:
@@ -127,29 +150,15 @@ def mcp(
     return run_async(work)
 
 
-def _trust_found_file() -> int:
-    """Trust the settings file of the working folder. Nothing is served: where ``--trust`` stands in a client's settings
-    for good, it would trust whatever the file becomes."""
-    from ...protocol.redaction import Redactor
-    from ...session.config_file import trust_found_file
-
-    file, redactor = trust_found_file(), Redactor()
-    print_text(f"Trusted as long as it stays as it is: {file.path}")
-    for table, settings in sorted((file.tables or {}).items()):
-        for key, value in settings.items():
-            print_text(f"  {table}.{key} = {redactor.field(key, value)!r}")
-    return 0
-
-
 @asynccontextmanager
-async def _gallery(store: ArtifactStore, users: Mapping[str, str]) -> AsyncIterator[Served]:
+async def _gallery(store: ArtifactStore, users: Mapping[str, str], ledger: CallLedger) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge: each user of the bridge sees their own artifacts, with the same token."""
     from ...artifacts import Scope
     from ..web import Options
     from ..web import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
-    async with serve_web(store, Options.load(), users=scopes) as served:
+    async with serve_web(store, Options.load(), users=scopes, ledger=ledger) as served:
         print_note(f"gallery: {served.page}", always=True)
         yield served
 
@@ -174,6 +183,7 @@ def serve(
     ] = None,
     ttl: Ttl = None,
     limits: Limits = None,
+    state: State = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> int:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
@@ -181,6 +191,7 @@ def serve(
     async def work() -> int:
         from ...artifacts import sweeping
         from ..shared.apps import adapter_options
+        from ..shared.call_ledger import CallLedger
         from ..web import Options
         from ..web import serve as serve_web
 
@@ -188,7 +199,8 @@ def serve(
         async with (
             open_limited_store(ttl, limits, config=config) as store,
             sweeping(store),
-            serve_web(store, Options.load(token=token), host=host, port=port) as served,
+            CallLedger(state) as ledger,
+            serve_web(store, Options.load(token=token), host=host, port=port, ledger=ledger) as served,
         ):
             for target in targets or ():
                 await served.apps.connect(target, connecting)
