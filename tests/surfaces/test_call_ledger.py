@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import sqlite3
 import stat
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -177,6 +179,12 @@ async def test_a_folder_that_is_not_ours_or_no_ledger_is_refused(tmp_path: Path)
         with pytest.raises(LedgerError, match="--state"):
             async with CallLedger(tmp_path / name):
                 raise AssertionError(name)
+    async with CallLedger(tmp_path / "newer"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "newer" / "calls.sqlite")) as newer:
+        newer.execute("PRAGMA user_version = 2")
+    with pytest.raises(LedgerError, match="version 2"):
+        await CallLedger(tmp_path / "newer").calls(Scope(), 1)
     open_to_all = tmp_path / "open"
     open_to_all.mkdir(mode=0o755)
     async with CallLedger(open_to_all):

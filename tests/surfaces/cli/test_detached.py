@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 def test_a_call_is_started_listed_waited_for_and_cancelled(
     abp: CommandLine, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = ("--server", server, "--token", TOKEN)
+    there: tuple[str, ...] = ("--server", server, "--token", TOKEN)
     (tmp_path / "a.txt").write_text("content", encoding="utf-8")
     started = abp(
         "call", URL, "text.shout", "-p", "text=hi", "--file", f"file={tmp_path / 'a.txt'}", "--detach", *there
@@ -95,13 +96,38 @@ def test_a_call_is_started_listed_waited_for_and_cancelled(
     assert refused.status == 1 and "no paper [PRINTER_EMPTY]" in refused.err
 
 
-def test_mistakes_say_what_to_do(abp: CommandLine, server: str) -> None:
+class Foreign(BaseHTTPRequestHandler):
+    """A server of somebody else's."""
+
+    def do_GET(self) -> None:
+        body = b"<html>" if "wait" in self.path else b'{"calls": [{"id": 1}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def foreign() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Foreign) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+def test_mistakes_say_what_to_do(abp: CommandLine, server: str, foreign: str) -> None:
     there = ("--server", server, "--token", TOKEN)
     for args, status, words in (
         (("calls", "list"), 2, "--server"),
         (("calls", "list", "--server", server), 2, "ABP_SERVE_TOKEN"),
         (("calls", "list", "--server", server, "--token", "wrong"), 1, "[PERMISSION_REQUIRED]"),
         (("calls", "list", "--server", "http://127.0.0.1:9/", "--token", TOKEN), 1, "does `abp serve` run?"),
+        (("calls", "list", "--server", foreign, "--token", TOKEN), 1, "[PROTOCOL_ERROR]"),
+        (("calls", "wait", "x", "--server", foreign, "--token", TOKEN), 1, "no JSON object"),
         (("calls", "wait", "nothing", *there), 1, "[CALL_NOT_FOUND]"),
         (("calls", "wait", "../artifacts", *there), 1, "[CALL_NOT_FOUND]"),
         (("calls", "cancel", "nothing", *there), 1, "[CALL_NOT_FOUND]"),

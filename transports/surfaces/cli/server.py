@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 
 from ...binary import BinaryData, LocalFile
-from ...errors import ABPError, ConnectFailed, UsageError
+from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
 from ...protocol.strict_json import decode_json
 
 __all__ = ["Server", "open_server"]
@@ -33,7 +33,11 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
         raise UsageError("the server wants a token: give --token, or set ABP_SERVE_TOKEN; `abp serve` prints it")
     headers = {"Authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers) as http:
-        yield Server(http, f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}")
+        address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        try:
+            yield Server(http, address)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ProtocolError(f"{address} answered something else than `abp serve` does ({error!r})") from None
 
 
 class Server:
@@ -56,7 +60,8 @@ class Server:
             app = await self._ask("POST", "/apps", json={"url": target, "transport": transport})
         sent = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
         body = {"capability": capability, "params": params, "files": sent, "timeout": timeout}
-        return await self._ask("POST", f"/apps/{quote(app['session'])}/calls", json=body)
+        record: Mapping[str, Any] = await self._ask("POST", f"/apps/{quote(app['session'])}/calls", json=body)
+        return record
 
     async def _upload(self, file: BinaryData) -> str:
         assert isinstance(file.content, LocalFile)
@@ -77,11 +82,13 @@ class Server:
 
     async def wait(self, call: str) -> Mapping[str, Any]:
         """Return a call with its ``result`` when it has ended, or after some seconds as it is then."""
-        return await self._ask("GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT)
+        record: Mapping[str, Any] = await self._ask("GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT)
+        return record
 
     async def cancel(self, call: str) -> Mapping[str, Any]:
         """Cancel a call and return its record."""
-        return await self._ask("DELETE", f"/calls/{quote(call, safe='')}")
+        record: Mapping[str, Any] = await self._ask("DELETE", f"/calls/{quote(call, safe='')}")
+        return record
 
     async def _ask(self, method: str, path: str, *, wait: float = 0.0, **more: Any) -> Any:
         timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT + wait, sock_connect=_TIMEOUT)
@@ -96,12 +103,15 @@ class Server:
             raise ConnectFailed(
                 f"{self._url} does not answer ({type(error).__name__}); does `abp serve` run?"
             ) from None
-        document = decode_json(body) if len(body) <= _MAX_ANSWER else None
+        document: Any = None
+        if len(body) <= _MAX_ANSWER:
+            with suppress(ProtocolError):
+                document = decode_json(body)
         if isinstance(document, dict) and answer.status < 400:
             return document
         problem = document.get("error") if isinstance(document, dict) else None
         if not isinstance(problem, dict):
-            raise ABPError(f"{self._url} answered {answer.status}, and no JSON object; is it a server of `abp serve`?")
+            raise ProtocolError(f"{self._url} answered {answer.status} and no JSON object; is it an `abp serve`?")
         raise ABPError(
             str(problem.get("message")), code=str(problem.get("code")), retryable=problem.get("retryable") is True
         )

@@ -15,7 +15,7 @@ from ...artifacts import Scope
 from ...batch.ledger.database import Cursor, Transactions, Value
 from ...batch.ledger.sqlite import SqliteDatabase
 from ...batch.ledger.texts import cell, decoded_object, encoded
-from ...errors import UsageError
+from ...errors import LedgerError, UsageError
 from ...protocol.strict_json import decode_json
 from ...session.handles import CallStatus
 from .call_record import CallRecord
@@ -26,7 +26,7 @@ __all__ = ["MAX_AGE", "CallLedger", "KeptCall", "KeptConnection"]
 T = TypeVar("T")
 
 #: Calls of one owner (a tenant and a user) that may be under way.
-_MAX_WORKING = 32
+_MAX_WORKING = 100
 #: Answers of one owner that are kept: how many, their bytes together, and the seconds after the end of the call.
 _MAX_ANSWERS, _MAX_BYTES, MAX_AGE = 200, 64 << 20, 86_400.0
 #: Calls of one owner that are known at all: those without an answer say that it is gone.
@@ -34,6 +34,8 @@ _MAX_CALLS = 1000
 #: Connections of one owner that are kept.
 _MAX_CONNECTIONS = 100
 _LOST = "the server ended while the call ran, which may have done its work; look at the app before you call again"
+#: A ledger of another version is refused.
+_VERSION = 1
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, owner TEXT NOT NULL, tenant TEXT, user TEXT,
     session TEXT NOT NULL, app TEXT NOT NULL, capability TEXT NOT NULL, transport TEXT NOT NULL, started REAL NOT NULL,
@@ -77,7 +79,7 @@ class CallLedger:
     """The calls and connections of one server. With a ``folder`` (made with mode 0700) the next server of that folder
     finds them again; several servers may share one at a time.
 
-    Each owner, a tenant and a user, has limits: 32 calls under way, 200 answers of 64 MB in all, kept for a day. All
+    Each owner, a tenant and a user, has limits: 100 calls under way, 200 answers of 64 MB in all, kept for a day. All
     methods raise :class:`~transports.errors.LedgerError` where the file cannot be used."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -89,7 +91,11 @@ class CallLedger:
         self._worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
-        await self._ensure_open()
+        try:
+            await self._ensure_open()
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -192,7 +198,7 @@ class CallLedger:
         cursor.execute(f"SELECT DISTINCT worker FROM calls WHERE NOT {_ENDED} AND worker <> ?", (self._worker,))
         for worker in self._database.lost_workers([str(worker) for (worker,) in cursor.fetchall()]):
             cursor.execute(
-                f"UPDATE calls SET status = ?, finished = {self._database.now}, code = ?, error = ? "
+                f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = 0, code = ?, error = ? "
                 f"WHERE worker = ? AND NOT {_ENDED}",
                 (CallStatus.UNKNOWN.value, "OUTCOME_UNKNOWN", _LOST, worker),
             )
@@ -251,8 +257,14 @@ class CallLedger:
 
     def _begin(self, cursor: Cursor) -> None:
         self._database.begin_work(self._worker)
+        cursor.execute("PRAGMA user_version")
+        version = cast(int, cursor.fetchall()[0][0])
+        if version not in (0, _VERSION):
+            known = f"version {version} and not {_VERSION}"
+            raise LedgerError(f"the ledger in {self._folder} has {known}; name another folder with --state")
         for statement in _SCHEMA:
             cursor.execute(statement)
+        cursor.execute(f"PRAGMA user_version = {_VERSION}")
 
 
 def _owner(scope: Scope) -> str:
