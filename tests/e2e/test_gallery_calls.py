@@ -177,7 +177,7 @@ async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: B
         await expect(detached.get_by_role("button")).to_have_count(0)
         await detached.filter(has_text="job.wait").get_by_role("link").click()
         await expect(row).to_have_attribute("open", "")
-        await row.locator("summary").click()
+        await row.locator("summary").first.click()
         await expect(page.locator(".run h2")).to_contain_text("2 calls")
         await done.locator("summary").click()
         await expect(done.get_by_role("link", name="chart.png")).to_be_visible()

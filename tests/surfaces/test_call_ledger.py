@@ -115,6 +115,7 @@ async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pyt
         raise AssertionError
 
     calls = DetachedCalls(activity=(activity := Activity()))
+    activity.call_started(replace(record("a"), detached=False))  # the session is first where a call becomes detached
     for call in ("a", "b"):
         await calls.start(record(call), Nobody(), work(call))
     with pytest.raises(UsageError) as caught:
@@ -122,7 +123,7 @@ async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pyt
     assert caught.value.code == "LIMIT_REACHED" and caught.value.retryable
     await calls.start(record("d", BOB), Nobody(), work("d"))
     assert (await calls.get("a", ANN, wait=0.01)).record.status is CallStatus.WORKING
-    assert begun == ["a", "b", "d"]
+    assert begun == ["a", "b", "d"] and activity.calls["a"].detached
     assert (await calls.cancel("a", ANN)).record.status is CallStatus.CANCELLED
     await calls.start(record("e"), Nobody(), work("e"))
     for scope, call in ((BOB, "b"), (ANN, "d"), (ANN, "nothing")):

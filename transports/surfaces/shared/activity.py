@@ -142,10 +142,13 @@ class Activity:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def call_started(self, record: CallRecord) -> None:
-        """Log ``call_started``, unless the call is known already: the session and the caller both report it."""
-        if record.id not in self.calls:
+        """Log ``call_started``. The session and the caller both report it; one that is known may become detached."""
+        known = self.calls.get(record.id)
+        if known is None:
             self._log_call("call_started", record)
             self._forget_oldest()
+        elif record.detached and not known.detached:
+            self._log_call("call_progress", replace(known, detached=True))
 
     def restore(self, records: Sequence[CallRecord]) -> None:
         """Know calls of an earlier server as well, oldest first, which no event tells."""
