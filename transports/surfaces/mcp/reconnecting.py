@@ -12,7 +12,7 @@ from ...errors import UsageError
 from ...routing import Result
 from ...tasks import spawn
 from ..shared.apps import App, Apps
-from ..shared.call_ledger import CallLedger, KeptConnection
+from ..shared.call_ledger import MAX_CONNECTIONS, CallLedger, KeptConnection
 
 __all__ = ["Connections", "Open"]
 
@@ -52,6 +52,9 @@ class Connections:
         """Keep the connection of ``app``, which was made with these arguments of `abp_connect`."""
         known = await self._known()
         known[app.key] = KeptConnection(app.key, dict(arguments))
+        closed = [key for key in known if key not in self._apps]
+        for key in closed[: max(len(known) - MAX_CONNECTIONS, 0)]:
+            del known[key]
         await self._ledger.keep_connection(self._scope, known[app.key])
 
     def forget(self, key: str) -> None:

@@ -21,7 +21,7 @@ from ...session.handles import CallStatus
 from .call_record import CallRecord
 from .state_folder import make_private
 
-__all__ = ["MAX_AGE", "CallLedger", "KeptCall", "KeptConnection"]
+__all__ = ["MAX_AGE", "MAX_CONNECTIONS", "CallLedger", "KeptCall", "KeptConnection"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ _MAX_ANSWERS, _MAX_BYTES, MAX_AGE = 200, 64 << 20, 86_400.0
 #: Calls of one owner that are known at all: those without an answer say that it is gone.
 _MAX_CALLS = 1000
 #: Connections of one owner that are kept.
-_MAX_CONNECTIONS = 100
+MAX_CONNECTIONS = 32
 _LOST = "the server ended while the call ran, which may have done its work; look at the app before you call again"
 #: A ledger of another version is refused.
 _VERSION = 1
@@ -218,7 +218,7 @@ class CallLedger:
             cursor.execute(
                 "DELETE FROM connections WHERE owner = ? AND position NOT IN "
                 "(SELECT position FROM connections WHERE owner = ? ORDER BY position DESC LIMIT ?)",
-                (owner, owner, _MAX_CONNECTIONS),
+                (owner, owner, MAX_CONNECTIONS),
             )
 
         await self._run(work)
