@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from ...errors import UsageError
@@ -89,10 +90,15 @@ class Connections:
         if isinstance(key, str) and key in closed:
             if key not in self._opening:
                 opening = self._opening[key] = asyncio.ensure_future(open_app(closed[key].arguments, key))
-                opening.add_done_callback(lambda _: self._opening.pop(key, None))
+                opening.add_done_callback(partial(self._opened, key))
             await asyncio.shield(self._opening[key])
             self._reopened.add(key)
         return self._apps.select(key, capability)
+
+    def _opened(self, key: str, opening: asyncio.Future[App]) -> None:
+        del self._opening[key]
+        if not opening.cancelled():
+            opening.exception()  # whoever waited may be gone
 
     def noted(self, app: App, result: Result) -> Result:
         """Return the result of a call with a warning if it is the first since the app was opened again."""
