@@ -14,8 +14,6 @@ from transports import BinaryData
 from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
 from transports.surfaces.shared.activity import Activity, LogGap
-from transports.surfaces.shared.call_ledger import CallLedger
-from transports.surfaces.shared.call_record import CallRecord
 from transports.surfaces.shared.store_watcher import StoreChange
 from transports.surfaces.web.artifact_meta import artifact_meta
 
@@ -369,37 +367,3 @@ async def test_metrics(web: Web) -> None:
     for name in {line.partition("{")[0] for line in lines}:
         assert text.count(f"# TYPE {name} ") == text.count(f"# HELP {name} ") == 1
     assert session in web.served.apps
-
-
-async def test_calls_are_found_after_a_restart_by_who_they_belong_to(store: ArtifactStore, tmp_path: Path) -> None:
-    users = {"token-of-ann-01234": Scope(user="ann"), "token-of-bob-01234": Scope(user="bob")}
-    ann, bob = users
-    async with running(store, APP, users=users, ledger=CallLedger(tmp_path / "state")) as web:
-        made = await web.post("/apps", {"url": "http://app.example/", "user": "ann"})
-        calls = f"/apps/{made.json['session']}/calls"
-        done = (await web.with_token(ann).post(calls, {"capability": "steps"})).json
-        assert (done["status"], done["detached"]) == ("working", True)
-        ended = (await web.with_token(ann).get(f"/calls/{done['id']}?wait=20")).json
-        assert ended["status"] == "completed" and ended["result"]["success"] is True
-        left = (await web.with_token(ann).post(calls, {"capability": "forever"})).json["id"]
-        assert (await web.with_token(ann).get(f"/calls/{left}?wait=x")).status == 400
-    killed = CallLedger(tmp_path / "state")  # a server that ends without a word
-    lost = CallRecord("lost", "s1", "App", "forever", "memory", Scope(user="ann", session="s1"), 1.0, detached=True)
-    await killed.add(lost)
-    await killed.aclose()
-    async with running(store, APP, users=users, ledger=CallLedger(tmp_path / "state")) as web:
-        known = (await web.with_token(ann).get("/calls")).json["calls"]
-        assert {one["id"]: one["status"] for one in known} == {
-            done["id"]: "completed",
-            left: "cancelled",
-            "lost": "unknown",
-        }
-        again = (await web.with_token(ann).get(f"/calls/{done['id']}")).json
-        assert again["result"] == ended["result"]
-        assert (await web.with_token(ann).get(f"/artifacts/{ended['artifacts'][0]}")).body == b"hi"
-        assert (await web.with_token(ann).get("/calls/lost")).json["error"]["code"] == "OUTCOME_UNKNOWN"
-        assert (await web.with_token(bob).get("/calls")).json == {"calls": []}
-        for call in (done["id"], left, "lost", "nothing"):
-            for method in ("GET", "DELETE"):
-                assert (await web.with_token(bob).ask(method, f"/calls/{call}")).status == 404
-        assert (await web.ask("DELETE", "/calls/lost")).json["status"] == "unknown"
