@@ -13,7 +13,7 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, ElicitResult
 
-from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, words
+from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
 from tests.support.web_client import eventually
 
@@ -164,3 +164,11 @@ async def test_users_see_neither_the_calls_nor_the_connections_nor_the_files_of_
                 assert answer.is_error and f"[{code}]" in words(answer), words(answer)
             assert (await called(bob, "abp_artifacts"))["total"] == 0
         assert [one["status"] for one in (await called(ann, "abp_status"))["calls"]] == ["working", "completed"]
+
+
+async def test_what_is_hidden_stays_hidden_for_an_app_that_is_opened_again(serve: Serve) -> None:
+    async with serve(Apps({"call": shout})) as client:
+        session = (await called(client, "abp_connect", url=URL))["session"]
+    async with serve(Apps({"call": shout}), options={"hide_tools": "abp_call_2"}) as client:  # its tool's name
+        refused = await client.call_tool("abp_call", {"session": session, "capability": "call"})
+        assert refused.is_error and "hide_tools" in words(refused)

@@ -69,11 +69,11 @@ class Tools:
                 return await self._connect(arguments)
             case "abp_call":
                 capability = arguments["capability"]
+                app = await self._select(arguments.get("session"), capability)  # first, as it may bring tools along
                 made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
                 numbered = [tool.name for tool in made if tool.capability == capability]
                 if not self._options.shows(tool_name(capability), *numbered):
                     raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
-                app = await self._select(arguments.get("session"), capability)
                 return await self._call(app, capability, arguments.get("params", {}), arguments)
             case "abp_status":
                 return await self._status(arguments)
