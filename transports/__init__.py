@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
     from .session.connect import connect
     from .session.events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
+    from .session.evidence import Evidence
     from .session.handles import CallHandle, CallStatus
     from .session.session import Session
 
@@ -108,6 +109,7 @@ _HOMES = {
         "Event",
         "Retrying",
     ),
+    "session.evidence": ("Evidence",),
     "session.handles": (
         "CallHandle",
         "CallStatus",
@@ -136,6 +138,7 @@ __all__ = [
     "Effect",
     "ElicitationRequest",
     "Event",
+    "Evidence",
     "Features",
     "JSONValue",
     "LocalStore",

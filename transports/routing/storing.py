@@ -10,6 +10,7 @@ from ..binary import BinaryData, Encoded
 from ..binary.detect import Found, Place, field_of
 from ..errors import ABPError
 from ..protocol.strict_json import JSONValue
+from ..telemetry import span
 from .fetch import Fetcher, OnDownload
 from .policy import RoutingPolicy, Step
 from .sizes import is_long, long_texts, preview, shorten
@@ -97,7 +98,8 @@ class Storing:
             )
         try:
             async with self._store.stage() as staged:
-                known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
+                with span("abp.transfer", {}):
+                    known = await self._fetcher.into(staged, binary, on_download and partial(on_download, item.field))
                 return await staged.commit(**_options(known, capability, origin))
         finally:
             await self._fetcher.release(binary)

@@ -10,6 +10,7 @@ from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import UsageError
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
+from ..telemetry import use_global_providers
 from .config_file import read_routing
 from .event_dispatch import OnElicitation, OnNotification, OnProgress
 from .retention import retention_settings
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..adapters.recording import Recording
     from ..browser.process.launch import Browser
     from ..browser.source import StorageState
+    from .evidence import Evidence
 
 __all__ = ["connect"]
 
@@ -52,6 +54,7 @@ def connect(
     requested_capabilities: Sequence[str] = (),
     routing: RoutingPolicy | RoutingConfig | str | None = None,
     record: Recording | str | Path | None = None,
+    evidence: Evidence | None = None,
 ) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 
@@ -86,7 +89,8 @@ def connect(
     (``"tableau"``), or a :class:`~transports.routing.RoutingConfig`. The default is the table ``[routing]`` of the
     settings file (``ABP_CONFIG``, else ``abp.toml`` in the working folder), and for MCP servers the preset of their
     name. ``record`` is a file that the conversation is written to, without secrets, or a
-    :class:`~transports.Recording` that names more of those.
+    :class:`~transports.Recording` that names more of those. ``evidence`` says what is kept of each call besides
+    its answer: a trace, a video, requests, the console, a picture (:class:`~transports.Evidence`).
 
     Raises :class:`~transports.errors.UsageError` for a target or option that makes no sense. Opening raises
     :class:`~transports.errors.TransportError`.
@@ -94,6 +98,7 @@ def connect(
     Other schemes, and other names for ``transport``, are those of plug-ins (:mod:`transports.session.plugins`).
     """
     settings = Settings.load()
+    use_global_providers()
     browser_options: dict[str, Any] = {
         "browser": browser,
         "profile": profile,
@@ -139,6 +144,7 @@ def connect(
         routing=_routing(routing, settings),
         discover=discovery,
         close_store=store is None or isinstance(store, str | Path),
+        evidence=evidence,
     )
 
 

@@ -50,6 +50,7 @@ from .progress import ProgressReporter
 from .resources import TEMPLATE, list_resources, read_app_resource, read_resource
 from .subscribers import connection_key
 from .tasks import add_tasks
+from .telemetry import observe
 from .tool_results import error_result, for_version
 from .tools import Answer, Tools
 from .user import User
@@ -133,6 +134,7 @@ class Bridge:
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
         add_tasks(self.server, self._registered, options, self._view)
+        observe(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
         )

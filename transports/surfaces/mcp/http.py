@@ -15,24 +15,25 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...errors import UsageError
-from ...protocol.urls import is_loopback
+from ...protocol.initialize import package_version
 from ...tasks import cancel_and_wait
+from ...telemetry.prometheus import Exposition
 from ..shared.connections import Connections
 from ..shared.listening import cannot_listen
 from .bridge import Bridge
+from .metrics_route import metrics_route
 from .request_limit import ServedConnection, SlowReply, TooLargeReply
 from .tokens import BearerVerifier, JwtVerifier
 
-__all__ = ["http_app", "parse_address", "serve_http"]
+__all__ = ["http_app", "serve_http"]
 
 _PATH = "/mcp"
 #: Seconds for requests under way when the server ends.
 _SHUTDOWN_TIMEOUT = 1
 
 
-def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
-    """Return the ASGI application.
+def http_app(bridge: Bridge, users: Mapping[str, str], host: str, exposition: Exposition) -> Starlette:
+    """Return the ASGI application. ``exposition`` is shown at ``/metrics``, behind the same checks.
 
     Every request needs a bearer token of ``users`` (token to user), or a signed one, and a ``Host`` and ``Origin`` of
     this machine or ``host``: a web page elsewhere must not get in (DNS rebinding). Raises
@@ -50,6 +51,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str) -> Starlette:
         max_request_body_size=options.max_request_bytes,
         token_verifier=BearerVerifier(users, JwtVerifier(options) if options.jwt_issuer else None),
         auth=AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None),
+        custom_starlette_routes=[metrics_route(exposition, security)],
     )
     app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     app.add_middleware(SlowReply)
@@ -77,7 +79,8 @@ async def serve_http(
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on; port 0
     takes a free one."""
     connections = connections or Connections()
-    app = http_app(bridge, users, host)
+    exposition = Exposition(package_version())
+    app = http_app(bridge, users, host, exposition)
     app.add_middleware(ServedConnection, connections=connections)
 
     def protocol(**options: Any) -> asyncio.Protocol:
@@ -102,24 +105,12 @@ async def serve_http(
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
-        on_started(f"http://{display_host}:{listening.getsockname()[1]}{_PATH}")
-        await asyncio.shield(serving)
+        with exposition.recording():
+            on_started(f"http://{display_host}:{listening.getsockname()[1]}{_PATH}")
+            await asyncio.shield(serving)
     finally:
         server.should_exit = True
         await cancel_and_wait((retiring,))
         await bridge.aclose()  # first: calls under way would hold the server up
         await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
         listening.close()
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and port of ``HOST:PORT``. Raises :class:`~transports.errors.UsageError` for anything else, and
-    for a host that is not the loopback of this machine."""
-    host, colon, port = text.rpartition(":")
-    host = host.strip("[]")
-    if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16 and is_loopback(host)):
-        raise UsageError(
-            f"--http {text}: give HOST:PORT of this machine, such as 127.0.0.1:8765; for others put a proxy with TLS "
-            "before it"
-        )
-    return host, int(port)

@@ -18,6 +18,7 @@ from ...protocol.plain_text import plain_tree
 from ...protocol.strict_json import JSONValue
 from ...protocol.urls import redact_url
 from ...session.events import ConnectionChanged, Event
+from ...session.evidence import keeping
 from ...tasks import cancel_and_wait, spawn
 from ..shared.activity import Activity
 from ..shared.apps import App, Apps, Connect, PendingCall
@@ -47,7 +48,7 @@ class User:
         activity: Activity | None = None,
     ) -> None:
         self.store = store
-        self.apps = Apps(store, connect, self, limit=options.max_sessions)
+        self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions)
         self.calls = calls
         self.connections = Connections(self.apps, calls.ledger)
         self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)

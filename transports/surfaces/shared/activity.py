@@ -195,7 +195,7 @@ class Activity:
         self._results[event.call] = result_document(event)
         if len(self._results) > _MAX_RESULTS:
             self._results.popitem(last=False)
-        if event.artifacts:
+        if event.artifacts or event.evidence:
             self.on_artifacts()
         self._end_call(record.ended(event))
 

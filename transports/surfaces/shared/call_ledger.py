@@ -6,17 +6,16 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 from ...artifacts import Scope
-from ...batch.ledger.database import Cursor, Transactions, Value
 from ...batch.ledger.sqlite import SqliteDatabase
-from ...batch.ledger.texts import cell, decoded_object, encoded
+from ...batch.ledger.texts import decoded_object, encoded
+from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import LedgerError, UsageError
-from ...protocol.strict_json import decode_json
 from ...session.handles import CallStatus
 from .call_record import CallRecord
 from .state_folder import make_private
@@ -39,14 +38,14 @@ _VERSION = 1
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, owner TEXT NOT NULL, tenant TEXT, user TEXT,
     session TEXT NOT NULL, app TEXT NOT NULL, capability TEXT NOT NULL, transport TEXT NOT NULL, started REAL NOT NULL,
-    finished REAL, status TEXT NOT NULL, duration REAL, code TEXT, error TEXT, artifacts TEXT NOT NULL DEFAULT '[]',
+    finished REAL, status TEXT NOT NULL, duration REAL, code TEXT, error TEXT, files TEXT NOT NULL DEFAULT '{}',
     worker TEXT NOT NULL, answer TEXT, content TEXT)""",
     "CREATE INDEX IF NOT EXISTS calls_owner ON calls (owner, started)",
     """CREATE TABLE IF NOT EXISTS connections (owner TEXT NOT NULL, session TEXT NOT NULL, arguments TEXT NOT NULL,
     position INTEGER PRIMARY KEY AUTOINCREMENT, UNIQUE (owner, session))""",
 )
 _COLUMNS = (
-    "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, artifacts, answer, "
+    "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
     "content"
 )
 _ENDED = "status NOT IN ('working', 'input_required')"
@@ -118,8 +117,8 @@ class CallLedger:
                 message = f"{_MAX_WORKING} detached calls are under way, which is the limit; wait for one or cancel it"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
             values = (
-                record.id, owner, scope.tenant, scope.user, record.session, cell(record.app), cell(record.capability),
-                record.transport, record.started, record.status.value, self._worker,
+                record.id, owner, scope.tenant, scope.user, record.session, without_nul(record.app),
+                without_nul(record.capability), record.transport, record.started, record.status.value, self._worker,
             )  # fmt: skip
             cursor.execute(
                 "INSERT INTO calls (id, owner, tenant, user, session, app, capability, transport, started, status, "
@@ -131,16 +130,16 @@ class CallLedger:
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
         """Keep what became of a call, and let older answers of its owner expire."""
-        owner = _owner(record.scope)
-        code, message = record.error or (None, None)
+        owner, (code, message) = _owner(record.scope), record.error or (None, None)
+        files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
 
         def work(cursor: Cursor) -> None:
             cursor.execute(
                 f"UPDATE calls SET status = ?, finished = {self._database.now}, duration = ?, code = ?, error = ?, "
-                "artifacts = ?, answer = ?, content = ? WHERE id = ?",
+                "files = ?, answer = ?, content = ? WHERE id = ?",
                 (
-                    record.status.value, record.duration_ms, cell(code), cell(message),
-                    encoded(list(record.artifacts)), _text(answer), _text(content), record.id,
+                    record.status.value, record.duration_ms, without_nul(code), without_nul(message), encoded(files),
+                    _text(answer), _text(content), record.id,
                 ),
             )  # fmt: skip
             self._expire_answers(cursor, owner)
@@ -275,14 +274,11 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else data.decode()
 
 
-def _bytes(text: Value) -> bytes | None:
-    return None if text is None else str(text).encode()
-
-
 def _call(*cells: Value) -> KeptCall:
     """The call that the cells of :data:`_COLUMNS` make."""
     call, tenant, user, session, app, capability, transport, started, status, duration, code, error, *rest = cells
-    artifacts, answer, content = rest
+    files, answer, content = rest
+    made = cast("dict[str, Any]", decoded_object(files))
     record = CallRecord(
         id=str(call),
         session=str(session),
@@ -293,8 +289,9 @@ def _call(*cells: Value) -> KeptCall:
         started=cast(float, started),
         status=CallStatus(str(status)),
         duration_ms=cast("float | None", duration),
-        artifacts=tuple(cast("Sequence[str]", decode_json(str(artifacts)))),
+        artifacts=tuple(made.get("artifacts", ())),
+        evidence=made.get("evidence", {}),
         error=(str(code), str(error)) if code is not None else None,
         detached=True,
     )
-    return KeptCall(record, _bytes(answer), _bytes(content))
+    return KeptCall(record, *(None if text is None else str(text).encode() for text in (answer, content)))

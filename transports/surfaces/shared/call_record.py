@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...artifacts import Scope
 from ...errors import ABPError
@@ -26,8 +26,9 @@ _MAX_RESULT_BYTES = 1 << 20
 @dataclass(frozen=True, slots=True)
 class CallRecord:
     """State of one call. ``started`` is in seconds since 1970; ``duration_ms`` is ``None`` until the call has ended;
-    ``error`` is a code and a message; ``artifacts`` are ids; ``question`` is set while the app waits for an answer. A
-    ``detached`` call goes on without the request that made it, and is kept in the :class:`~.call_ledger.CallLedger`."""
+    ``error`` is a code and a message; ``artifacts`` are ids; ``evidence`` has the id of what was recorded, by its kind;
+    ``question`` is set while the app waits for an answer. A ``detached`` call goes on without the request that made it,
+    and is kept in the :class:`~.call_ledger.CallLedger`."""
 
     id: str
     session: str
@@ -40,6 +41,7 @@ class CallRecord:
     duration_ms: float | None = None
     progress: Progress | None = None
     artifacts: tuple[str, ...] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
     error: tuple[str, str] | None = None
     question: Mapping[str, object] | None = None
     detached: bool = False
@@ -53,6 +55,7 @@ class CallRecord:
             duration_ms=event.duration_ms,
             error=(error.code, error.message[:MAX_TEXT]) if error else None,
             artifacts=tuple(ref.id for ref in event.artifacts),
+            evidence={kind: file.id for kind, file in event.evidence.items()},
             question=None,
         )
 
@@ -70,6 +73,7 @@ class CallRecord:
             "detached": self.detached,
             "progress": _progress(self.progress) if self.progress else None,
             "artifacts": list(self.artifacts),
+            "evidence": dict(self.evidence),
             "error": {"code": self.error[0], "message": self.error[1]} if self.error else None,
             "question": self.question,
         }

@@ -15,6 +15,8 @@ from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import StoreError, UsageError
 from ...protocol.urls import is_loopback
 from ...session.connect import connect as connect_app
+from ...session.evidence import keeping
+from ...telemetry import use_global_providers
 from ..shared.activity import Activity
 from ..shared.apps import Apps, Connect
 from ..shared.call_ledger import CallLedger
@@ -94,13 +96,15 @@ async def serve(
     activity = Activity() if activity is None else activity
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
-    apps = Apps(store, connect, activity, limit=options.max_apps)
+    apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
     access = Access(token, signer, host=host, users={**options.tenant_scopes, **(users or {})})
     calls = DetachedCalls(ledger, activity)
     site = Site(store, options, activity, calls, watcher, apps, signer, access)
+    use_global_providers()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(calls.aclose)
         await calls.restore()
+        stack.enter_context(site.metrics.recording())
         await watcher.start()
         stack.push_async_callback(watcher.aclose)
         activity.on_artifacts = watcher.check_now
